@@ -67,11 +67,15 @@ def _tuned(key: str, usual: object, *, _root_: DictConfig) -> Any:
     """Return the value of a key that suits the data and the parts of a configuration, or else the usual one.
 
     The file ``tuned/KIND.yaml``, where KIND is the value of ``tuned``, has entries such as ``alg4`` or
-    ``alg4+mlp``: one holds for configurations with all these parts, and a later entry wins.
+    ``alg4+mlp``: one holds for configurations with all these parts, and a later entry wins. Those of an
+    algorithm hold for the classes that a plugin derives from it, too.
     """
     value = usual
     if (kind := _root_.get("tuned")) is not None:
         names = {"all", *(OmegaConf.select(_root_, f"{group}.name") for group in TUNED_BY)}
+        algorithms = Registry.kinds.get("algorithm", {})
+        if own := algorithms.get(_root_.algorithm.name):
+            names |= {name for name, base in algorithms.items() if issubclass(own, base)}
         file = _tuned_file(kind, _root_)
         for entry, values in _entries(file, file.read_text()).items():
             if names.issuperset(entry.split("+")):

@@ -30,6 +30,9 @@ STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
 Count = Annotated[int, Field(ge=1, le=10**15)]
 """A number of steps, small enough for a float to represent it exactly."""
 
+Prefix = Annotated[str, Field(coerce_numbers_to_str=True)]
+"""The beginning of the names of some parameters, such as ``layers.0``, or 0 in an ``nn.Sequential``."""
+
 Positive = Annotated[float, Field(gt=0)]
 NonNegative = Annotated[float, Field(ge=0)]
 Fraction = Annotated[float, Field(ge=0, lt=1)]

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationError, WrapValidator
 from pydantic.dataclasses import dataclass
 
-from nsvm_cli.config.registry import STRICT, Count, construct, shown
+from nsvm_cli.config.registry import STRICT, Count, Prefix, construct, shown
 from nsvm_cli.errors import InputError, did_you_mean
 from nsvm_cli.memory import MEMORY_BUDGET
 
@@ -32,7 +32,7 @@ class Init:
     """
 
     run: str | None = None
-    only: list[str] = Field(default_factory=list)
+    only: list[Prefix] = Field(default_factory=list)
 
 
 UNITS = {"s": 1.0, "min": 60.0, "h": 3600.0}
@@ -125,7 +125,7 @@ class Settings:
     algorithm: Section
     loss: Section | None = None
     init: Init = Field(default_factory=Init)
-    freeze: list[str] = Field(default_factory=list)
+    freeze: list[Prefix] = Field(default_factory=list)
     penalties: Section = Field(default_factory=dict)
     task: Literal["classification", "regression"] = "classification"
     multiclass: Literal["crammer_singer", "one_vs_rest"] = "crammer_singer"

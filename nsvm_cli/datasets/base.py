@@ -69,8 +69,12 @@ class Samples:
             raise InputError(f"{self.source}: sample {row + 1} holds NaN or an infinite value")
         for row in np.flatnonzero(~np.isfinite(self.y))[:1].tolist():
             raise InputError(f"{self.source}: the target of sample {row + 1} is NaN or infinite")
-        if len(self.classes) == 1:
+        if (C := len(self.classes)) == 1:
             raise InputError(f"{self.source}: expected at least 2 classes, got 1 class: {self.classes[0]}")
+        codes = [-1, 1] if C == 2 else range(C)
+        for code in np.setdiff1d(self.y, codes)[:1] if C else ():
+            expected = "-1 and +1" if C == 2 else f"0 to {C - 1}"
+            raise InputError(f"{self.source}: expected labels y of {expected} for {C} classes, got {code:g}")
 
     @property
     def task(self) -> Task:

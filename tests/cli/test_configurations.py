@@ -12,6 +12,7 @@ from hydra.core.global_hydra import GlobalHydra
 
 from nsvm_cli.compose.composition import COMPOSE_OPTIONS, compose_settings
 from nsvm_cli.errors import InputError
+from nsvm_cli.trainers import TRAINERS
 from tests.cli.process import nsvm, refusal
 
 pytestmark = pytest.mark.usefixtures("unchecked")
@@ -171,3 +172,26 @@ def test_composing_leaves_hydra_as_a_program_that_uses_it_has_it(tmp_path: Path)
         assert GlobalHydra.instance().hydra is before
         assert hydra.compose("theirs").answer == 42
     assert not GlobalHydra.instance().is_initialized()
+
+
+DERIVED = """\
+from nsvm_cli.trainers import TRAINERS
+from nsvm_cli.trainers.alg1 import Alg1
+
+@TRAINERS.register("derived")
+class Derived(Alg1):
+    pass
+"""
+
+
+def test_a_derived_algorithm_has_the_tuned_values_of_its_base(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "derived_alg1.py").write_text(DERIVED)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with monkeypatch.context() as patch:
+        patch.setattr(TRAINERS, "register", lambda name: lambda part: patch.setitem(TRAINERS, name, part))
+        own = compose_settings(["plugins=[derived_alg1]", "algorithm=derived"], complete=False)
+    base, other = (compose_settings([f"algorithm={name}"]) for name in ("alg1", "pegasos"))
+    assert own["optimizer"] == base["optimizer"] != other["optimizer"]
+    assert own["network"] == base["network"]

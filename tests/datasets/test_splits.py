@@ -26,6 +26,18 @@ def test_held_out_samples_that_are_training_samples_are_counted(validation: int,
     assert [line.startswith(said) for line in data.remarks()] == [True] * (not validation)
 
 
+@pytest.mark.parametrize(
+    ("y", "classes", "message"),
+    [
+        ([0, 1, 1], ("a", "b"), r"expected labels y of -1 and \+1 for 2 classes, got 0$"),
+        ([1, 2, 3], ("a", "b", "c"), "expected labels y of 0 to 2 for 3 classes, got 3$"),
+    ],
+)
+def test_labels_are_the_codes_of_their_classes(y: list[int], classes: tuple[str, ...], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        Samples(np.zeros((3, 1)), np.array(y, float), classes, "mine")
+
+
 @pytest.mark.parametrize(("validation", "seed"), [(0, 0), (200, 1)])
 def test_splits_are_disjoint_and_cover_everything(validation: int, seed: int) -> None:
     rows = split_rows(labelled(*RINGNORM), validation, seed)
