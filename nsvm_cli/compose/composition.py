@@ -73,7 +73,7 @@ def _tuned(key: str, usual: object, *, _root_: DictConfig) -> Any:
     value = usual
     if (kind := _root_.get("tuned")) is not None:
         names = {"all", *(OmegaConf.select(_root_, f"{group}.name") for group in TUNED_BY)}
-        algorithms = Registry.kinds.get("algorithm", {})
+        algorithms: dict[str, Any] = Registry.kinds.get("algorithm", {})
         if own := algorithms.get(_root_.algorithm.name):
             names |= {name for name, base in algorithms.items() if issubclass(own, base)}
         file = _tuned_file(kind, _root_)
