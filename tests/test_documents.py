@@ -154,6 +154,20 @@ def test_the_example_of_training_on_arrays(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.usefixtures("unchecked")
+def test_the_page_of_single_steps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its blocks run one after the other and print what it shows; its film has fewer pictures."""
+    names: dict[str, Any] = {}
+    with contextlib.chdir(tmp_path):
+        for _, language, text in BLOCK.findall((ROOT / "docs" / "howto" / "step-by-step.md").read_text()):
+            if language == "python":
+                exec(text.replace("range(5, 401, 5)", "range(5, 401, 200)"), names)
+            else:
+                assert capsys.readouterr().out == text
+    names["plt"].close("all")
+    assert {file.name for file in tmp_path.iterdir()} == {"steps.png", "steps.gif"}
+
+
 def test_the_pages_name_files_that_are_there() -> None:
     for page in [*PAGES, *(file.name for file in ROOT.glob("*.md"))]:
         for link in re.findall(r"\]\(([^):#]+)(?:#[^)]*)?\)", (ROOT / page).read_text()):

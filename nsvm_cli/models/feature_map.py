@@ -113,8 +113,17 @@ class FeatureMap:
     """theta, with everything that moves it: the network, the parameters of the kernel if it has any, the
     optimizer, dropout and augmentation.
 
-    ``F(x)`` is F_theta(x) with dropout off, and carries no gradient. ``F.descend`` moves theta, and
-    ``theta_steps`` counts how often it has moved.
+    ``F(x)``, of shape (m, n), is F_theta(x) with dropout off, and carries no gradient. ``F.descend`` moves
+    theta, the parameters of ``F.network``, and ``theta_steps`` counts how often it has moved.
+
+    Args:
+        network: it maps samples, with a dimension for the batch in front, to features of shape (batch, n).
+        optimizer: such as ``SGD(lr=0.01)``, from ``nsvm_cli.models.optimizers``.
+        seed: that of dropout and augmentation.
+        augment: a random change of the samples in the passes that move theta.
+        kernel_gradient: estimates the gradient of the kernel, where it has none.
+        K: a kernel, if it has parameters to learn.
+        freeze: beginnings of the names of parameters that do not move.
     """
 
     def __init__(

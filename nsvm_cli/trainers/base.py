@@ -36,8 +36,9 @@ PairedBatchSize = Annotated[int, Field(ge=2, le=10**6)]
 class Problem:
     """The input of every algorithm (paper, Section 4): the data set D, the kernel K, the loss, and the seed.
 
-    ``x`` holds the m standardised training samples, ``y`` their labels as the task codes them: -1 and +1 for
-    two classes. ``memory_budget`` is the memory for kernel values, in MiB.
+    ``x`` holds the m standardised training samples, (m, d) or for images (m, channels, height, width); ``y``,
+    (m,), their labels as the task codes them: -1 and +1 for two classes. ``problem[i]`` are the samples i, as
+    a ``Batch``, and their labels. ``memory_budget`` is the memory for kernel values, in MiB.
     """
 
     x: Float[Tensor, "m ..."]
@@ -103,8 +104,9 @@ class State:
     """Everything that a step reads or writes, apart from the problem.
 
     ``t`` is the number of steps taken, counted as in the paper: the initialisation of Algorithms 0 to 3 is
-    step 1. ``g`` is the latest decision value, ``objective`` the value of the objective before the latest
-    theta step, and ``violations`` the number of margin violations so far. ``tally`` holds what the next
+    step 1. ``F`` holds theta, and ``sampler(t)`` draws i_t or A_t. ``g`` is the latest decision value, of a
+    batch that of its first sample; ``objective``, of shape (), the value of the objective before the latest
+    theta step; and ``violations`` the number of margin violations so far. ``tally`` holds what the next
     record will average, and ``engine`` what the run's engine keeps between steps, if anything.
 
     Every field is saved, unless its metadata say otherwise: see ``nsvm_cli.storage.state_dict``.

@@ -37,11 +37,11 @@ def projected(
 
 
 class Coefficients:
-    """alpha, with a number or a row of C numbers for each sample, of which only non-zero ones are used.
+    """alpha, of shape (m,) or for C classes (m, C), of which only non-zero rows are used.
 
-    With two classes alpha_j is the paper's alpha_j y_j. ``support`` holds the indices j in the order in which
-    they were added: the first ``joined`` of ``order``. Everything is in host memory, since a step changes
-    single entries.
+    With two classes ``alpha[j]`` is the paper's alpha_j y_j. ``support`` holds the indices j in the order in
+    which they were added: the first ``joined`` of ``order``. Everything is in host memory, since a step
+    changes single entries.
 
     In a checkpoint, the coefficients of two classes are the paper's alpha_j.
     """
@@ -56,6 +56,7 @@ class Coefficients:
 
     @property
     def support(self) -> Int64[np.ndarray, " s"]:
+        """The indices j of the samples with a coefficient."""
         return self.order[: self.joined]
 
     def add(self, i: Int64[np.ndarray, " k"], amount: Float64[np.ndarray, " k *outputs"]) -> None:
@@ -93,7 +94,7 @@ class Coefficients:
 
 @dataclass(kw_only=True)
 class SampleState(State):
-    """The state of an algorithm with one coefficient per training sample."""
+    """The state of Algorithms 0, 2 and 3: ``coefficients``, one for each training sample."""
 
     coefficients: Coefficients
 

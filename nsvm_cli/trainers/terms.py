@@ -25,6 +25,7 @@ class Rows:
 
     @property
     def tensor(self) -> Shaped[Tensor, "s ..."]:
+        """The rows in use, as a view."""
         return self._room[: self.filled]
 
     def append(self, rows: Shaped[Tensor, "k ..."]) -> None:
@@ -53,7 +54,12 @@ class Rows:
 
 @dataclass(kw_only=True)
 class Alg1State(State):
-    """The terms s: i_s, evaluations z_s = F_theta_s(x_i_s), and alpha_s, the paper's alpha_s y_i_s."""
+    """The state of Algorithm 1, with a row for each term s of f.
+
+    ``i.tensor``, of shape (s,), holds the indices i_s, or -1 for a merged term; ``z.tensor``, (s, n), the
+    evaluations z_s = F_theta_s(x_i_s); ``alpha.tensor``, (s,) or for C classes (s, C), the paper's
+    alpha_s y_i_s. Steps with alpha_s = 0 have no row. ``removed`` counts the terms that a budget has cost.
+    """
 
     i: Rows
     z: Rows
