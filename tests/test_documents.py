@@ -267,13 +267,14 @@ def test_the_names_in_the_page_on_development_are_in_the_code() -> None:
 
 
 @pytest.mark.thorough
-def test_the_notebook_runs(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("name", "writes"), [("svm_head", "predictions.csv"), ("step_by_step", "steps.gif")])
+def test_the_notebook_runs(name: str, writes: str, tmp_path: Path) -> None:
     """From its first cell to its last, in a fresh folder."""
     nbformat = pytest.importorskip("nbformat")
     client = pytest.importorskip("nbclient")
-    notebook = nbformat.read(ROOT / "docs" / "notebooks" / "svm_head.ipynb", as_version=4)
+    notebook = nbformat.read(ROOT / "docs" / "notebooks" / f"{name}.ipynb", as_version=4)
     shown = [cell.source for cell in notebook.cells if cell.get("outputs")]
     resources = {"metadata": {"path": str(tmp_path)}}
     client.NotebookClient(notebook, timeout=600, kernel_name="python3", resources=resources).execute()
     assert [cell.source for cell in notebook.cells if cell.get("outputs")] == shown
-    assert (tmp_path / "predictions.csv").is_file()
+    assert (tmp_path / writes).is_file()
