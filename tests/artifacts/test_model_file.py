@@ -130,10 +130,7 @@ def facts_with(**changes: object) -> Mutation:
             lambda t, m: t.update({"theta.layers.0.weight": t["theta.layers.0.weight"][:-1]}),
             "weight': expected",
         ),
-        (
-            lambda t, m: t.pop("theta.layers.0.bias"),
-            "'theta.layers.0.bias': expected F32 .* got none",
-        ),
+        (lambda t, m: t.pop("theta.layers.0.bias"), "'theta.layers.0.bias': expected F32 .* got none"),
         (lambda t, m: t.update({"theta.extra": torch.ones(1)}), "'theta.extra': expected none, got F32"),
         (lambda t, m: t.update({str(i): torch.ones(1) for i in range(5000)}), "header has|tensors, expected"),
         (lambda t, m: t["z"].fill_(float("nan")), "NaN or infinity"),

@@ -31,8 +31,9 @@ from nsvm_cli.models.kernels import KERNELS
 from nsvm_cli.models.losses import LOSSES
 from nsvm_cli.models.networks import NETWORKS
 from nsvm_cli.models.optimizers import OPTIMIZERS
-from nsvm_cli.runs.loop import CALLBACKS
-from nsvm_cli.trainers import TRAINERS
+from nsvm_cli.runs.callbacks import Recorder
+from nsvm_cli.runs.loop import CALLBACKS, Record
+from nsvm_cli.trainers import TRAINERS, State
 
 NSVM = [sys.executable, "-m", "nsvm_cli"]
 REGISTRIES: list[dict[str, Any]] = [
@@ -81,6 +82,23 @@ def start(*arguments: str | Path, cwd: Path, env: dict[str, str] | None = None) 
     words, pipe = [*NSVM, *map(str, arguments)], subprocess.PIPE
     environment = {**os.environ, **environment_of(cwd), **(env or {})}
     return subprocess.Popen(words, cwd=cwd, env=environment, text=True, stdout=pipe, stderr=pipe)
+
+
+class Killed(BaseException):
+    """What no command catches."""
+
+
+def killed(*overrides: str, step: int, cwd: Path) -> None:
+    """Train in this process up to the record of a step, and leave the run as SIGKILL would."""
+    on_log = Recorder.on_log
+
+    def last_words(recorder: Recorder, state: State, record: Record) -> None:
+        on_log(recorder, state, record)
+        if state.t >= step:
+            raise Killed
+
+    with mock.patch.object(Recorder, "on_log", last_words), pytest.raises(Killed):
+        nsvm("train", *overrides, cwd=cwd)
 
 
 def wait_for(there: Callable[[], bool], run: subprocess.Popen[str]) -> None:

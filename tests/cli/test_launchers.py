@@ -49,10 +49,18 @@ def statuses(sweep: Path) -> list[dict[str, Any]]:
     return [*map(status_of, jobs_of(sweep))]
 
 
+POLYNOMIAL = """
+from nsvm_cli.models.kernels import KERNELS, Polynomial
+KERNELS["mine"] = Polynomial
+"""
+
+
 @pytest.mark.usefixtures("no_idle_workers")
 def test_two_of_eight_jobs_diverge(tmp_path: Path) -> None:
+    """In worker processes, which import the user's plugins too."""
     sweep = tmp_path / "sweep"
-    words = ["hydra/launcher=joblib", f"hydra.sweep.dir='{sweep}'", *TINY, "kernel=polynomial"]
+    (tmp_path / "mine.py").write_text(POLYNOMIAL)
+    words = ["hydra/launcher=joblib", f"hydra.sweep.dir='{sweep}'", *TINY, "plugins=[mine]", "kernel=mine"]
     words += ["optimizer.lr=1e-3,2e-3,3e-3,1e25", "seed=0,1"]  # the last rate makes this kernel overflow
     done = nsvm("train", "-m", *words, cwd=tmp_path, env=WIDE, code=1)
     assert f"{sweep}: 6 finished, 2 failed, 0 interrupted" in done.stdout

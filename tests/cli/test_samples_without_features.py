@@ -17,9 +17,8 @@ from safetensors.torch import load_file
 
 from nsvm_cli import NSVMClassifier, load_model
 from nsvm_cli.models.kernels import Precomputed
-from tests.cli.process import evaluated, nsvm, start, trained
+from tests.cli.process import evaluated, killed, nsvm, trained
 from tests.cli.test_plugins import PAGE, write_files_of
-from tests.cli.test_resume import wait_for
 
 pytestmark = pytest.mark.usefixtures("unchecked")
 
@@ -73,6 +72,7 @@ def test_an_rbf_matrix_of_a_million_entries_gives_the_run_of_the_kernel(algorith
     assert len(scores[0].columns)
     np.testing.assert_allclose(*scores, rtol=0, atol=1e-10)
     assert figures[0]["test_errors"] == figures[1]["test_errors"] < 10
+    assert "it needs its matrix" in refused("export", "indices", "--onnx", cwd=folder)
 
 
 def load_in(folder: Path, run: str) -> Any:
@@ -82,12 +82,9 @@ def load_in(folder: Path, run: str) -> Any:
 
 
 def test_a_killed_run_resumes_to_the_bit_where_the_matrix_has_moved_but_not_changed(folder: Path) -> None:
-    words = [*INDICES, "algorithm=pegasos", "algorithm.steps=20000", "checkpoint.every=500", "log_every=500"]
+    words = [*INDICES, "algorithm=pegasos", "algorithm.steps=3000", "checkpoint.every=500", "log_every=500"]
     run_of(*words, name="whole", cwd=folder)
-    run = start("train", *words, "hydra.run.dir=killed", cwd=folder)
-    wait_for(lambda: (folder / "killed" / "previous.safetensors").exists(), run)
-    run.kill()
-    run.communicate()
+    killed(*words, "hydra.run.dir=killed", step=1500, cwd=folder)
     file, moved = folder / "K.npy", folder / "moved.npy"
     matrix = np.load(file)
     np.save(moved, 2 * matrix)
@@ -132,11 +129,6 @@ def test_samples_to_predict_have_rows_in_a_larger_matrix(folder: Path) -> None:
 def test_what_does_not_fit_is_one_line(words: list[str], said: str, folder: Path) -> None:
     settings = INDICES if words[0] != "kernel=precomputed" else INDICES[:-1]
     assert said in refused("train", *settings, "algorithm=pegasos", *words, cwd=folder)
-
-
-def test_there_is_no_onnx_graph_of_a_matrix(folder: Path) -> None:
-    run_of(*INDICES, "algorithm=pegasos", "algorithm.steps=300", name="run", cwd=folder)
-    assert "it needs its matrix" in refused("export", "run", "--onnx", cwd=folder)
 
 
 def test_an_estimator_takes_indices(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

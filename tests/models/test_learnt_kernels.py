@@ -91,13 +91,14 @@ def test_gradients_are_those_of_finite_differences(name: str, settings: Any, sma
     assert not any(p.requires_grad for p in learnt(problem.K).values()), "but within the objective"
 
 
+@pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_look_ahead_takes_the_same_steps(name: str, settings: Any, small: MakeSmall) -> None:
     ends = []
     for engine in ("literal", "torch"):
         problem, F = started(small(), settings)
-        state, f = train(short(name, 40, engine=engine, lam=0.1), problem, F)  # type: ignore[arg-type]
+        state, f = train(short(name, 30, engine=engine, lam=0.1), problem, F)  # type: ignore[arg-type]
         ends.append([*learnt(problem.K).values(), *F.parameters, f.z, f.alpha])
         assert state.violations > 0
     torch.testing.assert_close(*ends, rtol=1e-8, atol=1e-10)
@@ -110,7 +111,7 @@ def test_an_identity_network_learns_its_kernel(small: MakeSmall) -> None:
     assert [*F.parameters] == [*learnt(problem.K).values()]
 
 
-@pytest.mark.parametrize("kernel", ["ard", "sum", "mine"])
+@pytest.mark.parametrize("kernel", ["sum", "mine"])
 def test_a_model_file_and_a_checkpoint_hold_them(kernel: str, tmp_path: Path) -> None:
     changes: dict[str, Any] = {"kernel": SETTINGS[kernel]}
     changes |= {"algorithm": {"name": "alg1", "steps": 60, "lam": 0.1}}

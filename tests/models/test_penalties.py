@@ -115,6 +115,7 @@ def test_penalties_without_pairs_or_where_theta_stays_are_refused(changes: dict[
 TRAINED = sorted({*STEPPING} - {"cross_entropy", "linear_pegasos", "pegasos"})
 
 
+@pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize("kind", sorted(LOSSES))
 @pytest.mark.parametrize("name", TRAINED)
 def test_a_penalty_moves_theta_and_a_weight_of_0_does_not(name: str, kind: str, small: MakeSmall) -> None:

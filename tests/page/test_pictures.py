@@ -38,9 +38,7 @@ def points_of(figure: Figure) -> dict[str, list[list[float]]]:
     return {str(line.get_label()): sorted(np.stack(line.get_data(), axis=1).tolist()) for line in lines}
 
 
-def test_real_targets_have_the_colours_of_a_bar_and_predictions_above_them(
-    drawn: list[Figure],
-) -> None:
+def test_real_targets_have_the_colours_of_a_bar_and_predictions_above_them(drawn: list[Figure]) -> None:
     found = stub(X, torch.tensor([3.0, 1.0, 2.0, 5.0, 4.0]))
     some = some_of(found[1].held_out, 5, seed=0)
     [*features(*found), *predictions(*found)]

@@ -20,13 +20,7 @@ from nsvm_cli.errors import InputError
 from nsvm_cli.models.change import theta_change
 from nsvm_cli.models.nsvm import NSVM, Expansion
 from nsvm_cli.page.document import Picture, Section
-from nsvm_cli.page.sections import (
-    confusion_table,
-    image,
-    mistakes,
-    model_sections,
-    support_vectors,
-)
+from nsvm_cli.page.sections import confusion_table, image, mistakes, model_sections, support_vectors
 from nsvm_cli.runs.open_model import load_trained
 from tests.page.models import load, split, stub, trained
 from tests.small_tables import small_table

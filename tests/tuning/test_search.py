@@ -18,6 +18,8 @@ from nsvm_cli.tuning.search import Candidate, effective, suited_validation, tune
 from nsvm_cli.tuning.space import Space, ends, holds, parse_search, ranges
 from tests.small_tables import small_table
 
+pytestmark = pytest.mark.usefixtures("unchecked")
+
 SETTINGS: dict[str, Any] = {
     "dataset": {"name": "ringnorm", "samples": 400, "validation": 40},
     "network": {"name": "mlp", "widths": [8]},
