@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from nsvm_cli.models.kernels import learnt
+from nsvm_cli.models.composed_kernels import learnt
 from nsvm_cli.runs.experiment import prepare
 from nsvm_cli.trainers import build_trainer
 from tests.conftest import MakeSmall, parameters
