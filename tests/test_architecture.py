@@ -17,7 +17,8 @@ from nsvm_cli.config.registry import build
 from nsvm_cli.config.settings import Settings, flat, parse_settings
 from nsvm_cli.datasets import DATASETS
 from nsvm_cli.loggers import LOGGERS
-from nsvm_cli.models.kernels import KERNELS, build_kernel
+from nsvm_cli.models.composed_kernels import build_kernel
+from nsvm_cli.models.kernels import KERNELS
 from nsvm_cli.models.losses import LOSSES
 from nsvm_cli.models.networks import NETWORKS, build_network
 from nsvm_cli.models.optimizers import OPTIMIZERS

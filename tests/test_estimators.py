@@ -337,7 +337,7 @@ def test_a_class_that_is_defined_again_has_its_new_defaults(registered: None) ->
     [
         ({"gamma": -1}, "gamma should be greater than 0, got -1"),
         ({"steps": 0.5}, "steps should be a valid integer, got 0.5"),
-        ({"settings": {"kernel.bias": 3}}, "settings['kernel.bias'] should be true or false, got 3"),
+        ({"settings": {"kernel.bias": 3}}, "settings['kernel.bias'] should be a valid boolean, got 3"),
         ({"kernel": "matern"}, "kernel=matern: there is no such kernel; expected one of: "),
         ({"kernel": "matern"}, "; to use your own, import its module first"),
         ({"kernel": Matern52}, "kernel: expected a name or a Kernel, got <class "),

@@ -15,7 +15,7 @@ from nsvm_cli.datasets import Data, Split
 from nsvm_cli.datasets.scaling import Scaling
 from nsvm_cli.errors import InputError
 from nsvm_cli.models.feature_map import theta_of
-from nsvm_cli.models.kernels import Biased, kernel_sums
+from nsvm_cli.models.kernels import kernel_sums
 from nsvm_cli.models.losses import Binary, EpsilonInsensitive, Hinge, build_loss
 from nsvm_cli.models.nsvm import NSVM, Expansion
 from nsvm_cli.models.objectives import dataset_alignment, full_objective, random_subset, squared_norm
@@ -131,7 +131,7 @@ def _kernel_figures(model: NSVM, train: Labelled, held_out: Labelled) -> Figures
         for z, y in (train, held_out)
     ]
     z = train.z[:MOST_IN_MATRIX]
-    K = kernel.without(Biased)(z, z).double()
+    K = kernel.unbiased(z, z).double()
     size = K.diagonal().clamp_min(torch.finfo(K.dtype).tiny).sqrt()
     K = (K / size / size[:, None]).fill_diagonal_(1)
     return {

@@ -16,9 +16,10 @@ from nsvm_cli.datasets import build_source
 from nsvm_cli.datasets.scaling import Scaling
 from nsvm_cli.errors import InputError, RunError, out_of_memory
 from nsvm_cli.memory import MEMORY_BUDGET
+from nsvm_cli.models.composed_kernels import begin, build_kernel, learnt
 from nsvm_cli.models.feature_map import features
 from nsvm_cli.models.initial import MODEL, OF_KERNEL, THETA
-from nsvm_cli.models.kernels import Kernel, begin, build_kernel, learnt
+from nsvm_cli.models.kernels import Kernel
 from nsvm_cli.models.networks import build_network, empty_network
 from nsvm_cli.models.nsvm import NSVM, Expansion, Facts
 from nsvm_cli.plugins import plugin_errors

@@ -14,9 +14,10 @@ from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
 from nsvm_cli.errors import NotFiniteError
+from nsvm_cli.models.composed_kernels import learnt
 from nsvm_cli.models.dropout import Masks, dropout_masks
 from nsvm_cli.models.kernel_gradients import Differences, WithGradient, directions
-from nsvm_cli.models.kernels import Kernel, learnt
+from nsvm_cli.models.kernels import Kernel
 from nsvm_cli.models.networks import has_modes
 from nsvm_cli.models.optimizers import Rule, expect_names, is_within
 from nsvm_cli.randomness import Stream, derived_seed, key_of_step

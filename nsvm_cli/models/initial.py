@@ -14,8 +14,9 @@ from torch import Tensor, nn
 
 from nsvm_cli.config.settings import Init, Settings
 from nsvm_cli.errors import InputError
+from nsvm_cli.models.composed_kernels import begin, learnt
 from nsvm_cli.models.feature_map import features
-from nsvm_cli.models.kernels import Kernel, begin, learnt
+from nsvm_cli.models.kernels import Kernel
 from nsvm_cli.models.networks import build_network
 from nsvm_cli.models.optimizers import expect_names, is_within
 from nsvm_cli.randomness import Stream, derived_seed

@@ -100,8 +100,9 @@ class WithGradient(Kernel):
         with torch.no_grad():
             return self.estimate(self.K, a, b, G, self.random)
 
-    def without(self, *wrappers: type[Kernel]) -> Kernel:
-        return replace(self, K=self.K.without(*wrappers))
+    @property
+    def unbiased(self) -> Kernel:
+        return replace(self, K=self.K.unbiased)
 
 
 class _Value(torch.autograd.Function):

@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import copy
 import math
-import os
-from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
-from pathlib import Path
+from dataclasses import asdict
 from typing import Annotated, Any, ClassVar, TypeAlias
 
-import numpy as np
 import torch
-from jaxtyping import Float, Int64
+from jaxtyping import Float
 from pydantic import ConfigDict, Field, NonNegativeFloat
 from pydantic.dataclasses import dataclass
-from torch import Tensor, nn
+from torch import Tensor
 
-from nsvm_cli.config.registry import STRICT, Positive, Registry, build, shown
-from nsvm_cli.errors import InputError, message_of
+from nsvm_cli.config.registry import STRICT, Positive, Registry
+from nsvm_cli.errors import InputError
 from nsvm_cli.memory import MEMORY_BUDGET
-from nsvm_cli.storage.files import open_regular
 
 Points: TypeAlias = Float[Tensor, "*batch p n"]
 Others: TypeAlias = Float[Tensor, "*batch q n"]
@@ -32,7 +26,7 @@ class Kernel:
 
     To add a kernel, implement ``__call__`` and register the class in ``KERNELS``. Use operations that accept
     leading dimensions (``b.mT``, ``sum(-1)``): ``diag`` relies on them. Attributes that are ``nn.Parameter``
-    are part of theta.
+    or modules are part of theta, and so are those of kernels in attributes.
     """
 
     def __init_subclass__(cls) -> None:
@@ -43,9 +37,14 @@ class Kernel:
         """Return K(a_i, b_j) for all i, j."""
         raise NotImplementedError
 
-    def without(self, *wrappers: type[Kernel]) -> Kernel:
-        """Return the kernel that wrappers of these types have been put around, or else itself."""
-        return self.K.without(*wrappers) if isinstance(self, wrappers) else self  # type: ignore[attr-defined]
+    def parts(self) -> dict[str, Any]:
+        """Return what the kernel is made of, by name; as in ``nn.Module``, nothing in plain lists."""
+        return vars(self)
+
+    @property
+    def unbiased(self) -> Kernel:
+        """The kernel without the 1 that a bias adds."""
+        return self.K if isinstance(self, Biased) else self
 
     def gradient(self, a: Points, b: Others, K: Gram, G: Gram) -> Points:
         """Return the gradient of sum_ij G_ij K(a_i, b_j) with respect to a, given ``K`` = K(a_i, b_j).
@@ -147,59 +146,6 @@ class Polynomial(Kernel):
         return (or_one_over_n(self.gamma, a) * a @ b.mT + self.c) ** self.degree
 
 
-MOST_ROWS = 2**24
-"""The most rows of a precomputed matrix: float32 holds all their indices."""
-
-CHECKED_ROWS = 256
-"""The size of the block of a precomputed matrix that is checked before training."""
-
-
-@dataclass(frozen=True, config=STRICT)
-class Precomputed(Kernel):
-    """K(a, b) = G_ab, where samples are their indices in a symmetric matrix G.
-
-    ``path`` names a file of NumPy's (.npy), which is mapped into memory and read where it is needed.
-    """
-
-    path: str
-
-    def __post_init__(self) -> None:
-        G, what = self.G, f"kernel.path={self.path}"
-        if G.ndim != 2 or len({*G.shape}) > 1 or len(G) > MOST_ROWS or G.dtype.kind not in "iuf":
-            raise InputError(
-                f"{what} holds {G.dtype} of shape {G.shape}: expected numbers of shape (m, m), m <= 2^24"
-            )
-        block = G[:CHECKED_ROWS, :CHECKED_ROWS]
-        if not (np.isfinite(block).all() and np.allclose(block, block.T)):
-            raise InputError(f"{what}: expected a symmetric matrix of finite numbers")
-
-    @cached_property
-    def G(self) -> np.memmap:
-        """What the file holds."""
-        try:
-            file = Path(os.path.expanduser(self.path))
-            open_regular(file).close()  # a stranger's settings may name any file
-            return np.lib.format.open_memmap(file, mode="r")  # refuses pickled objects
-        except (OSError, ValueError) as error:
-            reason = message_of(error) if isinstance(error, OSError) else error
-            raise InputError(f"kernel.path={self.path} cannot be read as a matrix: {reason}") from None
-
-    def __call__(self, a: Points, b: Others) -> Gram:
-        i, j = self._indices(a), self._indices(b)
-        return torch.from_numpy(self.G[i[..., None], j[..., None, :]].astype(np.float64)).to(a)
-
-    def _indices(self, a: Points) -> Int64[np.ndarray, "*batch p"]:
-        i, m = a.detach().cpu().double().numpy(), len(self.G)
-        known = (i == np.floor(i)) & (i >= 0) & (i < m)
-        if i.shape[-1] != 1 or not known.all():
-            got = f"{i.shape[-1]} features" if i.shape[-1] != 1 else f"{i[~known][0]:g}"
-            raise InputError(
-                f"kernel precomputed expects samples that are rows of {self.path}, 0 to {m - 1}, got {got}: "
-                "expected one feature, the index, with dataset.scaling=none and network=identity"
-            )
-        return i[..., 0].astype(np.int64)
-
-
 @dataclass(frozen=True, config=ConfigDict(**STRICT, arbitrary_types_allowed=True))
 class Normalized(Kernel):
     """K~(a, b) = K(a, b) / (sqrt K(a, a) sqrt K(b, b))  (paper, "Adjusting the Kernel").
@@ -239,129 +185,6 @@ class Biased(Kernel):
         return self.K.gradient(a, b, K - 1, G)
 
 
-@dataclass(frozen=True, config=STRICT)
-class Composed(Kernel):
-    """A kernel of the kernels K_r, whose sections are ``of``."""
-
-    of: Annotated[list[dict[str, Any]], Field(min_length=1)]
-
-    def __post_init__(self) -> None:
-        assert self.K  # or a section was refused
-
-    @cached_property
-    def K(self) -> list[Kernel]:
-        return [build_kernel(section) for section in self.of]
-
-
-@dataclass(frozen=True, config=STRICT)
-class Sum(Composed):
-    """K(a, b) = sum_r w_r K_r(a, b); w_r = 1 without ``weights``."""
-
-    weights: list[Positive] = Field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        weights = self.weights or [1.0] * len(self.of)
-        if len(weights) != len(self.of):
-            raise ValueError(f"expected a weight for each of {len(self.of)} kernels, got {len(weights)}")
-        object.__setattr__(self, "weights", weights)
-
-    def __call__(self, a: Points, b: Others) -> Gram:
-        return torch.stack([w * K(a, b) for w, K in zip(self.weights, self.K, strict=True)]).sum(0)
-
-
-@dataclass(frozen=True, config=STRICT)
-class Product(Composed):
-    """K(a, b) = prod_r K_r(a, b)."""
-
-    def __call__(self, a: Points, b: Others) -> Gram:
-        return torch.stack([K(a, b) for K in self.K]).prod(0)
-
-
-class Learnt(Kernel):
-    """K with settings that are learnt: each is its value at the start times exp(rho), with rho in theta.
-
-    rho starts at 0, so that settings stay positive, and L2 regularisation pulls them to their start. With
-    ``ard``, K(a, b) = K(s a, s b) with a factor s_i for each feature, the inverse of a length scale.
-    """
-
-    def __init__(self, K: Kernel, names: Sequence[str], ard: bool) -> None:
-        for name in names:
-            value = getattr(K, name, 0.0)
-            numbers = value if isinstance(value, list) else [1.0 if value is None else value]
-            if not all(isinstance(number, float) and number > 0 for number in numbers):
-                raise InputError(f"kernel.learn: expected names of settings that are positive, got {name}")
-        self.K, self.names, self.ard = K, names, ard
-        self.start: dict[str, Tensor] = {}
-        self.rho: dict[str, nn.Parameter] = {}
-
-    def begin(self, z: Float[Tensor, "_ n"]) -> None:
-        """Start to learn, for features like z."""
-        values = {name: getattr(self.K, name) for name in self.names}
-        self.start = {name: torch.as_tensor(v or or_one_over_n(None, z)).to(z) for name, v in values.items()}
-        self.start |= {"ard": z.new_ones(z.shape[1])} if self.ard else {}
-        self.rho = {name: nn.Parameter(torch.zeros_like(start)) for name, start in self.start.items()}
-
-    def values(self) -> dict[str, Tensor]:
-        """Return what the settings are now."""
-        return {name: self.start[name] * rho.exp() for name, rho in self.rho.items()}
-
-    def _now(self) -> tuple[Kernel, Tensor | float]:
-        """Return K with these values, and s."""
-        K, values = copy.copy(self.K), self.values()
-        s = values.pop("ard", 1.0)
-        for name, value in values.items():
-            object.__setattr__(K, name, value)  # K may be frozen
-        return K, s
-
-    def __call__(self, a: Points, b: Others) -> Gram:
-        K, s = self._now()
-        return K(s * a, s * b)
-
-    def gradient(self, a: Points, b: Others, K: Gram, G: Gram) -> Points:
-        formula, s = self._now()
-        return s * formula.gradient(s * a, s * b, K, G)
-
-
-def parts_of(part: object, name: str = "") -> Iterator[tuple[str, object]]:
-    """Yield a kernel, the kernels that it is made of, and the parameters of all, each with a name."""
-    if isinstance(part, (Kernel, nn.Parameter)):
-        yield name, part
-    inner: dict[Any, Any] = part if isinstance(part, dict) else {}
-    if isinstance(part, (Kernel, nn.Module)):
-        inner = vars(part)
-    elif isinstance(part, (list, tuple)):
-        inner = dict(enumerate(part))
-    for key, value in inner.items():
-        through = key in ("K", "rho", "_parameters", "_modules")
-        yield from parts_of(value, name if through else f"{name}.{key}".strip("."))
-
-
-def learnt(K: Kernel | None) -> dict[str, nn.Parameter]:
-    """Return the parameters of a kernel, which are part of theta, by name."""
-    return {name: part for name, part in parts_of(K) if isinstance(part, nn.Parameter)}
-
-
-def learnt_values(K: Kernel) -> dict[str, Any]:
-    """Return the learnt settings of a kernel, and its other parameters, as numbers and lists of numbers."""
-    values = {name: p.tolist() for name, p in learnt(K).items()}
-    for name, part in parts_of(K):
-        if isinstance(part, Learnt):
-            values |= {f"{name}.{key}".strip("."): value.tolist() for key, value in part.values().items()}
-    return values
-
-
-def begin(K: Kernel, z: Float[Tensor, "_ n"]) -> Kernel:
-    """Return the same kernel, its parameters at their start, of the type and on the device of features z."""
-    for _, part in parts_of(K):
-        if isinstance(part, Learnt):
-            part.begin(z)
-    for p in learnt(K).values():
-        p.data = p.data if z.is_meta else p.data.to(z)
-        p.requires_grad_(False)  # but in the objective of a step: nothing else builds a graph
-    return K
-
-
 def block_shape(a: Float[Tensor, "p n"], b: Float[Tensor, "q n"], memory_budget: int) -> tuple[int, int]:
     """Return how many rows and columns of K(a, b) to compute at a time, for a budget in MiB."""
     cells = memory_budget * 2**20 // (4 * a.element_size())  # the block itself, and temporaries
@@ -395,43 +218,19 @@ def kernel_sums(
     return sums
 
 
-WRAPPED: dict[str, Any] = {"learn": [], "ard": False, "normalize": False, "bias": None, "gradient": None}
-KERNELS: Registry[type[Kernel]] = Registry("kernel", Kernel, **WRAPPED)
-KERNELS |= {
-    "rbf": RBF,
-    "laplacian": Laplacian,
-    "linear": Linear,
-    "polynomial": Polynomial,
-    "sum": Sum,
-    "product": Product,
-    "precomputed": Precomputed,
-}
+@dataclass(frozen=True, config=STRICT)
+class Common:
+    """Settings of any kernel: what is learnt, what is put around it, and an estimate of its gradient."""
+
+    learn: list[str] = Field(default_factory=list)
+    ard: bool = False
+    normalize: bool = False
+    bias: bool | None = None
+    gradient: Any = None
 
 
-def build_kernel(settings: Mapping[str, Any]) -> Kernel:
-    """Return the kernel that a ``kernel:`` section names; ``Learnt`` with names in ``learn`` or with
-    ``ard: true``, then ``Normalized`` with ``normalize: true``, and then ``Biased`` with ``bias: true``.
-
-    Raises:
-        InputError: the kernel or one of its settings is wrong.
-    """
-    values = {name: value for name, value in settings.items() if name != "gradient"}  # see build_gradient
-    names = values.pop("learn", None) or []
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise InputError(f"kernel.learn should be a list of names of settings, got {shown(names)}")
-    ard, normalize, bias = (_flag(values, name) for name in ("ard", "normalize", "bias"))
-    kernel = build(KERNELS, "kernel", values)
-    kernel = Learnt(kernel, names, ard) if names or ard else kernel
-    kernel = Normalized(kernel) if normalize else kernel
-    return Biased(kernel) if bias else kernel
-
-
-def _flag(values: dict[str, Any], name: str) -> bool:
-    """Take a setting that is true or false, by default false, from those of a kernel."""
-    value = values.pop(name, None) or False
-    if not isinstance(value, bool):
-        raise InputError(f"kernel.{name} should be true or false, got {shown(value)}")
-    return value
+KERNELS: Registry[type[Kernel]] = Registry("kernel", Kernel, **asdict(Common()))
+KERNELS |= {"rbf": RBF, "laplacian": Laplacian, "linear": Linear, "polynomial": Polynomial}
 
 
 def check_kernel(
@@ -443,7 +242,8 @@ def check_kernel(
     Raises:
         InputError: it returns something else.
     """
-    formula = K.without(Normalized, Biased)
+    formula = K.unbiased
+    formula = formula.K if isinstance(formula, Normalized) else formula
     for rows in (a, a[:1]):  # a single row is a case of its own, as for squeeze()
         returned = formula(rows.detach(), b.detach())
         got, expected = _described(returned), _described(a.new_empty(len(rows), len(b)))

@@ -20,9 +20,10 @@ from nsvm_cli.datasets.scaling import Scaling
 from nsvm_cli.errors import RunError
 from nsvm_cli.memory import rows_at_a_time
 from nsvm_cli.models.calibration import Sigmoids, fit_sigmoids, probabilities, probability_scores
+from nsvm_cli.models.composed_kernels import build_kernel
 from nsvm_cli.models.feature_map import features, theta_of
 from nsvm_cli.models.initial import at_start
-from nsvm_cli.models.kernels import Kernel, build_kernel, kernel_sums
+from nsvm_cli.models.kernels import Kernel, kernel_sums
 from nsvm_cli.tasks import Regression, Task, task_for
 
 

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from nsvm_cli.config.registry import STRICT, NonNegative
 from nsvm_cli.models.feature_map import Batch, Objective, Training
-from nsvm_cli.models.kernels import Biased, Kernel
+from nsvm_cli.models.kernels import Kernel
 
 Value = Float[Tensor, ""]
 
@@ -103,7 +103,7 @@ class Penalties:
             value = objective(F, K)
             if self.of_pairs:
                 z = F(x_A)
-                K_A = K.without(Biased)(z, z)
+                K_A = K.unbiased(z, z)
                 for name, term in PENALTIES.items():
                     if weight := getattr(self, name):
                         value = value + weight * term(K_A)

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 
 from nsvm_cli import __version__
+from nsvm_cli.models.composed_kernels import learnt_values
 from nsvm_cli.models.feature_map import features
-from nsvm_cli.models.kernels import learnt_values
 from nsvm_cli.models.nsvm import NSVM
 from nsvm_cli.models.objectives import dataset_alignment
 from nsvm_cli.plugins import code_sha256

@@ -46,7 +46,7 @@ class LinearPegasos(BatchTrainer[LinearState]):
 
     def check(self, problem: Problem, F: FeatureMap) -> None:
         super().check(problem, F)
-        if type(problem.K.without(Biased)) is not Linear:
+        if type(problem.K.unbiased) is not Linear:
             raise InputError("algorithm=linear_pegasos expects kernel=linear; pegasos takes any kernel")
 
     def start(self, problem: Problem, F: FeatureMap) -> LinearState:

@@ -10,8 +10,9 @@ import torch
 from nsvm_cli.config.registry import build
 from nsvm_cli.config.settings import Settings
 from nsvm_cli.errors import InputError
+from nsvm_cli.models.composed_kernels import build_kernel
 from nsvm_cli.models.kernel_gradients import Differences, build_gradient
-from nsvm_cli.models.kernels import Kernel, build_kernel
+from nsvm_cli.models.kernels import Kernel
 from nsvm_cli.models.losses import LOSSES
 from nsvm_cli.models.optimizers import OPTIMIZERS, Rule
 from nsvm_cli.parallel.device import select_device

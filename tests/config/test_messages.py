@@ -14,7 +14,7 @@ from nsvm_cli.config.registry import build
 from nsvm_cli.config.settings import parse_settings
 from nsvm_cli.datasets import build_source
 from nsvm_cli.errors import InputError
-from nsvm_cli.models.kernels import build_kernel
+from nsvm_cli.models.composed_kernels import build_kernel
 from nsvm_cli.models.networks import build_network
 from nsvm_cli.models.optimizers import OPTIMIZERS
 from nsvm_cli.trainers import build_trainer

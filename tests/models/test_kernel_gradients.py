@@ -10,8 +10,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from nsvm_cli.models.composed_kernels import build_kernel
 from nsvm_cli.models.kernel_gradients import WithGradient, build_gradient, directions
-from nsvm_cli.models.kernels import Kernel, build_kernel
+from nsvm_cli.models.kernels import Kernel
 
 KERNELS = [
     {"name": "rbf", "gamma": 0.3},

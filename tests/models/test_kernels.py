@@ -8,16 +8,8 @@ from sklearn.metrics import pairwise
 
 from nsvm_cli.errors import InputError
 from nsvm_cli.models import kernels
-from nsvm_cli.models.kernels import (
-    RBF,
-    Kernel,
-    Laplacian,
-    Linear,
-    Normalized,
-    Polynomial,
-    build_kernel,
-    kernel_sums,
-)
+from nsvm_cli.models.composed_kernels import build_kernel
+from nsvm_cli.models.kernels import RBF, Kernel, Laplacian, Linear, Normalized, Polynomial, kernel_sums
 
 Points = tuple[torch.Tensor, torch.Tensor]
 Settings = dict[str, object]

@@ -13,8 +13,9 @@ from torch import Tensor, nn
 
 from nsvm_cli.artifacts.model_file import load_model
 from nsvm_cli.errors import InputError
+from nsvm_cli.models.composed_kernels import begin, build_kernel, learnt
 from nsvm_cli.models.feature_map import FeatureMap, Objective, Training, features
-from nsvm_cli.models.kernels import KERNELS, Kernel, begin, build_kernel, learnt
+from nsvm_cli.models.kernels import KERNELS, Kernel
 from nsvm_cli.models.optimizers import SGD
 from nsvm_cli.runs.experiment import prepare
 from nsvm_cli.runs.train import train_run

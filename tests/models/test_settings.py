@@ -11,8 +11,8 @@ import pytest
 
 from nsvm_cli.config.registry import build
 from nsvm_cli.errors import InputError
+from nsvm_cli.models.composed_kernels import build_kernel
 from nsvm_cli.models.kernel_gradients import build_gradient
-from nsvm_cli.models.kernels import build_kernel
 from nsvm_cli.models.networks import build_network
 from nsvm_cli.models.optimizers import OPTIMIZERS
 
@@ -37,7 +37,7 @@ optimizer = partial(build, OPTIMIZERS, "optimizer")
         ({"name": "rbf", "gamma": 0}, kernel, "kernel.gamma should be greater than 0, got 0"),
         ({"name": "rbf", "gamma": float("nan")}, kernel, "kernel.gamma should be greater than 0, got nan"),
         ({"name": "polynomial", "degree": 0}, kernel, "kernel.degree"),
-        ({"name": "rbf", "normalize": "perhaps"}, kernel, "kernel.normalize should be true or false"),
+        ({"name": "rbf", "normalize": "perhaps"}, kernel, "kernel.normalize should be a valid boolean"),
         ({"gamma": 1}, kernel, "there is no kernel None"),
         ({"name": "rbf", "gradient": "spca"}, kernel, "no kernel.gradient 'spca'; did you mean spsa?"),
         ({"name": "mlp", "widths": []}, network, "network.widths: List should have at least 1 item"),

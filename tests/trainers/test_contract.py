@@ -11,8 +11,9 @@ import pytest
 import torch
 
 from nsvm_cli.errors import InputError, RunError
+from nsvm_cli.models.composed_kernels import build_kernel
 from nsvm_cli.models.feature_map import FeatureMap
-from nsvm_cli.models.kernels import RBF, build_kernel
+from nsvm_cli.models.kernels import RBF
 from nsvm_cli.runs.loop import OnLog, run
 from nsvm_cli.trainers import Problem, Trainer, build_trainer
 from tests.conftest import LOSSES, STEPPING, MakeSmall, short, train

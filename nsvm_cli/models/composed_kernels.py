@@ -1,0 +1,160 @@
+"""Kernels that are made of others, those with settings that are learnt, and how all are built."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from typing import Annotated, Any
+
+import torch
+from jaxtyping import Float
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+from torch import Tensor, nn
+
+from nsvm_cli.config.registry import STRICT, Positive, build, construct
+from nsvm_cli.errors import InputError
+from nsvm_cli.models.kernels import KERNELS, Biased, Common, Gram, Kernel, Normalized, Others, Points
+
+
+@dataclass(frozen=True, config=STRICT)
+class Composed(Kernel):
+    """A kernel of the kernels K_r, whose sections are ``of``."""
+
+    of: Annotated[list[dict[str, Any]], Field(min_length=1)]
+
+    def __post_init__(self) -> None:
+        assert self.K  # or a section was refused
+
+    def parts(self) -> dict[str, Any]:
+        return {str(r): K_r for r, K_r in enumerate(self.K)}
+
+    @cached_property
+    def K(self) -> list[Kernel]:
+        return [build_kernel(section) for section in self.of]
+
+
+@KERNELS.register("sum")
+@dataclass(frozen=True, config=STRICT)
+class Sum(Composed):
+    """K(a, b) = sum_r w_r K_r(a, b); w_r = 1 without ``weights``."""
+
+    weights: list[Positive] = Field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        weights = self.weights or [1.0] * len(self.of)
+        if len(weights) != len(self.of):
+            raise ValueError(f"expected a weight for each of {len(self.of)} kernels, got {len(weights)}")
+        object.__setattr__(self, "weights", weights)
+
+    def __call__(self, a: Points, b: Others) -> Gram:
+        return torch.stack([w * K(a, b) for w, K in zip(self.weights, self.K, strict=True)]).sum(0)
+
+
+@KERNELS.register("product")
+@dataclass(frozen=True, config=STRICT)
+class Product(Composed):
+    """K(a, b) = prod_r K_r(a, b)."""
+
+    def __call__(self, a: Points, b: Others) -> Gram:
+        return torch.stack([K(a, b) for K in self.K]).prod(0)
+
+
+class Learnt(Kernel):
+    """K with settings that are learnt: each is its value at the start times exp(rho), with rho in theta.
+
+    rho starts at 0, so that settings stay positive, and L2 regularisation pulls them to their start. With
+    ``ard``, K(a, b) = K(s a, s b) with a factor s_i for each feature, the inverse of a length scale.
+    """
+
+    def __init__(self, K: Kernel, names: list[str], ard: bool) -> None:
+        for name in names:
+            value = getattr(K, name, 0.0)
+            numbers = value if isinstance(value, list) else [1.0 if value is None else value]
+            if not all(isinstance(number, float) and number > 0 for number in numbers):
+                raise InputError(f"kernel.learn: expected names of settings that are positive, got {name}")
+        self.K, self.names, self.ard = K, names, ard
+        self.start: dict[str, Tensor] = {}
+        self.rho: dict[str, nn.Parameter] = {}
+
+    def begin(self, z: Float[Tensor, "_ n"]) -> None:
+        """Start to learn, for features like z."""
+        start = {name: getattr(self.K, name) or 1 / z.shape[1] for name in self.names}
+        self.start = {name: torch.as_tensor(value).to(z) for name, value in start.items()}
+        self.start |= {"ard": z.new_ones(z.shape[1])} if self.ard else {}
+        self.rho = {name: nn.Parameter(torch.zeros_like(start)) for name, start in self.start.items()}
+
+    def parts(self) -> dict[str, Any]:
+        return {"K": self.K, **self.rho}
+
+    def values(self) -> dict[str, Tensor]:
+        """Return what the settings are now."""
+        return {name: self.start[name] * rho.exp() for name, rho in self.rho.items()}
+
+    def _now(self) -> tuple[Kernel, Tensor | float]:
+        """Return K with these values, and s."""
+        K, values = copy.copy(self.K), self.values()
+        s = values.pop("ard", 1.0)
+        for name, value in values.items():
+            object.__setattr__(K, name, value)  # K may be frozen
+        return K, s
+
+    def __call__(self, a: Points, b: Others) -> Gram:
+        K, s = self._now()
+        return K(s * a, s * b)
+
+    def gradient(self, a: Points, b: Others, K: Gram, G: Gram) -> Points:
+        formula, s = self._now()
+        return s * formula.gradient(s * a, s * b, K, G)
+
+
+def parts_of(part: object, name: str = "") -> Iterator[tuple[str, object]]:
+    """Yield a kernel and all that it is made of, each with a name: kernels, their parameters and settings."""
+    yield name, part
+    inner = part.parts() if isinstance(part, Kernel) else {}
+    if isinstance(part, nn.Module):
+        inner = dict(part.named_parameters())
+    for key, value in inner.items():
+        around = key == "K" and isinstance(value, Kernel)  # whose names are its own
+        yield from parts_of(value, name if around else f"{name}.{key}".strip("."))
+
+
+def learnt(K: Kernel | None) -> dict[str, nn.Parameter]:
+    """Return the parameters of a kernel, which are part of theta, by name."""
+    return {name: part for name, part in parts_of(K) if isinstance(part, nn.Parameter)}
+
+
+def learnt_values(K: Kernel) -> dict[str, Any]:
+    """Return the learnt settings of a kernel, and its other parameters, as numbers and lists of numbers."""
+    values = {name: p.tolist() for name, p in learnt(K).items()}
+    for name, part in parts_of(K):
+        if isinstance(part, Learnt):
+            values |= {f"{name}.{key}".strip("."): value.tolist() for key, value in part.values().items()}
+    return values
+
+
+def begin(K: Kernel, z: Float[Tensor, "_ n"]) -> Kernel:
+    """Return the same kernel, its parameters at their start, of the type and on the device of features z."""
+    for _, part in parts_of(K):
+        if isinstance(part, Learnt):
+            part.begin(z)  # before its parts are looked at
+        elif isinstance(part, nn.Parameter):
+            part.data = part.data if z.is_meta else part.data.to(z)
+            part.requires_grad_(False)  # but in the objective of a step: nothing else builds a graph
+    return K
+
+
+def build_kernel(settings: Mapping[str, Any]) -> Kernel:
+    """Return the kernel that a ``kernel:`` section names, with what the settings in ``Common`` put around it.
+
+    Raises:
+        InputError: the kernel or one of its settings is wrong.
+    """
+    values = dict(settings)
+    common = construct(Common, "kernel", {key: values.pop(key) for key in KERNELS.common if key in values})
+    K = build(KERNELS, "kernel", values)
+    K = Learnt(K, common.learn, common.ard) if common.learn or common.ard else K
+    K = Normalized(K) if common.normalize else K
+    return Biased(K) if common.bias else K
