@@ -8,7 +8,8 @@ import torch
 from jaxtyping import Float, Float64
 from torch import Tensor, nn
 
-from nsvm_cli.models.feature_map import features, theta_of
+from nsvm_cli.models.composed_kernels import learnt_values
+from nsvm_cli.models.feature_map import features
 from nsvm_cli.models.kernels import Kernel
 from nsvm_cli.models.objectives import KERNEL_ROWS, random_subset
 
@@ -21,10 +22,17 @@ Map = tuple[nn.Module, Kernel]
 
 
 def theta_change(before: Map, after: Map) -> float | None:
-    """Return ||theta - theta_0|| / ||theta_0||, over all parameters; None if theta_0 is empty, or 0."""
-    pairs = list(zip(theta_of(*before).values(), theta_of(*after).values(), strict=True))
+    """Return ||theta - theta_0|| / ||theta_0||, over all parameters; None if theta_0 is empty, or 0.
+
+    Settings of a kernel that are learnt count with their values, not with their logarithms.
+    """
+    pairs = list(zip(_tensors(*before), _tensors(*after), strict=True))
     size = _norm([theta_0 for theta_0, _ in pairs])
     return _norm([theta - theta_0 for theta_0, theta in pairs]) / size if size > 0 else None
+
+
+def _tensors(network: nn.Module, K: Kernel) -> list[Tensor]:
+    return [*network.parameters(), *learnt_values(K).values()]
 
 
 def _norm(tensors: list[Tensor]) -> float:

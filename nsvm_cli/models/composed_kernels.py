@@ -126,12 +126,12 @@ def learnt(K: Kernel | None) -> dict[str, nn.Parameter]:
     return {name: part for name, part in parts_of(K) if isinstance(part, nn.Parameter)}
 
 
-def learnt_values(K: Kernel) -> dict[str, Any]:
-    """Return the learnt settings of a kernel, and its other parameters, as numbers and lists of numbers."""
-    values = {name: p.tolist() for name, p in learnt(K).items()}
+def learnt_values(K: Kernel) -> dict[str, Tensor]:
+    """Return by name what the learnt settings of a kernel are now, and its other parameters."""
+    values: dict[str, Tensor] = {**learnt(K)}
     for name, part in parts_of(K):
         if isinstance(part, Learnt):
-            values |= {f"{name}.{key}".strip("."): value.tolist() for key, value in part.values().items()}
+            values |= {f"{name}.{key}".strip("."): value for key, value in part.values().items()}
     return values
 
 

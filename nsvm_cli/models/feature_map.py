@@ -18,7 +18,7 @@ from nsvm_cli.models.composed_kernels import learnt
 from nsvm_cli.models.dropout import Masks, dropout_masks
 from nsvm_cli.models.kernel_gradients import Differences, WithGradient, directions
 from nsvm_cli.models.kernels import Kernel
-from nsvm_cli.models.networks import has_modes
+from nsvm_cli.models.networks import has_modes, own_name
 from nsvm_cli.models.optimizers import Rule, expect_names, is_within
 from nsvm_cli.randomness import Stream, derived_seed, key_of_step
 from nsvm_cli.storage.state_dict import StateDict, expect_keys, loaded_like
@@ -79,8 +79,11 @@ class Training:
 
 
 def theta_of(network: nn.Module, K: Kernel | None) -> dict[str, nn.Parameter]:
-    """Return theta by name: the parameters of a network, and those of a kernel as ``kernel.NAME``."""
-    return dict(network.named_parameters()) | {f"kernel.{name}": p for name, p in learnt(K).items()}
+    """Return theta by name: the parameters of a network, and those of a kernel as ``kernel.NAME``; see
+    ``own_name``.
+    """
+    own = {own_name(network, name): p for name, p in network.named_parameters()}
+    return own | {f"kernel.{name}": p for name, p in learnt(K).items()}
 
 
 Objective = Callable[[Training, Kernel], Float[Tensor, ""]]
@@ -151,7 +154,8 @@ class FeatureMap:
             if is_within(name, freeze):
                 theta[name].requires_grad_(False)
         moving = {name: p for name, p in theta.items() if p.requires_grad}
-        self.still = [module for name, module in network.named_modules() if is_within(name, freeze)]
+        modules = network.named_modules()
+        self.still = [module for name, module in modules if is_within(own_name(network, name), freeze)]
         self.learnt = [p for p in self.of_kernel.values() if p.requires_grad]
         self._let_kernel_move(False)
         self.parameters = [*moving.values()]

@@ -17,7 +17,7 @@ from nsvm_cli.errors import InputError
 from nsvm_cli.models.composed_kernels import begin, learnt
 from nsvm_cli.models.feature_map import features
 from nsvm_cli.models.kernels import Kernel
-from nsvm_cli.models.networks import build_network
+from nsvm_cli.models.networks import build_network, own_name
 from nsvm_cli.models.optimizers import expect_names, is_within
 from nsvm_cli.randomness import Stream, derived_seed
 from nsvm_cli.storage import tensor_file
@@ -48,10 +48,15 @@ def at_start(
     """
     network = build_network(settings.network, shape, derived_seed(settings.seed, Stream.THETA), outputs)
     network = network.to(like)
-    begin(K, features(network, like.new_zeros(1, *shape)))
+    z = features(network, like.new_zeros(1, *shape))
+    if z.ndim != 2:
+        got = f"shape {tuple(z.shape)} for 1 sample"
+        raise InputError(f"network {settings.network['name']} returned {got}, expected (1, n)")
+    begin(K, z)
     if settings.init.run is not None:
         own = network.state_dict() | {OF_KERNEL + name: p.data for name, p in learnt(K).items()}
-        _copy(_theta_in(Path(settings.init.run)), own, settings.init)
+        names = {name: name if name.startswith(OF_KERNEL) else own_name(network, name) for name in own}
+        _copy(_theta_in(Path(settings.init.run)), own, names, settings.init)
     return network, K
 
 
@@ -73,16 +78,22 @@ def _theta_in(path: Path) -> Mapping[str, Tensor]:
     return {n.removeprefix(THETA): t for n, t in tensors.items() if n.startswith((THETA, OF_KERNEL))}
 
 
-def _copy(theta: Mapping[str, Tensor], own: Mapping[str, Tensor], init: Init) -> None:
-    """Copy theta, or what of it begins with ``only``, into tensors of the same names."""
-    expect_names("init.only", init.only, [*own])
-    wanted = [name for name in own if not init.only or is_within(name, init.only)]
-    for name in wanted:
-        found = theta.get(name, theta.get(name.removeprefix("0.")))  # the network may be normalised only here
-        if found is None or found.shape != own[name].shape:
+def _copy(
+    theta: Mapping[str, Tensor], own: Mapping[str, Tensor], names: Mapping[str, str], init: Init
+) -> None:
+    """Copy theta, or what of it begins with ``only``, into tensors of the same names: a user's, or those that
+    a network has here, or there, where its features are normalised or it has a head.
+    """
+    expect_names("init.only", init.only, [*names.values()])
+    for full, name in names.items():
+        if init.only and not is_within(name, init.only):
+            continue
+        known = (name, full, f"0.{name}", f"0.0.{name}")
+        found = next((theta[key] for key in known if key in theta), None)
+        if found is None or found.shape != own[full].shape:
             had = "none" if found is None else f"one of shape {list(found.shape)}"
             raise InputError(
-                f"init.run={init.run}: expected {name} of shape {list(own[name].shape)}, found {had}; "
+                f"init.run={init.run}: expected {name} of shape {list(own[full].shape)}, found {had}; "
                 "init.only=[BEGINNING] takes a part"
             )
-        own[name].copy_(found)
+        own[full].copy_(found)

@@ -257,7 +257,12 @@ def check_kernel(
             )
     if differentiable:
         K_ab = formula(a, b)
-        Kernel.gradient(formula, a, b, K_ab, torch.ones_like(K_ab))
+        gradient = Kernel.gradient(formula, a, b, K_ab, torch.ones_like(K_ab))
+        if K_ab.isfinite().all() and not gradient.isfinite().all():  # a is the beginning of b
+            raise InputError(
+                f"kernel {name} has no finite gradient where a = b: a square root of distances needs "
+                ".clamp_min(1e-12) first"
+            )
 
 
 def _described(value: object) -> str:

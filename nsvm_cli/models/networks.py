@@ -122,6 +122,18 @@ class Normalize(nn.Module):
         return scaled
 
 
+class WithOutput(nn.Sequential):
+    """A network, and what ``Output`` adds to it."""
+
+
+def own_name(network: nn.Module, name: str) -> str:
+    """Return a name of a parameter or module as a user knows it: the network's own, or that in the head."""
+    place, _, rest = name.partition(".")
+    if not isinstance(network, WithOutput):
+        return name
+    return own_name(network[0], rest) if place == "0" else f"head.{rest}".strip(".")
+
+
 @dataclass(frozen=True, config=STRICT)
 class Output:
     """Settings that apply to the output of any network.
@@ -150,7 +162,7 @@ NETWORKS |= {
 
 _MODELESS = {nn.Sequential, nn.ModuleList, nn.Flatten, nn.Linear, nn.Conv2d, nn.ReLU, nn.Tanh, nn.MaxPool2d}
 _MODELESS |= {nn.GroupNorm, nn.AdaptiveAvgPool2d, nn.Hardswish, nn.Hardsigmoid, nn.ReLU6, nn.Identity}
-_MODELESS |= {Identity, MLP, CNN, MaxPool, Normalize, Dropout}
+_MODELESS |= {WithOutput, Identity, MLP, CNN, MaxPool, Normalize, Dropout}
 
 
 def has_modes(network: nn.Module) -> bool:
@@ -222,11 +234,11 @@ def build_network(settings: Mapping[str, Any], shape: Shape, seed: int, outputs:
                 f"network {settings['name']} cannot be built: {reason[:200]}{location(error)}"
             ) from error
         if output.normalize:
-            network = nn.Sequential(network, Normalize(output.scale, output.eps))
+            network = WithOutput(network, Normalize(output.scale, output.eps))
         if output.head:
             with torch.no_grad():
                 n = network.eval()(torch.zeros(1, *shape)).shape[1]
-            network = nn.Sequential(network, nn.Linear(n, math.prod(outputs)))
+            network = WithOutput(network, nn.Linear(n, math.prod(outputs)))
     if any(isinstance(module, nn.modules.dropout._DropoutNd) for module in network.modules()):
         raise InputError(
             f"network {settings['name']} uses torch's dropout, which ignores the run's seed: "

@@ -29,7 +29,7 @@ PACKAGES = ("torch", "numpy", "scikit-learn", "safetensors")
 def result_of(experiment: Experiment, state: State, model: NSVM) -> dict[str, Any]:
     """Return the fields of a result about the trained model, its data and its training."""
     e, p, svm = experiment, experiment.problem, experiment.trainer.trains_svm
-    z, labels = features(e.F.network, p.x), p.task.code(p.y)
+    z, labels, learnt = features(e.F.network, p.x), p.task.code(p.y), learnt_values(model.kernel)
     return {
         **_scores(e, model),
         "steps": state.t,
@@ -42,7 +42,7 @@ def result_of(experiment: Experiment, state: State, model: NSVM) -> dict[str, An
         **_circumstances(e),
         "theta_change": model.facts.theta_change,
         "feature_change": model.facts.feature_change,
-        **({"kernel_parameters": values} if (values := learnt_values(model.kernel)) else {}),
+        **({"kernel_parameters": {name: value.tolist() for name, value in learnt.items()}} if learnt else {}),
     }
 
 

@@ -11,9 +11,10 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from nsvm_cli.artifacts.model_file import load_model
 from nsvm_cli.errors import InputError
 from nsvm_cli.models.feature_map import FeatureMap
-from nsvm_cli.models.kernels import Linear
+from nsvm_cli.models.kernels import KERNELS, Gram, Kernel, Linear, Others, Points, squared_distances
 from nsvm_cli.models.networks import NETWORKS
 from nsvm_cli.models.optimizers import SGD, Adam
 from nsvm_cli.runs.experiment import Experiment, prepare
@@ -109,6 +110,34 @@ def test_theta_starts_at_that_of_a_run_with_any_algorithm(run: Path, tmp_path: P
         assert all(loaded[n].equal(part[n]) for n in names)
 
 
+NORMALIZED = {"network": {"name": "mlp", "widths": [10, 6], "normalize": True}}
+WITH_HEAD = {
+    "network": {"name": "mlp", "widths": [10, 6], "normalize": True, "head": True},
+    "algorithm": {"name": "cross_entropy", "steps": 20},
+    "kernel": {"name": "linear"},
+}
+
+
+@pytest.mark.parametrize("there", [{}, NORMALIZED, WITH_HEAD])
+@pytest.mark.parametrize("here", [{}, NORMALIZED, WITH_HEAD])
+def test_names_do_not_depend_on_what_is_added_to_a_network(there: Any, here: Any, tmp_path: Path) -> None:
+    result = small_run(tmp_path / "run", **there)
+    only = ["layers"] if here is WITH_HEAD else []
+    e = at_start(tmp_path / "run", only, **here, freeze=["layers.0"])
+    started = [p for name, p in e.F.network.named_parameters() if "layers." in name]
+    trained = load_model(tmp_path / "run" / "final.safetensors").network.named_parameters()
+    assert all(map(torch.equal, started, [p for name, p in trained if "layers." in name]))
+    assert [p.requires_grad for p in started] == [False, False, True, True]
+    assert result["theta_steps"] == 20
+
+
+def test_how_far_a_kernel_alone_has_moved(tmp_path: Path) -> None:
+    kernel = {"name": "rbf", "gamma": 0.1, "learn": ["gamma"]}
+    result = small_run(tmp_path / "run", network={"name": "identity"}, kernel=kernel)
+    assert result["theta_change"] == pytest.approx(abs(result["kernel_parameters"]["gamma"] / 0.1 - 1), rel=1e-3)
+    assert result["theta_change"] > 0
+
+
 def test_a_theta_that_does_not_fit_is_refused(run: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"init\.run=nowhere: no theta could be read from nowhere"):
         at_start("nowhere")
@@ -123,6 +152,28 @@ def test_a_theta_that_does_not_fit_is_refused(run: Path, tmp_path: Path) -> None
     torch.save(object, tmp_path / "evil.pth")
     with pytest.raises(InputError, match=r"no theta could be read from .*evil\.pth"):
         at_start(tmp_path / "evil.pth")
+
+
+class Rooted(Kernel):
+    """A kernel of distances, rather than of their squares."""
+
+    def __call__(self, a: Points, b: Others) -> Gram:
+        return (-squared_distances(a, b).sqrt()).exp()
+
+
+@pytest.mark.parametrize(
+    ("registry", "part", "said"),
+    [
+        (NETWORKS, lambda shape: nn.Flatten(0), r"network mine returned shape \(20,\) for 1 sample"),
+        (KERNELS, Rooted, "kernel mine has no finite gradient where a = b: a square root of distances needs"),
+    ],
+)
+def test_a_part_that_could_not_be_trained_is_refused(
+    registry: Any, part: Any, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(registry, "mine", part)
+    with pytest.raises(InputError, match=said):
+        prepare(small_settings(**{"network" if registry is NETWORKS else "kernel": {"name": "mine"}}))
 
 
 class Named(nn.Module):

@@ -11,7 +11,7 @@ from nsvm_cli.engines.look_ahead import trainers as look_ahead
 from nsvm_cli.engines.numba.code import is_compiled
 from nsvm_cli.models.dropout import Dropout
 from nsvm_cli.models.feature_map import FeatureMap
-from nsvm_cli.models.networks import CNN, MLP, Normalize
+from nsvm_cli.models.networks import CNN, MLP, Normalize, WithOutput
 from nsvm_cli.trainers import Problem, Trainer
 from nsvm_cli.trainers.pegasos import Pegasos
 
@@ -87,7 +87,7 @@ def parts_of(network: nn.Module) -> tuple[MLP | CNN, Dropout, Normalize | None] 
     """Return a network that compiled functions cover, its dropout, and what normalises its features; None for
     another one.
     """
-    parts: list[Any] = [*network] if type(network) is nn.Sequential else [network]
+    parts: list[Any] = [*network.children()] if type(network) in (nn.Sequential, WithOutput) else [network]
     if not all(map(has_compiled_form, parts)) or [*map(type, parts[1:])] not in ([], [Normalize]):
         return None
     (dropout,) = (module for module in parts[0].modules() if isinstance(module, Dropout))
