@@ -12,8 +12,7 @@ from hydra.core.global_hydra import GlobalHydra
 
 from nsvm_cli.compose.composition import COMPOSE_OPTIONS, compose_settings
 from nsvm_cli.errors import InputError
-from nsvm_cli.trainers import TRAINERS
-from tests.cli.process import nsvm, refusal
+from tests.cli.process import as_if_started, nsvm, refusal
 
 pytestmark = pytest.mark.usefixtures("unchecked")
 
@@ -184,13 +183,9 @@ class Derived(Alg1):
 """
 
 
-def test_a_derived_algorithm_has_the_tuned_values_of_its_base(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_derived_algorithm_has_the_tuned_values_of_its_base(tmp_path: Path) -> None:
     (tmp_path / "derived_alg1.py").write_text(DERIVED)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    with monkeypatch.context() as patch:
-        patch.setattr(TRAINERS, "register", lambda name: lambda part: patch.setitem(TRAINERS, name, part))
+    with as_if_started(tmp_path, {}):
         own = compose_settings(["plugins=[derived_alg1]", "algorithm=derived"], complete=False)
     base, other = (compose_settings([f"algorithm={name}"]) for name in ("alg1", "pegasos"))
     assert own["optimizer"] == base["optimizer"] != other["optimizer"]

@@ -13,6 +13,7 @@ from nsvm_cli.models.kernels import RBF, Linear, Polynomial
 from nsvm_cli.models.losses import Binary, CrammerSinger, Hinge
 from nsvm_cli.models.nsvm import Expansion
 from nsvm_cli.models.objectives import (
+    ALIGNMENT_LOSSES,
     KERNEL_ROWS,
     alignment,
     dataset_alignment,
@@ -45,6 +46,12 @@ def test_the_papers_alignment(batch: Batch) -> None:
     K, y = batch
     expected = (torch.outer(y, y) * K).sum() / (10 * K.square().sum().sqrt())
     torch.testing.assert_close(alignment(K, y), expected)
+
+
+def test_alignment_losses() -> None:
+    beta, gamma = 1.0, torch.tensor(0.25)
+    assert ALIGNMENT_LOSSES["squared"](beta, gamma) == 0.5625
+    assert ALIGNMENT_LOSSES["linear"](beta, gamma) == -0.25
 
 
 def test_the_alignment_of_a_large_data_set_is_that_of_some_samples(monkeypatch: pytest.MonkeyPatch) -> None:
