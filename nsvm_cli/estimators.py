@@ -50,7 +50,10 @@ HOW = ("dtype", "device", "engine", "threads")
 
 PARTS = ("algorithm", "network", "kernel", "optimizer", "loss")
 
-APPLY = (*PARTS, *HOW, "penalties", "seed", "multiclass", "memory_budget", "dataset.scaling")
+APPLY = (
+    *(*PARTS, *HOW, "penalties", "init", "freeze", "callbacks", "seed"),
+    *("multiclass", "memory_budget", "dataset.scaling"),
+)
 """The settings of ``nsvm train`` that apply to an estimator, unlike others of data sets, files and scores."""
 
 
@@ -64,7 +67,8 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
         lam, steps, batch_size, gamma, lr, widths: the settings that are changed most often; None for the
             values in ``settings``, or else the defaults of ``nsvm train dataset=csv`` with this algorithm.
         settings: settings of these parts by name, such as ``{"algorithm.solver": "pegasos"}``, and
-            ``multiclass``, ``memory_budget`` and ``dataset.scaling``.
+            ``penalties``, ``init``, ``freeze``, ``callbacks``, ``multiclass``, ``memory_budget`` and
+            ``dataset.scaling``.
         random_state: the seed, or another ``random_state`` of scikit-learn.
         dtype, device, engine, threads: as on the command line.
 
@@ -72,6 +76,7 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
         model_: the trained model, ``nsvm_cli.models.nsvm.NSVM``.
         settings_: the settings it was trained with.
         n_support_: the number of support vectors.
+        kernel_parameters_: what the kernel has learnt.
         n_features_in_, feature_names_in_: the features, as scikit-learn has them.
     """
 
@@ -182,9 +187,13 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
             sections[part] = {key: composed[part][key] for key in keys} | sections[part]
         short = {SHORT[name]: value for name in SHORT if (value := getattr(self, name)) is not None}
         how = {name: getattr(self, name) for name in HOW} | {"seed": _seed(self.random_state)}
+        shared = {f"{part}.{key}" for part in PARTS for key in Registry.kinds[part].common}
         for key in self.settings or {}:
             if (section := key.partition(".")[0]) not in APPLY and key not in APPLY:
                 raise InputError(f"settings: an estimator has no {key}; {did_you_mean(section, APPLY)}")
+            own = getattr(self, section, None) if section in PARTS else None
+            if not isinstance(own, str | None) and key not in shared:
+                raise InputError(f"settings: {key}: {section} is an object, which has its own settings")
         changes = {**how, **(self.settings or {}), **short}
         changes = json.loads(json.dumps(changes, default=lambda value: value.tolist()))  # numbers of NumPy
         return parse_settings(with_values(composed, {**sections, **changes}))
@@ -199,11 +208,12 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
             medians = dict(zip(map(str, names), np.median(samples.x, 0).tolist(), strict=True))
             data = replace(data, columns=tuple(medians), encoder=TableEncoder(medians))
         with self._in_python(), own_threads():
-            self._take(prepare(self._settings(), data=data).train())
+            experiment = prepare(self._settings(), data=data)
+            self._take(experiment.train(experiment.callbacks()))
 
     def _take(self, model: NSVM) -> None:
         self.model_, self.settings_ = model, model.settings
-        self.n_support_ = len(model.expansion.alpha)
+        self.n_support_, self.kernel_parameters_ = len(model.expansion.alpha), model.kernel_parameters
         self._encoder: TableEncoder | None = None
 
     def _of_model(self, compute: Callable[[NSVM, torch.Tensor], torch.Tensor], X: Any) -> np.ndarray:

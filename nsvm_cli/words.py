@@ -98,6 +98,17 @@ def training_rows(figures: Mapping[str, Any]) -> Rows:
     if "alignment" in figures:
         meaning = "of the kernel with the labels, from -1 to 1"
         rows.append(("kernel alignment", _number(figures["alignment"]), meaning))
+    return rows + _learnt_rows(figures)
+
+
+def _learnt_rows(figures: Mapping[str, Any]) -> Rows:
+    """Return what the kernel has learnt: of several numbers, the smallest and the largest."""
+    rows: Rows = []
+    for name, value in figures.get("kernel_parameters", {}).items():
+        numbers = value if isinstance(value, list) else [value]
+        ends = dict.fromkeys(f"{end:.4g}" for end in (min(numbers), max(numbers)))
+        of = "a parameter" if len(numbers) == 1 else f"{len(numbers)} parameters"
+        rows.append((f"kernel {name}", " to ".join(ends), f"{of} of the kernel, learnt"))
     return rows
 
 
@@ -188,7 +199,7 @@ def diagnosis_rows(figures: Mapping[str, Any]) -> Rows:
         (label.replace("test", split), shown(figures[key]), meaning.format(split=split, **counts))
         for key, label, shown, meaning in rows
         if figures[key] is not None
-    ]
+    ] + _learnt_rows(figures)
 
 
 def sample_counts(figures: Mapping[str, Any]) -> dict[str, str]:

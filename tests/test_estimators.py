@@ -286,6 +286,24 @@ def test_objects_take_the_place_of_names() -> None:
     assert plain.fit(*MOONS).settings_.network["normalize"] is False
 
 
+def test_an_object_has_its_own_settings_and_those_of_any_part() -> None:
+    for key in ("kernel.length", "kernel.lenght"):
+        with pytest.raises(InputError, match="kernel is an object, which has its own settings"):
+            NSVMClassifier(kernel=Matern52(1.0), settings={key: 2.0}, **QUICKLY).fit(*MOONS)
+    learnt = NSVMClassifier(kernel=Matern52(1.0), settings={"kernel.learn": ["length"]}, **QUICKLY)
+    length = learnt.fit(*MOONS).kernel_parameters_["length"]
+    assert 0 < abs(length - 1) < 1
+
+
+def test_what_moves_in_theta_and_when_to_stop_are_settings() -> None:
+    stop = {"name": "early_stopping", "metric": "running_accuracy", "patience": 2}
+    settings = {"freeze": ["layers"], "callbacks": [stop]}
+    classifier = NSVMClassifier("alg1", steps=3000, widths=[4], settings=settings).fit(*MOONS)
+    before = classifier.model_.before_training().network
+    assert all(map(torch.equal, classifier.model_.network.parameters(), before.parameters()))
+    assert classifier.model_.facts.steps < 3000
+
+
 @pytest.mark.parametrize("kernel", [Matern52(0.5), Adjustable(0.5)], ids=["dataclass", "get_params"])
 def test_grid_search_over_a_parameter_of_an_object(kernel: Kernel) -> None:
     classifier = NSVMClassifier(kernel=kernel, **QUICKLY)

@@ -76,7 +76,7 @@ def diagnose(model: NSVM, data: Data, most: int = MOST_SAMPLES) -> Figures:
         raise InputError("there is nothing to diagnose: this algorithm decides for all samples alike")
     moves = algorithm.moves_theta and model.parameters > 0
     train, held_out = now = _features(model, data, most)
-    before = _features(model.before_training(), data, most) if moves else None
+    initial = model.before_training() if moves else None
     kernel = _kernel_figures(model, *now)
     svm = algorithm.trains_svm
     objective, gap = _objective(model, data, train, algorithm.lam) if svm else (None, None)
@@ -94,7 +94,8 @@ def diagnose(model: NSVM, data: Data, most: int = MOST_SAMPLES) -> Figures:
         "theta_change": model.facts.theta_change if moves else None,
         "feature_change": model.facts.feature_change if moves else None,
         "theta_zeros": _zeros(model) if moves else None,
-        **_scores(model, data, algorithm, now, before, constant=kernel["distance_ones"] < EXTREME),
+        "kernel_parameters": model.kernel_parameters,
+        **_scores(model, data, algorithm, now, initial, constant=kernel["distance_ones"] < EXTREME),
     }
     return figures | verdict(figures)
 
@@ -172,7 +173,7 @@ def _scores(
     data: Data,
     algorithm: Trainer[Any],
     now: list[Labelled],
-    before: list[Labelled] | None,
+    initial: NSVM | None,
     constant: bool,
 ) -> Figures:
     """Return the score of the model on training and held-out samples, and those of others in its place.
@@ -190,8 +191,9 @@ def _scores(
         if constant:
             rescaled = refit(model, train, lam * _variance(model, train.z))
             answers["rescaled"] = decide(model, rescaled, held_out.z)
-        if before:
-            answers["frozen"] = decide(model, refit(model, before[0], lam), before[1].z)
+        if initial:
+            before = _features(initial, data, len(train.y)), _features(initial, data, len(held_out.y))
+            answers["frozen"] = decide(initial, refit(initial, before[0][0], lam), before[1][1].z)
     if isinstance(algorithm, Alg1) and e.i is not None:
         # its terms keep the features of the step that added them
         refreshed = replace(e, z=model.features(whole.x[e.i.cpu()]))

@@ -45,7 +45,7 @@ def evaluate_model(
     if remark := _remark(facts, data):
         say(remark)
     if facts.plugins_sha256 not in (None, code_sha256()):
-        say("the code of the plugins is not that of training: the scores may be those of another model")
+        say("the plugins, or their code, are not those of training: the scores may be those of another model")
     if split is None and data.samples.official_test is None and data.samples.sha256 != facts.sha256:
         whole = data.splits.sizes["all"]
         say(f"scoring {len(chosen)} of {whole} samples, the {name} set of other data; --split all takes all")
@@ -61,6 +61,7 @@ def evaluate_model(
         "parameters": model.parameters,
         "theta_change": facts.theta_change,
         "feature_change": facts.feature_change,
+        **({"kernel_parameters": learnt} if (learnt := model.kernel_parameters) else {}),
         "steps": facts.steps,
         "seed": settings.seed,
         "classes": list(facts.classes),

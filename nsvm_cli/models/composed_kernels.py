@@ -14,7 +14,7 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 
 from nsvm_cli.config.registry import STRICT, Positive, build, construct
-from nsvm_cli.errors import InputError
+from nsvm_cli.errors import InputError, did_you_mean
 from nsvm_cli.models.kernels import KERNELS, Biased, Common, Gram, Kernel, Normalized, Others, Points
 
 
@@ -74,7 +74,9 @@ class Learnt(Kernel):
             value = getattr(K, name, 0.0)
             numbers = value if isinstance(value, list) else [1.0 if value is None else value]
             if not all(isinstance(number, float) and number > 0 for number in numbers):
-                raise InputError(f"kernel.learn: expected names of settings that are positive, got {name}")
+                known = [key for key, own in vars(K).items() if isinstance(own, (float, list, type(None)))]
+                expected = f"expected names of settings that are positive, got {name}"
+                raise InputError(f"kernel.learn: {expected}; {did_you_mean(name, known)}")
         self.K, self.names, self.ard = K, names, ard
         self.start: dict[str, Tensor] = {}
         self.rho: dict[str, nn.Parameter] = {}

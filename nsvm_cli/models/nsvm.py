@@ -20,7 +20,7 @@ from nsvm_cli.datasets.scaling import Scaling
 from nsvm_cli.errors import RunError
 from nsvm_cli.memory import rows_at_a_time
 from nsvm_cli.models.calibration import Sigmoids, fit_sigmoids, probabilities, probability_scores
-from nsvm_cli.models.composed_kernels import build_kernel
+from nsvm_cli.models.composed_kernels import build_kernel, learnt_values
 from nsvm_cli.models.feature_map import features, theta_of
 from nsvm_cli.models.initial import at_start
 from nsvm_cli.models.kernels import Kernel, kernel_sums
@@ -159,6 +159,11 @@ class NSVM:
     def parameters(self) -> int:
         """The number of parameters in theta: those of the network, and of the kernel."""
         return sum(p.numel() for p in theta_of(self.network, self.kernel).values())
+
+    @property
+    def kernel_parameters(self) -> dict[str, Any]:
+        """What the kernel has learnt: numbers, or lists of these, by name."""
+        return {name: value.tolist() for name, value in learnt_values(self.kernel).items()}
 
     def features(self, x: Real[Tensor, "p ..."]) -> Float[Tensor, "p n"]:
         """Return F_theta(x) for raw samples, numbers or bytes, on any device."""

@@ -10,7 +10,6 @@ from typing import Any
 import torch
 
 from nsvm_cli import __version__
-from nsvm_cli.models.composed_kernels import learnt_values
 from nsvm_cli.models.feature_map import features
 from nsvm_cli.models.nsvm import NSVM
 from nsvm_cli.models.objectives import dataset_alignment
@@ -29,7 +28,7 @@ PACKAGES = ("torch", "numpy", "scikit-learn", "safetensors")
 def result_of(experiment: Experiment, state: State, model: NSVM) -> dict[str, Any]:
     """Return the fields of a result about the trained model, its data and its training."""
     e, p, svm = experiment, experiment.problem, experiment.trainer.trains_svm
-    z, labels, learnt = features(e.F.network, p.x), p.task.code(p.y), learnt_values(model.kernel)
+    z, labels = features(e.F.network, p.x), p.task.code(p.y)
     return {
         **_scores(e, model),
         "steps": state.t,
@@ -42,7 +41,7 @@ def result_of(experiment: Experiment, state: State, model: NSVM) -> dict[str, An
         **_circumstances(e),
         "theta_change": model.facts.theta_change,
         "feature_change": model.facts.feature_change,
-        **({"kernel_parameters": {name: value.tolist() for name, value in learnt.items()}} if learnt else {}),
+        **({"kernel_parameters": learnt} if (learnt := model.kernel_parameters) else {}),
     }
 
 

@@ -272,7 +272,7 @@ def test_a_run_resumes_and_is_evaluated_with_the_code_that_it_was_trained_with(m
     assert (result["exact"], result["overrides"]) == (False, RUN[2:])
     command = "nsvm train --config-dir conf 'plugins=[mine]' kernel=mine "
     assert command in report("run", "--plugins", "mine", cwd=mine).sections["Settings"]
-    said = "the code of the plugins is not that of training: "
+    said = "the plugins, or their code, are not those of training: "
     assert said not in nsvm("evaluate", "run", "--plugins", "mine", cwd=mine, code=0).stderr
     (mine / "own" / "number.py").write_text("POWER = 1")
     for path in ("run", "run/last.safetensors"):

@@ -11,6 +11,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from nsvm_cli.artifacts.diagnosis import diagnose
+from nsvm_cli.artifacts.evaluation import evaluate_model
 from nsvm_cli.artifacts.model_file import load_model
 from nsvm_cli.errors import InputError
 from nsvm_cli.models.composed_kernels import begin, build_kernel, learnt
@@ -20,6 +22,7 @@ from nsvm_cli.models.optimizers import SGD
 from nsvm_cli.runs.experiment import prepare
 from nsvm_cli.runs.train import train_run
 from nsvm_cli.storage.run_directory import RunDirectory
+from nsvm_cli.words import diagnosis_rows, training_rows
 from tests.conftest import MakeSmall, Small, short, train
 from tests.small_runs import small_run, small_settings
 
@@ -149,3 +152,18 @@ def test_a_kernel_that_cannot_learn_says_so() -> None:
         prepare(small_settings(kernel={**SETTINGS["gamma"], "gradient": "spsa"}))
     still = prepare(small_settings(kernel=SETTINGS["gamma"], algorithm={"name": "pegasos", "steps": 5}))
     assert "this method moves no theta: the kernel's parameters stay as they start" in still.remarks()
+
+
+def test_what_is_learnt_is_told(tmp_path: Path) -> None:
+    changes: dict[str, Any] = {"kernel": {"name": "rbf", "gamma": 0.05, "ard": True}}
+    changes |= {"network": {"name": "identity"}, "optimizer": {"name": "sgd", "lr": 0.1}}
+    small_run(tmp_path / "run", **changes)
+    model, data = load_model(tmp_path / "run/final.safetensors"), prepare(small_settings(**changes)).data
+    figures = diagnose(model, data)
+    factors = figures["kernel_parameters"]["ard"]
+    row = ("kernel ard", f"{min(factors):.4g} to {max(factors):.4g}", "20 parameters of the kernel, learnt")
+    evaluated = evaluate_model(tmp_path, model, None, None, {})
+    assert row in diagnosis_rows(figures)
+    assert row in training_rows(evaluated)
+    fixed = diagnose(replace(model, kernel=model.before_training().kernel), data)
+    assert figures["frozen_accuracy"] == fixed["refit_accuracy"], "an SVM with the kernel as it was"
