@@ -39,15 +39,19 @@ MODELESS = ("torchvision.models.", "torchvision.ops.misc.")
 
 
 @validate_call
-def torchvision_network(shape: tuple[int, ...], model: Model = "resnet18") -> nn.Module:
-    """Return one of torchvision's classifiers up to its features, with GroupNorm in place of BatchNorm.
+def torchvision_network(
+    shape: tuple[int, ...], model: Model = "resnet18", norm: Literal["group", "batch"] = "group"
+) -> nn.Module:
+    """Return one of torchvision's classifiers up to its features.
 
-    So F_theta(x) depends on x alone. For images below 64 pixels per side, the first convolution is 3x3 with
+    With GroupNorm in place of BatchNorm, F_theta(x) depends on x alone in training, too; torchvision's own
+    weights need BatchNorm. For images below 64 pixels per side, the first convolution is 3x3 with
     stride 1, and ResNets have no max-pooling after it.
 
     Args:
         shape: channels, height and width of an image.
         model: the name of torchvision's function.
+        norm: GroupNorm or BatchNorm.
 
     Raises:
         InputError: samples of this shape are not images, or too small.
@@ -58,7 +62,8 @@ def torchvision_network(shape: tuple[int, ...], model: Model = "resnet18") -> nn
             f"shape {shape}"
         )
     factory = getattr(import_torchvision("models"), model)
-    network: Any = factory(weights=None, norm_layer=lambda channels: nn.GroupNorm(GROUPS, channels))
+    group = lambda channels: nn.GroupNorm(GROUPS, channels)  # noqa: E731
+    network: Any = factory(weights=None, norm_layer=group if norm == "group" else None)
     place, first = next((n, m) for n, m in network.named_modules() if isinstance(m, nn.Conv2d))
     size, stride = first.kernel_size[0], first.stride[0]
     if min(shape[1:]) < LARGE_SIDE:

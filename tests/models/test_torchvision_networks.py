@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
+from pathlib import Path
 from typing import Any, get_args
 
 import pytest
 import torch
 from torch import nn
 
+from nsvm_cli.datasets.torchvision_import import import_torchvision
 from nsvm_cli.models import torchvision_networks
 from nsvm_cli.models.feature_map import FeatureMap, features
+from nsvm_cli.models.initial import at_start
 from nsvm_cli.models.kernels import Linear
 from nsvm_cli.models.networks import build_network, trains_otherwise
 from nsvm_cli.models.optimizers import SGD
 from nsvm_cli.models.torchvision_networks import Model
 from tests.conftest import batch
+from tests.small_runs import small_settings
 
 QUICK = ("resnet18", "mobilenet_v2", "mobilenet_v3_small")
 MODELS = [
@@ -53,3 +58,24 @@ def test_the_stem_keeps_the_size_of_small_images(model: str, below_64: int, from
         first.register_forward_pre_hook(lambda _, inputs, sizes=sizes: sizes.append(inputs[0].shape[-1]))
         features(built, torch.randn(1, 1, pixels, pixels))
         assert sizes == [-(-pixels // factor)]
+
+
+def test_weights_of_torchvision_are_taken_and_frozen_with_their_statistics(tmp_path: Path) -> None:
+    theirs: Any = import_torchvision("models").resnet18(weights=None)
+    for module in theirs.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            nn.init.uniform_(module.running_mean)
+    file = tmp_path / "resnet18.pth"
+    torch.save(theirs.state_dict(), file)
+    settings = small_settings(
+        network={"name": "torchvision", "model": "resnet18", "norm": "batch"}, init={"run": str(file)}
+    )
+    ours, _ = at_start(settings, Linear(), (3, 64, 64), (), torch.zeros(()))
+    x = torch.randn(4, 3, 64, 64)
+    expected = nn.Sequential(*[*theirs.eval().children()][:-1], nn.Flatten())(x)
+    torch.testing.assert_close(features(ours, x), expected)
+    F = FeatureMap(ours, SGD(1e-3), seed=0, freeze=["conv1", "bn1", "layer1", "layer2", "layer3"])
+    before = deepcopy(ours.state_dict())
+    F.descend(lambda F, K: F(batch(x)).square().mean(), Linear(), 1, 1)
+    moved = {name.partition(".")[0] for name, v in ours.state_dict().items() if not v.equal(before[name])}
+    assert moved == {"layer4"}
