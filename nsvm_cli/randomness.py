@@ -33,9 +33,9 @@ def generator(seed: int, stream: Stream, *key: int) -> np.random.Generator:
     return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(stream, *key)))
 
 
-def derived_seed(seed: int, stream: Stream) -> int:
+def derived_seed(seed: int, stream: Stream, *key: int) -> int:
     """Return an integer seed for a library that has its own generator."""
-    return int(generator(seed, stream).integers(2**31))
+    return int(generator(seed, stream, *key).integers(2**31))
 
 
 DRAWING = {

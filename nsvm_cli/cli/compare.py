@@ -37,6 +37,12 @@ def configure(parser: CommandParser) -> None:
         "--against", metavar="SETTINGS", help="the reference, as the table names it, in place of the best"
     )
     parser.add_argument(
+        "--split",
+        metavar="NAME",
+        choices=("validation", "test"),
+        help="scores to compare: validation, by default where there are any, or test",
+    )
+    parser.add_argument(
         "--failed",
         metavar="SCORE",
         choices=("exclude", "guess"),
@@ -69,7 +75,7 @@ def compare(options: argparse.Namespace) -> None:
     if options.escape_formulas and options.format != "csv":
         raise InputError("--escape-formulas needs --format csv: only in CSV are there cells that it changes")
     records = find_runs(options.paths, options.filter)
-    candidates = cells(records, guess=options.failed == "guess")
+    candidates = cells(records, options.failed == "guess", options.split)
     rows, ranks = study.compare(candidates, options.against), study.ranking(candidates)
     drawn: dict[str, Figure] = {}
     if options.figures is not None:

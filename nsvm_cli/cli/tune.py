@@ -47,7 +47,7 @@ examples:
 
 
 DEFAULT = conf_folder() / "tune" / "default.yaml"
-USUAL = "+tune.usual_validation=${tuned:tune.validation,200}"
+USUAL = "+tune.usual_validation=${tuned:tune.validation,200 each}"
 
 
 def configure(parser: CommandParser) -> None:

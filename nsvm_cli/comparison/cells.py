@@ -21,7 +21,7 @@ from nsvm_cli.comparison.intervals import (
     mean_test,
     proportion_interval,
 )
-from nsvm_cli.comparison.records import ONLY_HOW, RunRecord, differing, telling
+from nsvm_cli.comparison.records import ONLY_HOW, Repetition, RunRecord, differing, telling
 from nsvm_cli.config.settings import flat
 from nsvm_cli.errors import InputError
 from nsvm_cli.output import printable
@@ -35,15 +35,15 @@ R2 = "R²"
 
 @dataclass(frozen=True)
 class Cell:
-    """One candidate on one data set: the runs that differ in nothing but the seed.
+    """One candidate on one data set: the runs that differ in nothing but the seed, and the fold.
 
     Attributes:
         dataset: the name of the data set, with the settings that tell it from others of that name.
         candidate: the settings that tell the candidate from others, in words.
         split: the held-out data that the scores are from, ``test`` or ``validation``.
         figures: those of one of the runs, or of another candidate's on the same data set, if there is one.
-        runs: those that have finished, by their seeds.
-        failed: the seeds whose runs failed.
+        runs: those that have finished, by seed and fold.
+        failed: seed and fold of those that failed.
         guess: whether failed runs score as guessing does.
     """
 
@@ -51,8 +51,8 @@ class Cell:
     candidate: str
     split: str
     figures: Mapping[str, Any]
-    runs: Mapping[int, RunRecord]
-    failed: Sequence[int] = ()
+    runs: Mapping[Repetition, RunRecord]
+    failed: Sequence[Repetition] = ()
     guess: bool = False
 
     @property
@@ -62,16 +62,18 @@ class Cell:
         return int(self.figures["data"]["samples"][self.split]) if counted else None
 
     @cached_property
-    def scores(self) -> dict[int, float]:
-        """The accuracy in percent, or R^2, of each seed that has one."""
+    def scores(self) -> dict[Repetition, float]:
+        """The accuracy in percent, or R^2, of each seed that has one, or fold."""
         figures = {seed: run.figures for seed, run in self.runs.items()}
         errors, r2 = f"{self.split}_errors", f"{self.split}_r2"
         if self.guess:
-            figures |= {seed: {errors: self.figures.get("guess_errors"), r2: 0.0} for seed in self.failed}
+            guess = {**self.figures, errors: self.figures.get("guess_errors"), r2: 0.0}
+            figures |= dict.fromkeys(self.failed, guess)
         if self.samples is None:
             return {seed: float(of[r2]) for seed, of in figures.items()}
-        one = 100 / self.samples
-        return {seed: 100 - one * int(of[errors]) for seed, of in figures.items() if of[errors] is not None}
+        one = {seed: 100 / of["data"]["samples"][self.split] for seed, of in figures.items()}
+        counted = {seed: of[errors] for seed, of in figures.items() if of[errors] is not None}
+        return {seed: 100 - one[seed] * int(number) for seed, number in counted.items()}
 
     @property
     def overlap(self) -> float:
@@ -137,12 +139,13 @@ class Cell:
         return math.nan if None in values or not values else fmean(values)
 
 
-def cells(records: Sequence[RunRecord], guess: bool = False) -> list[Cell]:
+def cells(records: Sequence[RunRecord], guess: bool = False, split: str | None = None) -> list[Cell]:
     """Return the cells of the finished and failed runs among these, those of a data set together.
 
     Of runs with the same settings and seed, the first that has finished is taken. A ``guess`` for failed runs
     is the most frequent class of the training set, whose errors a finished run on the same data set has
-    recorded, or an R^2 of 0.
+    recorded, or an R^2 of 0. Scores are those on a ``split``, by default the validation set if all runs have
+    one, or else the test set.
 
     Raises:
         InputError: no run has finished, a result is damaged, or runs were not evaluated on the same data.
@@ -150,7 +153,7 @@ def cells(records: Sequence[RunRecord], guess: bool = False) -> list[Cell]:
     finished = [record for record in records if record.status == "finished"]
     if not finished:
         raise InputError("expected finished runs to compare, got none; see nsvm runs")
-    split = _split(finished)
+    split = _split(finished, split)
     for record in finished:
         _expect_figures(record, split)
     tried = [*finished, *filter(_has_failed, records)]
@@ -160,8 +163,8 @@ def cells(records: Sequence[RunRecord], guess: bool = False) -> list[Cell]:
     found = []
     for (dataset, candidate), group in sorted(_grouped(tried, places).items(), key=lambda item: item[0][0]):
         done = [run for run in group if run.status == "finished"]
-        runs = dict(sorted({int(run.figures["seed"]): run for run in reversed(done)}.items()))
-        failed = sorted({run.settings["seed"] for run in group if run.status == "failed"} - runs.keys())
+        runs = dict(sorted({run.repetition: run for run in reversed(done)}.items()))
+        failed = sorted({run.repetition for run in group if run.status == "failed"} - runs.keys())
         figures = next(iter(runs.values()), like.get(dataset, finished[0])).figures
         found.append(Cell(dataset, candidate, split, figures, runs, failed, guess))
     return found
@@ -174,26 +177,24 @@ def _has_failed(record: RunRecord) -> bool:
     return record.status == "failed" and named and isinstance(record.settings.get("seed"), int)
 
 
-def _split(records: Sequence[RunRecord]) -> str:
-    """Return the held-out data that all runs were evaluated on."""
+def _split(records: Sequence[RunRecord], asked: str | None) -> str:
+    """Return the held-out data that all runs were evaluated on, or those that are asked for."""
     lacking = {}
-    for split in ("test", "validation"):
+    for split in ("validation", "test") if asked is None else (asked,):
         names = [f"{split}_errors", f"{split}_r2"]
         lacking[split] = [r.path for r in records if all(r.figures.get(name) is None for name in names)]
         if not lacking[split]:
             return split
-    raise InputError(
-        f"{lacking['test'][0]} has no score on test data, and {lacking['validation'][0]} none on validation "
-        "data: compare runs that were evaluated on either"
-    )
+    without = ", and ".join(f"{paths[0]} has no score on {split} data" for split, paths in lacking.items())
+    raise InputError(f"{without}: compare runs that were evaluated on the same")
 
 
 def _expect_figures(record: RunRecord, split: str) -> None:
     """Validate the result of a run, which may come from someone else."""
-    cell = Cell("", "", split, record.figures, {0: record})
+    cell = Cell("", "", split, record.figures, {(0, ""): record})
     with reading(record.path / RESULT):
         names = [record.settings[part]["name"] for part in ("algorithm", "dataset")]
-        numbers = [int(record.figures["seed"]), cell.scores[0], cell.overlap]
+        numbers = [record.repetition[0], cell.scores[0, ""], cell.overlap]
         numbers += [cell.mean("train_seconds"), record.figures["support_vectors"] or 0]
         numbers += [int(record.figures.get("guess_errors") or 0)]
         if not all([*names, cell.sources]) or not all(map(math.isfinite, numbers)):
@@ -274,12 +275,12 @@ def _in_words(record: RunRecord, keys: Sequence[str], form: Callable[[Any], str]
 
 def _expect_the_same_data(records: Sequence[RunRecord], places: Sequence[tuple[str, str]]) -> None:
     """Expect that the runs of a data set with the same seed were trained on the same data."""
-    first: dict[tuple[str, int], RunRecord] = {}
+    first: dict[tuple[str, Repetition], RunRecord] = {}
     for (dataset, _), run in zip(places, records, strict=False):
-        other = first.setdefault((dataset, seed := run.figures["seed"]), run)
+        other = first.setdefault((dataset, run.repetition), run)
         ours, theirs = (r.figures["data"] for r in (other, run))
         if any(ours[about] != theirs[about] for about in ("sha256", "samples")):
             raise InputError(
                 f"{other.path} and {run.path} were trained on different data, though both have "
-                f"dataset={dataset} and seed={seed}"
+                f"dataset={dataset} and seed={run.repetition[0]}"
             )

@@ -36,9 +36,13 @@ if TYPE_CHECKING:
 
 ONLY_HOW = (
     *("seed", "curves", "log_every", "plugins", "memory_budget", "device", "threads", "engine"),
-    "dataset.root",
+    *("dataset.root", "dataset.fold"),
 )
 """Settings that do not tell candidates apart: repetitions, and how or where a run was computed."""
+
+
+Repetition = tuple[int, str]
+"""A seed, and the fold that is the test set, or nothing."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +64,12 @@ class RunRecord:
     overrides: list[str] = field(default_factory=list)
     figures: dict[str, Any] = field(default_factory=dict)
     config_dir: str | None = None
+
+    @property
+    def repetition(self) -> Repetition:
+        """What tells the run from others with the same settings."""
+        dataset = self.settings.get("dataset")
+        return int(self.settings["seed"]), str((isinstance(dataset, dict) and dataset.get("fold")) or "")
 
     def values(self) -> dict[str, Any]:
         """Return path, status, settings and figures by name, such as ``algorithm.lam``, ``test_accuracy``."""

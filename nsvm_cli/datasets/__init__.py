@@ -12,9 +12,16 @@ import numpy as np
 import torch
 
 from nsvm_cli.config.registry import Registry, build
-from nsvm_cli.datasets.base import Samples, Source, Split, Table
+from nsvm_cli.datasets.base import Samples, Source, Split, Table, Validation
 from nsvm_cli.datasets.csv import CSV
-from nsvm_cli.datasets.encoding import TableEncoder, code_labels, features, fit_encoder
+from nsvm_cli.datasets.encoding import (
+    TableEncoder,
+    code_labels,
+    features,
+    fit_encoder,
+    groups_of,
+    times_of,
+)
 from nsvm_cli.datasets.image_files import CIFAR10, KMNIST, MNIST, FashionMNIST, SklearnDigits
 from nsvm_cli.datasets.openml import OpenML
 from nsvm_cli.datasets.pmlb import PMLB
@@ -137,17 +144,19 @@ def load_data(
         if not isinstance(samples, Samples | Table):
             got = type(samples).__name__
             raise InputError(f"dataset {settings['name']} returned {got}, expected Samples or a Table")
-        return split_data(samples, source.validation, seed, source.global_scaling, kind, task, encoder)
+        how = source.validation, seed, source.global_scaling
+        return split_data(samples, *how, kind, task, encoder, source.fold)
 
 
 def split_data(
     samples: Samples | Table,
-    validation: int | float,
+    validation: Validation,
     seed: int,
     global_scaling: bool,
     kind: str = "classification",
     task: Task | None = None,
     encoder: TableEncoder | None = None,
+    fold: str | None = None,
 ) -> Data:
     """Split samples; see ``split_rows`` and ``Source``.
 
@@ -161,13 +170,25 @@ def split_data(
     table = columns = None
     if isinstance(samples, Table):
         table = samples
+        if task:  # for a trained model, which may be given rows without these
+            group, time = (name if name in table.rows else None for name in (table.group, table.time))
+            table = replace(table, group=group, time=time)
         y, classes = code_labels(table, kind, task.classes if task else None)
-        x, test = np.empty((len(y), 0)), table.official_test
-        samples = Samples(x, y, classes, table.source, test, origins=table.origins)
+        samples = Samples(
+            np.empty((len(y), 0)),
+            y,
+            classes,
+            table.source,
+            table.official_test,
+            origins=table.origins,
+            official_validation=table.official_validation,
+            groups=groups_of(table),
+            times=times_of(table),
+        )
     elif kind != (expected := samples.task.kind):
         what = "classes" if expected == "classification" else "real targets"
         raise InputError(f"{samples.source} has {what}: expected task={expected}, got task={kind}")
-    rows = split_rows(samples, validation, seed, lenient=task is not None)
+    rows = split_rows(samples, validation, seed, fold, lenient=task is not None)
     if table is not None:
         columns = tuple(map(str, table.cells))
         encoder = encoder if task else fit_encoder(table, rows["train"])

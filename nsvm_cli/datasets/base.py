@@ -12,7 +12,7 @@ import numpy as np
 import pydantic
 import torch
 from jaxtyping import Float64, UInt8
-from pydantic import Field
+from pydantic import AfterValidator, BeforeValidator, Field
 from torch import Tensor
 
 from nsvm_cli.config.registry import STRICT
@@ -45,7 +45,9 @@ class Samples:
 
     ``x`` holds numbers, or the bytes of images (see ``as_float``). ``y`` holds the codes of ``classes``, in
     their order: -1 and +1 for two, 0, 1, 2, ... for more; without classes, real targets. Rows from
-    ``official_test`` on are the official test set, the same for every seed. ``generated`` says that the
+    ``official_test`` on are the official test set, the same for every seed, and those before it, from
+    ``official_validation`` on, the official validation set. ``groups`` and ``times`` are those of the
+    samples, if they decide how to split (see ``split_rows``). ``generated`` says that the
     samples were drawn for this seed, so that the runs of other seeds are independent. ``origins`` name what
     the samples were chosen from, if it is not the data set of their name: two choices from one origin are no
     independent data sets.
@@ -58,6 +60,9 @@ class Samples:
     official_test: int | None = None
     generated: bool = False
     origins: tuple[str, ...] = ()
+    official_validation: int | None = None
+    groups: np.ndarray | None = None
+    times: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         x, y = (getattr(array, "dtype", type(array).__name__) for array in (self.x, self.y))
@@ -96,8 +101,9 @@ class Samples:
 class Table:
     """Labelled rows before encoding: a cell may hold text, or nothing. See ``datasets/encoding.py``.
 
-    The index numbers the rows of a file: they come from one or, from row ``official_test`` on, from a second
-    one, the official test set. The column ``label`` holds the labels, if there are any; the columns in
+    The index numbers the rows of a file: they come from one or, from row ``official_test`` on, from another
+    one, the official test set, and likewise from ``official_validation`` on. The column ``label`` holds the
+    labels, if there are any, and ``group`` and ``time`` those of ``Samples``; these and the columns in
     ``drop`` are no features. ``with_text`` reads the files again, with these columns as text. ``origins`` are
     those of ``Samples``: the checksums of the files.
     """
@@ -109,11 +115,14 @@ class Table:
     official_test: int | None = None
     with_text: Callable[[Sequence[str]], pd.DataFrame] | None = None
     origins: tuple[str, ...] = ()
+    official_validation: int | None = None
+    group: str | None = None
+    time: str | None = None
 
     @functools.cached_property
     def cells(self) -> pd.DataFrame:
         """The features."""
-        return self.rows.drop(columns=[self.label, *self.drop], errors="ignore")
+        return self.rows.drop(columns=[self.label, self.group, self.time, *self.drop], errors="ignore")
 
     @property
     def source(self) -> str:
@@ -122,8 +131,27 @@ class Table:
 
     def place(self, row: int, column: object = None) -> str:
         """Return the name of a row, or of a cell in it, for the beginning of a message."""
-        file = self.files[self.official_test is not None and row >= self.official_test]
+        starts = (start for start in (self.official_validation, self.official_test) if start is not None)
+        file = self.files[sum(row >= start for start in starts)]
         return f"{file}: {'' if column is None else f'column {column}, '}row {self.rows.index[row] + 1}"
+
+
+EACH = " each"
+"""What follows the number of validation samples of each class."""
+
+Validation = (
+    Annotated[int, Field(ge=0, le=10**12)]
+    | Annotated[float, Field(gt=0, lt=1)]
+    | Annotated[str, Field(pattern=f"^[1-9][0-9]{{0,11}}{EACH}$")]
+)
+"""How many samples are held out for validation; see ``split_rows``."""
+
+
+def _fold(text: str) -> str:
+    k, _, n = text.partition("/")
+    if not (k.isdecimal() and n.isdecimal() and int(k) < int(n) and int(n) > 1):
+        raise ValueError(f"expected K/N, the fold K of N from 0/N to N-1/N, got {text}")
+    return text
 
 
 ScalingKind = Literal["standard", "minmax", "none"]
@@ -134,9 +162,9 @@ ScalingKind = Literal["standard", "minmax", "none"]
 class Source:
     """A data set. To add one, derive from this class and register it in ``DATASETS``.
 
-    ``validation`` is the number of samples that are split off the training set: of each class, or of real
-    targets in all. Between 0 and 1 it is their share: of each class, or in all. If it is not 0, a run is
-    evaluated on these, and the test set is never touched. ``scaling`` says how samples are scaled.
+    ``validation`` is the number of samples that are split off the training set, or their share, or the number
+    of each class; every choice is made by these. ``fold`` = K/N makes fold K of N, counted from 0, the test
+    set. See ``split_rows``. ``scaling`` says how samples are scaled.
     """
 
     global_scaling: ClassVar[bool] = False
@@ -144,7 +172,9 @@ class Source:
 
     scaling: ScalingKind = "standard"
 
-    validation: Annotated[int, Field(ge=0, le=10**12)] | Annotated[float, Field(gt=0, lt=1)] = 0
+    validation: Validation = 0
+
+    fold: Annotated[str, AfterValidator(_fold)] | None = None
 
     def load(self, rng: np.random.Generator) -> Samples | Table:
         """Return all samples; ``rng`` is for sources that generate them.
@@ -153,6 +183,20 @@ class Source:
             InputError: the data are missing or damaged.
         """
         raise NotImplementedError
+
+
+Names = Annotated[tuple[str, ...], BeforeValidator(lambda names: () if names is None else names)]
+
+
+@pydantic.dataclasses.dataclass(frozen=True, kw_only=True, config=STRICT)
+class TableSource(Source):
+    """A source of tables. The columns in ``drop`` are no features, nor are ``group`` and ``time``, by which
+    rows are split: see ``split_rows``.
+    """
+
+    drop: Names = ()
+    group: str | None = None
+    time: str | None = None
 
 
 @dataclass(frozen=True)

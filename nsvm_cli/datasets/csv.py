@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
-from pydantic import AfterValidator, BeforeValidator
+from pydantic import AfterValidator
 from pydantic.dataclasses import dataclass
 
 from nsvm_cli.config.registry import STRICT, shown
-from nsvm_cli.datasets.base import Source, Table
+from nsvm_cli.datasets.base import Table, TableSource
 from nsvm_cli.errors import InputError, did_you_mean, out_of_memory
 from nsvm_cli.memory import expect_room
 from nsvm_cli.storage.files import file_sha256
@@ -41,34 +41,34 @@ def parse_separator(typed: str) -> str:
 
 
 Separator = Annotated[str, AfterValidator(parse_separator)]
-Names = Annotated[tuple[str, ...], BeforeValidator(lambda names: () if names is None else names)]
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
-class CSV(Source):
+class CSV(TableSource):
     """A CSV file with a header.
 
     Labels are numbers or text, the names of the classes, which are sorted in ascending order; or real
-    targets. Features are numbers or text, and may be missing; the columns in ``drop`` are left out. The rows
-    of ``test_path``, if it is given, are the test set.
+    targets. Features are numbers or text, and may be missing. The rows of ``test_path`` and
+    ``validation_path``, if they are given, are the test set and the validation set.
     """
 
     path: str
     label: str = "label"
     separator: Separator = ","
-    drop: Names = ()
     test_path: str | None = None
+    validation_path: str | None = None
 
     def load(self, rng: np.random.Generator) -> Table:
-        test = {} if self.test_path is None else {"dataset.test_path": self.test_path}
-        return read_table({"dataset.path": self.path, **test}, self.separator, (self.label,), self.drop)
+        files = {name: getattr(self, name) for name in ("path", "validation_path", "test_path")}
+        paths = {f"dataset.{name}": path for name, path in files.items() if path is not None}
+        return read_table(paths, self.separator, (self.label,), self)
 
 
-def read_table(files: Mapping[str, str], separator: str, labels: Sequence[str], drop: Sequence[str]) -> Table:
-    """Return the rows of a file, followed by those of a second one, the test set, if there is one.
+def read_table(files: Mapping[str, str], separator: str, labels: Sequence[str], source: TableSource) -> Table:
+    """Return the rows of a file, followed by those of the files of the validation and test sets, if any.
 
     The files are given by the settings that name them; ``labels`` are the names that the column of labels may
-    have. A column of the first file that holds text is text in the second, too.
+    have. A column of the first file that holds text is text in the others, too.
     """
     import pandas as pd  # slow to import, and most runs read no table
 
@@ -81,21 +81,25 @@ def read_table(files: Mapping[str, str], separator: str, labels: Sequence[str], 
 
     first, *rest = tables = read(())
     paths = tuple(files.values())
-    for test in rest:
-        different = first.columns.symmetric_difference(test.columns).difference([*drop])
+    for (setting, path), other in zip([*files.items()][1:], rest, strict=True):
+        different = first.columns.symmetric_difference(other.columns).difference([*source.drop])
         if len(different):
             raise InputError(
-                f"dataset.test_path={paths[1]}: expected the columns of {paths[0]}, but only one of the two "
+                f"{setting}={path}: expected the columns of {paths[0]}, but only one of the two "
                 f"has {', '.join(different)}; leave out what is no feature with dataset.drop=[...]"
             )
+    starts = dict(zip(files, np.cumsum([0, *map(len, tables)]).tolist(), strict=False))
     return Table(
         pd.concat(tables)[[*first]],
         paths,
         next(name for name in labels if name in first),
-        drop,
-        official_test=len(first) if rest else None,
+        source.drop,
+        official_test=starts.get("dataset.test_path"),
+        official_validation=starts.get("dataset.validation_path"),
         with_text=lambda text: pd.concat(read(text)),
         origins=tuple(map(file_sha256, paths)),
+        group=source.group,
+        time=source.time,
     )
 
 

@@ -135,6 +135,51 @@ def features(table: Table, encoder: TableEncoder | None) -> Float64[np.ndarray, 
     return x
 
 
+def groups_of(table: Table) -> np.ndarray | None:
+    """Return the name of the group of each row; None without a column of them.
+
+    Raises:
+        InputError: there is no such column, or a row has no group.
+    """
+    cells = _column_of(table, "group", table.group)
+    return None if cells is None else _texts(cells).to_numpy(str)
+
+
+def times_of(table: Table) -> Float64[np.ndarray, " m"] | None:
+    """Return the time of each row, from numbers or dates; None without a column of them.
+
+    Raises:
+        InputError: there is no such column, or a cell is neither.
+    """
+    import pandas as pd
+
+    if (cells := _column_of(table, "time", table.time)) is None:
+        return None
+    x, text = _parsed(cells)
+    if text.any():
+        dates = pd.to_datetime(cells.astype(str), errors="coerce", format="ISO8601", utc=True)
+        x = (dates - pd.Timestamp(0, tz="UTC")).dt.total_seconds()
+    for row in np.flatnonzero(~np.isfinite(x))[:1].tolist():
+        raise InputError(
+            f"{table.place(row, table.time)}: expected a number or a date such as 2024-12-31, got "
+            f"{shown(cells.iloc[row])}"
+        )
+    return x.to_numpy()
+
+
+def _column_of(table: Table, setting: str, name: str | None) -> pd.Series | None:
+    """Return the column that a setting names; None if it names none."""
+    if name is None:
+        return None
+    if name not in table.rows:
+        hint = did_you_mean(name, map(str, table.rows))
+        raise InputError(f"dataset.{setting}: {table.source} has no column {name!r}; {hint}")
+    cells = table.rows[name]
+    for row in np.flatnonzero(cells.isna())[:1].tolist():
+        raise InputError(f"{table.place(row, name)}: expected the {setting} of the row, got an empty cell")
+    return cells
+
+
 def _expect_columns(table: Table) -> None:
     for name in table.drop:
         if name not in table.rows:

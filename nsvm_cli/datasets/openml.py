@@ -12,8 +12,8 @@ from pydantic import PositiveInt
 from pydantic.dataclasses import dataclass
 
 from nsvm_cli.config.registry import STRICT
-from nsvm_cli.datasets.base import Source, Table
-from nsvm_cli.datasets.csv import Names, is_number, read_csv
+from nsvm_cli.datasets.base import Table, TableSource
+from nsvm_cli.datasets.csv import is_number, read_csv
 from nsvm_cli.datasets.download import reason
 from nsvm_cli.errors import InputError, did_you_mean
 from nsvm_cli.output import say
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
-class OpenML(Source):
+class OpenML(TableSource):
     """A data set of OpenML by its number, which the openml package downloads once into its cache.
 
     The label is ``label``, or the column that OpenML names as the target. ``path`` is a copy to read instead:
@@ -34,7 +34,6 @@ class OpenML(Source):
     id: PositiveInt
     path: str | None = None
     label: str | None = None
-    drop: Names = ()
 
     def load(self, rng: np.random.Generator) -> Table:
         source = f"OpenML {self.id}" if self.path is None else self.path
@@ -50,7 +49,8 @@ class OpenML(Source):
         if label not in cells:
             known = did_you_mean(str(label), map(str, cells))
             raise InputError(f"dataset.label: {source} has no column {label!r}; {known}")
-        return Table(cells, (source,), label, self.drop, origins=(f"OpenML {self.id}",))
+        origins = (f"OpenML {self.id}",)
+        return Table(cells, (source,), label, self.drop, origins=origins, group=self.group, time=self.time)
 
 
 def _from_openml(number: int) -> tuple[pd.DataFrame, str | None]:

@@ -11,8 +11,8 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from nsvm_cli.config.registry import STRICT
-from nsvm_cli.datasets.base import Source, Table
-from nsvm_cli.datasets.csv import Names, read_table
+from nsvm_cli.datasets.base import Table, TableSource
+from nsvm_cli.datasets.csv import read_table
 from nsvm_cli.datasets.download import cache_folder, fetch
 from nsvm_cli.errors import InputError, did_you_mean
 
@@ -29,22 +29,20 @@ KINDS = ("classification", "regression")
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
-class PMLB(Source):
+class PMLB(TableSource):
     """A table of the Penn Machine Learning Benchmarks (Olson et al., 2017; Romano et al., 2022).
 
     ``root`` has ``TABLE/TABLE.tsv.gz``, like ``datasets`` in PMLB's repository, or, as in its first releases,
     ``classification/TABLE.csv.gz`` and ``regression/TABLE.tsv.gz``. Without ``root`` a table is downloaded
-    once into the user's cache folder, from one commit of the repository. The columns in ``drop`` are no
-    features.
+    once into the user's cache folder, from one commit of the repository.
     """
 
     table: Annotated[str, Field(pattern=r"^[_A-Za-z0-9][_A-Za-z0-9.+-]*$", max_length=128)]
     root: str | None = None
-    drop: Names = ()
 
     def load(self, rng: np.random.Generator) -> Table:
         file = self._downloaded() if self.root is None else self._found(Path(os.path.expanduser(self.root)))
-        return read_table({"dataset.table": str(file)}, "\t", LABELS, self.drop)
+        return read_table({"dataset.table": str(file)}, "\t", LABELS, self)
 
     def _found(self, root: Path) -> Path:
         files = {file.name.split(".")[0]: file for kind in KINDS for file in root.glob(f"{kind}/*.?sv.gz")}

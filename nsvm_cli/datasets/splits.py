@@ -1,4 +1,4 @@
-"""Training, validation and test sets (the paper's data protocol)."""
+"""Training, validation and test sets: the paper's data protocol, folds, groups and times."""
 
 from __future__ import annotations
 
@@ -6,27 +6,29 @@ import math
 from collections.abc import Mapping
 
 import numpy as np
+from sklearn.model_selection import GroupKFold, KFold, StratifiedGroupKFold, StratifiedKFold
 
-from nsvm_cli.datasets.base import Samples
+from nsvm_cli.datasets.base import EACH, Samples, Validation
 from nsvm_cli.datasets.csv import is_number
 from nsvm_cli.errors import InputError
-from nsvm_cli.randomness import Stream, generator
+from nsvm_cli.randomness import Stream, derived_seed, generator
 
 TEST_FRACTION = 0.1
 """Fraction of data without an official split: 740 of Ringnorm's 7400 samples, as in the paper."""
 
 
 def split_rows(
-    samples: Samples, validation: int | float, seed: int, lenient: bool = False
+    samples: Samples, validation: Validation, seed: int, fold: str | None = None, lenient: bool = False
 ) -> dict[str, np.ndarray]:
     """Return the rows of each split: ``train``, ``validation``, ``test`` and ``all``.
 
-    The test set is the official one, or else a random tenth, stratified by class. Then ``validation`` samples
-    of each class are drawn at random from the training set.
+    The test set is the official one; or the fold K of N, from ``fold`` = K/N; or else a tenth. Then the
+    validation set is taken from the training set. Both have the classes in proportion, and are random, unless
+    the samples have times: the latest are then held out. Samples of one group, or of one time, stay together.
 
     Args:
-        validation: the size of the validation set: the samples of each class, or all with real targets; or
-            their share, between 0 and 1, which leaves at least one of a class to train on.
+        validation: the number of validation samples; or their share, between 0 and 1, which leaves at least
+            one of a class to train on; or the number for each class, such as ``200 each``.
         lenient: whether classes may be absent or rare, as in data for a model that was trained before. Sets
             are then as large as the samples allow.
 
@@ -34,31 +36,96 @@ def split_rows(
         InputError: there are too few samples for such a split.
     """
     rows = np.arange(len(samples.y))
+    if samples.times is not None and (samples.groups is not None or fold is not None):
+        raise InputError("dataset.time: the latest samples are held out, by neither dataset.group nor fold")
     if not lenient:
         _expect_two_of_each(samples, _sizes(samples, rows))
-    if samples.official_test is not None:
-        train, test = np.split(rows, [samples.official_test])
-    else:
-        counts = _test_counts([*_sizes(samples, rows).values()])
-        if not lenient and min(counts) < 1:
-            C = len(counts)
-            raise InputError(
-                f"{samples.source}: too few samples for a test set of a tenth: expected more than "
-                f"{10 * (C - 1)} for {C} classes, found {len(rows)}"
-            )
-        test = _draw(samples, rows, counts, generator(seed, Stream.SPLIT))
-        train = np.setdiff1d(rows, test, assume_unique=True)
-    sizes = _sizes(samples, train)
-    for name, size in sizes.items():
-        if validation >= size and not lenient:
+    ends = [len(rows) if row is None else row for row in (samples.official_validation, samples.official_test)]
+    train, held_out, test = rows[: min(ends)], rows[min(ends) : ends[1]], rows[ends[1] :]
+    if samples.official_test is None:
+        test = _test_set(samples, train, fold, seed, lenient)
+    elif fold is not None:
+        raise InputError(f"dataset.fold={fold}: {samples.source} has a test set of its own")
+    train = np.setdiff1d(train, test, assume_unique=True)
+    if samples.official_validation is None:
+        held_out = _validation_set(samples, train, validation, seed, lenient)
+    train = np.setdiff1d(train, held_out, assume_unique=True)
+    return {"train": train, "validation": held_out, "test": test, "all": rows}
+
+
+def _test_set(samples: Samples, rows: np.ndarray, fold: str | None, seed: int, lenient: bool) -> np.ndarray:
+    """Return the rows of a test set: a fold, or a tenth, at random or the latest samples."""
+    if fold is not None or samples.groups is not None:
+        k, n = map(int, (fold or "0/10").split("/"))
+        return _fold(samples, rows, k, n, derived_seed(seed, Stream.SPLIT))
+    if samples.times is not None:
+        return _latest(samples, rows, math.ceil(len(rows) * TEST_FRACTION))
+    sizes = [*_sizes(samples, rows).values()]
+    counts = _shared_out(sizes, TEST_FRACTION, math.ceil(sum(sizes) * TEST_FRACTION))
+    if not lenient and min(counts) < 1:
+        C = len(counts)
+        raise InputError(
+            f"{samples.source}: too few samples for a test set of a tenth: expected more than "
+            f"{10 * (C - 1)} for {C} classes, found {len(rows)}"
+        )
+    return _draw(samples, rows, counts, generator(seed, Stream.SPLIT))
+
+
+def _validation_set(
+    samples: Samples, train: np.ndarray, validation: Validation, seed: int, lenient: bool
+) -> np.ndarray:
+    """Return the rows that are taken from the training set."""
+    each = isinstance(validation, str)
+    amount = int(validation.removesuffix(EACH)) if isinstance(validation, str) else validation
+    sizes, share = _sizes(samples, train), isinstance(amount, float)
+    whole = sizes if each else {"": len(train)}
+    for name, size in whole.items():
+        if amount >= size and not lenient:
             of_class = f" of class {name}" if name else ""
             raise InputError(
                 f"dataset.validation={validation}: expected less than the {size} training samples{of_class}"
             )
-    counts = [_validation_count(size, validation) for size in sizes.values()]
-    held_out = _draw(samples, train, counts, generator(seed, Stream.SPLIT, 1))
-    train = np.setdiff1d(train, held_out, assume_unique=True)
-    return {"train": train, "validation": held_out, "test": test, "all": rows}
+    count = round(amount * len(train)) if share else min(int(amount), len(train))
+    if amount and samples.times is not None:
+        return _latest(samples, train, max(1, count))
+    if amount and samples.groups is not None:
+        n = max(2, round(len(train) / max(1, count)))
+        return _fold(samples, train, 0, n, derived_seed(seed, Stream.SPLIT, 1))
+    if share:
+        counts = [max(0, min(max(1, round(amount * size)), size - 1)) for size in sizes.values()]
+    elif each:
+        counts = [min(int(amount), size) for size in sizes.values()]
+    else:
+        counts = _shared_out([*sizes.values()], count / max(1, len(train)), count)
+        counts = [min(count, max(0, size - 1)) for count, size in zip(counts, sizes.values(), strict=True)]
+    return _draw(samples, train, counts, generator(seed, Stream.SPLIT, 1))
+
+
+def _fold(samples: Samples, rows: np.ndarray, k: int, n: int, seed: int) -> np.ndarray:
+    """Return the rows of fold k of n."""
+    groups, classes = samples.groups, bool(samples.classes)
+    smallest = min(_sizes(samples, rows).values()) if groups is None else len(np.unique(groups[rows]))
+    if smallest < n:
+        what = "groups" if groups is not None else "samples of each class" if classes else "samples"
+        raise InputError(f"{samples.source}: expected at least {n} {what} for {n} folds, found {smallest}")
+    if groups is None:
+        splitter = StratifiedKFold if classes else KFold
+    else:
+        splitter = StratifiedGroupKFold if classes else GroupKFold
+    folds = splitter(n, shuffle=True, random_state=seed).split(
+        rows, samples.y[rows], None if groups is None else groups[rows]
+    )
+    chosen: np.ndarray = rows[[test for _, test in folds][k]]
+    return chosen
+
+
+def _latest(samples: Samples, rows: np.ndarray, count: int) -> np.ndarray:
+    """Return the rows of the latest samples: at least so many, and all that have a time of one of these."""
+    times: np.ndarray = samples.times[rows]  # type: ignore[index]
+    chosen: np.ndarray = rows[times >= np.sort(times)[-count]]
+    if len(chosen) == len(rows):
+        raise InputError(f"{samples.source}: expected samples of earlier times to train on, found none")
+    return chosen
 
 
 def _expect_two_of_each(samples: Samples, sizes: Mapping[str, int]) -> None:
@@ -70,26 +137,17 @@ def _expect_two_of_each(samples: Samples, sizes: Mapping[str, int]) -> None:
             raise InputError(f"{samples.source}: expected at least 2 samples{of_class}, found {size}{hint}")
 
 
-def _validation_count(size: int, validation: int | float) -> int:
-    """Return the number of training samples of a class to hold out for validation."""
-    if isinstance(validation, int):
-        return min(validation, size)
-    return max(0, min(max(1, round(validation * size)), size - 1))
-
-
 def _sizes(samples: Samples, rows: np.ndarray) -> dict[str, int]:
     """Return how many of these rows are of each class."""
     return {name: int(members.sum()) for name, members in samples.task.strata(samples.y[rows])}
 
 
-def _test_counts(sizes: list[int]) -> list[int]:
-    """Return the number of test samples of each class.
+def _shared_out(sizes: list[int], share: float, total: int) -> list[int]:
+    """Return how many samples of each class are held out: a share of them, and ``total`` of all.
 
-    Their sum is TEST_FRACTION of all samples, rounded up, shared out by largest remainders; each class gets
-    at least one, if there are enough.
+    Remainders are shared out, the largest first; each class gets at least one, if there are enough.
     """
-    total = math.ceil(sum(sizes) * TEST_FRACTION)
-    shares = [size * TEST_FRACTION for size in sizes]
+    shares = [size * share for size in sizes]
     if len(sizes) <= 2 and min(sizes) > 0:  # the share of the second is rounded to the nearest integer
         others = [round(share) for share in shares[1:]]
         counts = [total - sum(others), *others]

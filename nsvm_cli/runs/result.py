@@ -46,8 +46,8 @@ def result_of(experiment: Experiment, state: State, model: NSVM) -> dict[str, An
 
 
 def _scores(experiment: Experiment, model: NSVM) -> dict[str, Any]:
-    """Return the scores on the training set, and on the validation set or, without one, the test set; and the
-    errors there of always deciding for the most frequent class of the training set.
+    """Return the scores on all sets; and the errors on the held-out one of always deciding for the most
+    frequent class of the training set. The test set is scored here only, once training has ended.
     """
     splits = experiment.data.splits
     held_out = splits.held_out
@@ -55,11 +55,10 @@ def _scores(experiment: Experiment, model: NSVM) -> dict[str, Any]:
     if isinstance(experiment.data.task, Classification):
         most_frequent = splits["train"].y.mode().values
         figures["guess_errors"] = int((splits[held_out].y != most_frequent).sum())
-    for name in (held_out, "train"):
+    for name in filter(splits.sizes.get, ("test", "validation", "train")):
         scores = model.score(splits[name].x, splits[name].y)
         of_classes = {figure: scores.pop(figure) for figure in OF_CLASSES if figure in scores}
-        if name == held_out:
-            figures |= dict.fromkeys(f"test_{figure}" for figure in scores) | of_classes
+        figures |= of_classes if name == held_out else {}
         figures |= {f"{name}_{figure}": value for figure, value in scores.items()}
     return figures
 

@@ -24,6 +24,7 @@ from optuna.trial import TrialState
 from nsvm_cli.comparison.intervals import standard_error
 from nsvm_cli.config.settings import flat, is_record_of, parse_settings, with_values
 from nsvm_cli.datasets import Data
+from nsvm_cli.datasets.base import EACH
 from nsvm_cli.errors import InputError, RunError
 from nsvm_cli.models.kernels import or_one_over_n
 from nsvm_cli.output import printable
@@ -93,9 +94,9 @@ SHARE = 0.25
 """The share of the training samples that are for validation where a usual number would be more."""
 
 
-def suited_validation(values: Mapping[str, Any], usual: int) -> int | float:
-    """Return the setting ``dataset.validation``: a usual number of samples of each class, or of real targets
-    in all, or ``SHARE`` of all where that would be more of any class.
+def suited_validation(values: Mapping[str, Any], usual: str) -> str | float:
+    """Return the setting ``dataset.validation``: a usual number of samples of each class, such as
+    ``200 each``, or ``SHARE`` of all where that would be more of any class.
 
     Raises:
         InputError: the data are missing or damaged.
@@ -103,7 +104,7 @@ def suited_validation(values: Mapping[str, Any], usual: int) -> int | float:
     data = load(parse_settings(with_values(values, {"dataset.validation": SHARE})))
     y = torch.cat([data.splits[name].y for name in ("train", "validation")]).numpy()
     rarest = min(int(members.sum()) for _, members in data.task.strata(y))
-    return usual if usual <= SHARE * rarest else SHARE
+    return usual if int(usual.removesuffix(EACH)) <= SHARE * rarest else SHARE
 
 
 def tune(

@@ -269,7 +269,7 @@ def test_a_failed_run_may_score_as_guessing() -> None:
         record.figures["guess_errors"] = 500
     records += [failed(0, "alg1"), failed(0, "alg4")]
     found = {cell.candidate: cell for cell in cells(records, guess=True)}
-    assert (found["alg1"].scores[0], found["alg4"].scores) == (50, {0: 50})
+    assert (found["alg1"].scores[0, ""], found["alg4"].scores) == (50, {(0, ""): 50})
     assert "| alg1 | 5 (1 guessed) |" in page(records, guess=True)
     for record in records[:-2]:
         del record.figures["guess_errors"]

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from nsvm_cli.datasets import Samples, split_data
 from nsvm_cli.datasets.splits import split_rows
 from nsvm_cli.errors import InputError
-from tests.datasets.helpers import labelled
+from nsvm_cli.tasks import encode
+from tests.datasets.helpers import labelled, load, refusal
 
 RINGNORM = (3664, 3736)
 
 
-@pytest.mark.parametrize(("validation", "expected"), [(0, 3), (4, 0)])
-def test_held_out_samples_that_are_training_samples_are_counted(validation: int, expected: int) -> None:
+@pytest.mark.parametrize(("validation", "expected"), [(0, 3), ("4 each", 0)])
+def test_held_out_samples_that_are_training_samples_are_counted(validation: int | str, expected: int) -> None:
     x = np.arange(20.0)[:, None, None] * np.ones((1, 2, 3))
     x[-4:] = x[[0, 1, 1, -4]]
     x[0], x[-4] = 0.0, -0.0
@@ -38,11 +42,11 @@ def test_labels_are_the_codes_of_their_classes(y: list[int], classes: tuple[str,
         Samples(np.zeros((3, 1)), np.array(y, float), classes, "mine")
 
 
-@pytest.mark.parametrize(("validation", "seed"), [(0, 0), (200, 1)])
-def test_splits_are_disjoint_and_cover_everything(validation: int, seed: int) -> None:
+@pytest.mark.parametrize(("validation", "seed"), [(0, 0), ("200 each", 1), (400, 2)])
+def test_splits_are_disjoint_and_cover_everything(validation: int | str, seed: int) -> None:
     rows = split_rows(labelled(*RINGNORM), validation, seed)
-    parts = [rows[name] for name in ("train", "validation", "test")]
-    assert [len(part) for part in parts] == [6660 - 2 * validation, 2 * validation, 740]
+    parts, held_out = [rows[name] for name in ("train", "validation", "test")], 400 if validation else 0
+    assert [len(part) for part in parts] == [6660 - held_out, held_out, 740]
     np.testing.assert_array_equal(np.sort(np.concatenate(parts)), np.arange(7400))
     np.testing.assert_array_equal(rows["all"], np.arange(7400))
 
@@ -50,15 +54,18 @@ def test_splits_are_disjoint_and_cover_everything(validation: int, seed: int) ->
 @pytest.mark.parametrize(
     ("classes", "validation", "expected"),
     [
-        (RINGNORM, 200, [200, 200]),
+        (RINGNORM, "200 each", [200, 200]),
+        (RINGNORM, 400, [198, 202]),
+        ((980, 20), 100, [98, 2]),
+        ((980, 20), 899, [881, 17]),
         ((980, 20), 0.25, [220, 4]),
         ((980, 20), 0.001, [1, 1]),
         ((980, 20), 0.9999, [881, 17]),
         ((2, 30), 0.25, [0, 7]),  # the only training sample of a class stays one
     ],
 )
-def test_validation_takes_as_many_or_a_share_of_each_class_from_the_training_set(
-    classes: tuple[int, int], validation: int | float, expected: list[int]
+def test_validation_takes_as_many_or_a_share_from_the_training_set(
+    classes: tuple[int, int], validation: int | float | str, expected: list[int]
 ) -> None:
     samples = labelled(*classes)
     without, rows = split_rows(samples, 0, 2), split_rows(samples, validation, 2)
@@ -83,8 +90,10 @@ def test_validation_leaves_an_official_test_set_alone() -> None:
 
 
 def test_what_cannot_be_split() -> None:
-    with pytest.raises(InputError, match="=18: expected less than the 18 training samples of class yes"):
-        split_rows(labelled(980, 20), 18, 0)
+    with pytest.raises(InputError, match="=18 each: expected less than the 18 training samples of class yes"):
+        split_rows(labelled(980, 20), "18 each", 0)
+    with pytest.raises(InputError, match=r"=900: expected less than the 900 training samples$"):
+        split_rows(labelled(980, 20), 900, 0)
     with pytest.raises(InputError, match=r"^a table: too few samples"):
         split_rows(labelled(8, 2), 0, 0)
     with pytest.raises(InputError, match="expected at least 2 classes, got 1 class: yes"):
@@ -114,11 +123,75 @@ def test_how_a_tenth_is_shared_out(class_sizes: list[int], expected: list[int]) 
     assert [int(members.sum()) for _, members in samples.task.strata(test)] == expected
 
 
-@pytest.mark.parametrize("validation", [200, 0.25])
+@pytest.mark.parametrize("validation", [200, "200 each", 0.25])
 @pytest.mark.parametrize("y", [[], [1.0], [1.0] * 30])
-def test_a_trained_model_takes_what_there_is(y: list[float], validation: int | float) -> None:
+def test_a_trained_model_takes_what_there_is(y: list[float], validation: int | float | str) -> None:
     samples = Samples(np.zeros((len(y), 1)), np.array(y), ("no", "yes"), "a table")
     rows = split_rows(samples, validation, 0, lenient=True)
     parts = [rows[name] for name in ("train", "validation", "test")]
     np.testing.assert_array_equal(np.sort(np.concatenate(parts)), rows["all"])
     assert (len(rows["all"]), len(rows["test"])) == (len(y), -(-len(y) // 10))
+
+
+@pytest.mark.parametrize("classes", [("no", "yes"), ("a", "b", "c"), ()])
+@pytest.mark.parametrize("grouped", [False, True])
+def test_every_sample_is_in_the_test_set_of_one_fold(classes: tuple[str, ...], grouped: bool) -> None:
+    rng = np.random.default_rng(0)
+    y = encode(np.resize([*classes], 200), classes) if classes else rng.normal(size=200)
+    groups = rng.integers(40, size=200).astype(str) if grouped else None
+    samples = Samples(rng.normal(size=(200, 1)), y, classes, "a table", groups=groups)
+    splits = [split_rows(samples, 0.2, 3, f"{k}/5") for k in range(5)]
+    tested = np.concatenate([rows["test"] for rows in splits])
+    np.testing.assert_array_equal(np.sort(tested), np.arange(200))
+    assert all(len(rows["validation"]) for rows in splits)
+
+
+def test_groups_and_times_of_random_tables_stay_apart() -> None:
+    for n in range(300):
+        rng = np.random.default_rng(n)
+        m, classes = int(rng.integers(60, 200)), ("no", "yes")[: 2 * int(rng.integers(2))]
+        y = rng.permutation(np.resize([-1.0, 1.0], m)) if classes else rng.normal(size=m)
+        table = Samples(np.zeros((m, 1)), y, classes, "a table")
+        validation = [0.2, 10][n % 2]
+        groups = rng.integers(25, size=m).astype(str)
+        if len(np.unique(groups)) < 25:
+            continue
+        rows = split_rows(replace(table, groups=groups), validation, n)
+        sets = [{*groups[rows[name]]} for name in ("train", "validation", "test")]
+        assert all(sets)
+        assert sum(map(len, sets)) == 25
+        times = rng.integers(30, size=m).astype(float)
+        rows = split_rows(replace(table, times=times), validation, n)
+        train, held_out, test = (times[rows[name]] for name in ("train", "validation", "test"))
+        assert train.max() < held_out.min() <= held_out.max() < test.min()
+        assert len(train) + len(held_out) + len(test) == m
+
+
+def test_files_of_their_own_are_the_validation_and_the_test_set(tmp_path: Path) -> None:
+    files = {}
+    names = ("path", "validation_path", "test_path")
+    for name, rows in zip(names, (range(40), range(40, 45), range(45, 60)), strict=True):
+        files[name] = str(tmp_path / f"{name}.csv")
+        text = "".join(f"{row},{'yes' if row % 2 else 'no'}\n" for row in rows)
+        (tmp_path / f"{name}.csv").write_text(f"x,label\n{text}")
+    splits = load("csv", **files).splits
+    assert [int(splits[name].x[0, 0]) for name in ("train", "validation", "test")] == [0, 40, 45]
+    assert splits.sizes == {"train": 40, "validation": 5, "test": 15, "all": 60}
+    splits = load("csv", path=files["path"], validation_path=files["validation_path"]).splits
+    assert splits.sizes == {"train": 36, "validation": 5, "test": 4, "all": 45}
+
+
+def test_columns_of_groups_and_times_are_no_features(tmp_path: Path) -> None:
+    file = tmp_path / "visits.csv"
+    days = [f"2024-{1 + row // 28:02}-{1 + row % 28:02}" for row in range(60)]
+    lines = [f"p{row // 3},{days[row]},{row},{'yes' if row % 2 else 'no'}\n" for row in range(60)]
+    file.write_text("patient,day,x,label\n" + "".join(lines))
+    data = load("csv", path=str(file), group="patient", drop=("day",))
+    assert data.splits["train"].x.shape == (54, 1)
+    patients = [{*(data.splits[name].x[:, 0] // 3).tolist()} for name in ("train", "test")]
+    assert not patients[0] & patients[1]
+    assert load("csv", path=str(file), time="day", drop=("patient",)).splits["test"].x[:, 0].min() == 54
+    assert "dataset.group: " in refusal("csv", path=str(file), group="patent")
+    assert "column patient, row 1: expected a number or a date such as 2024-12-31, got 'p0'" in refusal(
+        "csv", path=str(file), time="patient"
+    )
