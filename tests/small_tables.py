@@ -10,7 +10,7 @@ import numpy as np
 KINDS = ("regression", "three classes")
 
 
-def small_table(kind: str, folder: Path, validation: int = 20) -> dict[str, Any]:
+def small_table(kind: str, folder: Path, validation: int | str = "20 each") -> dict[str, Any]:
     """Write a table of 240 samples to a folder, and return the settings of its data set and task."""
     x = np.random.default_rng(0).normal(size=(240, 3)).round(4)
     if kind == "regression":

@@ -16,7 +16,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields
 from typing import Annotated, Any, ClassVar, TypeVar, get_type_hints
 
-from pydantic import AfterValidator, ConfigDict, Field, PydanticUserError, TypeAdapter, ValidationError
+from pydantic import (
+    AfterValidator,
+    ConfigDict,
+    Field,
+    PydanticUserError,
+    TypeAdapter,
+    ValidationError,
+    WrapValidator,
+)
 
 from nsvm_cli.errors import InputError, did_you_mean
 from nsvm_cli.plugins import location
@@ -92,6 +100,18 @@ def fields_of(part: object) -> dict[str, Any] | None:
     if "__dataclass_fields__" not in vars(owner):
         return None
     return {field.name: getattr(part, field.name) for field in fields(part) if field.init}  # type: ignore[arg-type]
+
+
+def expecting(what: str) -> WrapValidator:
+    """Return a pydantic validator that says in one sentence what a setting of several types may be."""
+
+    def checked(value: object, check: Callable[[object], object]) -> object:
+        try:
+            return check(value)
+        except ValidationError:
+            raise ValueError(f"expected {what}, got {shown(value)}") from None
+
+    return WrapValidator(checked)
 
 
 def entry_of(registry: Mapping[str, Any]) -> AfterValidator:

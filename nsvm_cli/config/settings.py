@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import asdict, fields
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError, WrapValidator
+from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from nsvm_cli.config.registry import STRICT, Count, Prefix, construct, shown
+from nsvm_cli.config.registry import STRICT, Count, Prefix, construct, expecting
 from nsvm_cli.errors import InputError, did_you_mean
 from nsvm_cli.memory import MEMORY_BUDGET
 
@@ -38,24 +38,12 @@ class Init:
 UNITS = {"s": 1.0, "min": 60.0, "h": 3600.0}
 
 
-def _expecting(what: str) -> WrapValidator:
-    """Return a pydantic validator that says in one sentence what a setting of several types may be."""
-
-    def checked(value: object, check: Callable[[object], object]) -> object:
-        try:
-            return check(value)
-        except ValidationError:
-            raise ValueError(f"expected {what}, got {shown(value)}") from None
-
-    return WrapValidator(checked)
-
-
 Interval = Annotated[
     Count | Annotated[str, Field(pattern=r"^[0-9]{1,9}(\.[0-9]{1,9})?(s|min|h)$")] | None,
-    _expecting("a number of steps, a duration such as 30s, 5min or 1h, or null"),
+    expecting("a number of steps, a duration such as 30s, 5min or 1h, or null"),
 ]
 Keep = Annotated[
-    Literal["last", "none", "all"] | Count, _expecting("last, none, all, or a number of checkpoints")
+    Literal["last", "none", "all"] | Count, expecting("last, none, all, or a number of checkpoints")
 ]
 
 

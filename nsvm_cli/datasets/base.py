@@ -15,7 +15,7 @@ from jaxtyping import Float64, UInt8
 from pydantic import AfterValidator, BeforeValidator, Field
 from torch import Tensor
 
-from nsvm_cli.config.registry import STRICT
+from nsvm_cli.config.registry import STRICT, expecting
 from nsvm_cli.errors import InputError
 from nsvm_cli.tasks import Regression, Task, Values, task_for
 
@@ -139,11 +139,12 @@ class Table:
 EACH = " each"
 """What follows the number of validation samples of each class."""
 
-Validation = (
+Validation = Annotated[
     Annotated[int, Field(ge=0, le=10**12)]
     | Annotated[float, Field(gt=0, lt=1)]
-    | Annotated[str, Field(pattern=f"^[1-9][0-9]{{0,11}}{EACH}$")]
-)
+    | Annotated[str, Field(pattern=f"^[1-9][0-9]{{0,11}}{EACH}$")],
+    expecting("a number of samples, a share such as 0.2, or a number of each class such as '200 each'"),
+]
 """How many samples are held out for validation; see ``split_rows``."""
 
 

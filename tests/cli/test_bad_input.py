@@ -34,7 +34,7 @@ CASES = [
     (f"train seed=0x{'f' * 20_000}", "seed should be a valid integer, got '0xfff"),
     ("train algorithm=alg3 algorithm.batch_size=7000", "expected at most the 6660 training samples"),
     ("train threads=0", "threads should be greater than 0, got 0"),
-    ("train dataset.validation=5000", "dataset.validation=5000: expected less than"),
+    ("train dataset.validation=7000", "dataset.validation=7000: expected less than the 6660 training"),
     (
         "train algorithm.solver_batch_size=7000",
         "algorithm.solver_batch_size=7000: expected at most the 6660 training samples",

@@ -97,7 +97,7 @@ def test_plugins_are_named_alike_in_every_command(command: str, tmp_path: Path) 
     assert "there is no module 'nowhere'" in said
 
 
-MOONS = "dataset.noise? (known: dataset.name, dataset.noise, dataset.samples, dataset.scaling, "
+MOONS = "dataset.noise? (known: dataset.fold, dataset.name, dataset.noise, dataset.samples, dataset.scaling, "
 
 
 @pytest.mark.parametrize(
@@ -105,10 +105,10 @@ MOONS = "dataset.noise? (known: dataset.name, dataset.noise, dataset.samples, da
     [
         ("train kernel=cauchy kernel.gamma=wide", "kernel.gamma should be a valid number, got 'wide'"),
         ("train dataset=moons dataset.samples=many", "dataset.samples should be a valid integer, got 'many'"),
-        ("train dataset=moons dataset.validation=-1", "dataset.validation should be greater than"),
+        ("train dataset=moons dataset.validation=-1", "dataset.validation: expected a number of samples"),
         ("train network=wide network.width=many", "network=wide: "),
         ("train dataset=moons dataset.noise2=3", MOONS),
-        ("tune dataset=moons dataset.noise2=3", "did you mean dataset.noise? (known: dataset.name, "),
+        ("tune dataset=moons dataset.noise2=3", "did you mean dataset.noise? (known: dataset.fold, "),
         ("train kernel=cauchy kernel.gama=3", "kernel.gamma? (known: kernel.ard, kernel.bias, "),
         ("train kernel=cauchi", "there is no such kernel; did you mean cauchy? (known: cauchy, laplacian, "),
         ("train kernel=needy", "kernel.gamma needs a value"),

@@ -274,7 +274,7 @@ def test_a_failed_run_may_score_as_guessing() -> None:
     for record in records[:-2]:
         del record.figures["guess_errors"]
         record.figures["test_r2"] = 1 - record.figures.pop("test_errors") / SAMPLES
-    assert cells(records, guess=True)[0].scores[0] == 0
+    assert cells(records, guess=True)[0].scores[0, ""] == 0
 
 
 @pytest.mark.parametrize(("code", "told"), [("a", False), ("b", True), (None, False)])

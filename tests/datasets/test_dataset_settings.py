@@ -19,8 +19,9 @@ def test_an_unknown_name(name: str, meant: str) -> None:
 @pytest.mark.parametrize("name", sorted(DATASETS))
 def test_every_data_set_has_a_validation_setting(name: str) -> None:
     path = {"csv": {"path": "any.csv"}, "pmlb": {"table": "letter"}, "openml": {"id": 61}}.get(name, {})
-    assert refusal(name, **path, validation=-1) == "dataset.validation should be greater than 0, got -1"
-    assert refusal(name, **path, validation="some").startswith("dataset.validation should be a valid number")
+    for value in (-1, 1.5, "some"):
+        message = refusal(name, **path, validation=value)
+        assert message.startswith("dataset.validation: expected a number of samples, a share such as 0.2, or")
 
 
 @pytest.mark.parametrize(
@@ -38,7 +39,11 @@ def test_every_data_set_has_a_validation_setting(name: str) -> None:
         ("ringnorm", {"augment": ["RandomCrop"]}, "dataset.augment: ringnorm has no such setting"),
         ("ringnorm", {"samples": 19}, "dataset.samples should be greater than or equal to 20, got 19"),
         ("ringnorm", {"samples": 100.5}, "dataset.samples should be a valid integer, got 100.5"),
-        ("ringnorm", {"validation": 1.5}, "dataset.validation should be less than 1, got 1.5"),
+        (
+            "ringnorm",
+            {"fold": "5/5"},
+            "dataset.fold: expected K/N, the fold K of N from 0/N to N-1/N, got",
+        ),
         ("mnist", {"root": "~nobody-of-that-name"}, "dataset.root="),
     ],
 )

@@ -44,7 +44,7 @@ def test_the_sigmoids_are_those_of_the_validation_set(classes: str, trained: Pat
     if classes == "three":
         result = small_run(run, **CALIBRATED | settings)
         assert result["validation_log_loss"] > 0
-        assert result["test_log_loss"] is None
+        assert result["test_log_loss"] > 0
     split = prepare(small_settings(**CALIBRATED | settings)).data.splits["validation"]
     for file in ("final", "best"):
         model = load_model(run / f"{file}.safetensors")

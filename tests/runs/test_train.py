@@ -32,7 +32,7 @@ from nsvm_cli.trainers.coefficients import SampleState
 from nsvm_cli.trainers.tally import Tally
 
 VALUES: dict[str, Any] = {
-    "dataset": {"name": "ringnorm", "samples": 300, "validation": 20},
+    "dataset": {"name": "ringnorm", "samples": 300, "validation": "20 each"},
     "network": {"name": "mlp", "widths": [10, 6], "dropout": 0.2},
     "kernel": {"name": "rbf"},
     "optimizer": {"name": "sgd", "lr": 0.01, "momentum": 0.9},
@@ -230,7 +230,7 @@ def test_a_kill_between_two_renames_loses_nothing(whole: Path, half: Path) -> No
         ({"optimizer": {"name": "sgd", "lr": 0.02, "momentum": 0.9}}, "optimizer.lr was 0.01 and is 0.02"),
         ({"algorithm": {"name": "alg2", "steps": 400}}, "algorithm.steps was 300 and is 400"),
         ({"validation": {"every": None}}, "validation.every was 50 and is None"),
-        ({"dataset": {"name": "ringnorm", "samples": 301, "validation": 20}}, r"data was [0-9a-f]{40}"),
+        ({"dataset": VALUES["dataset"] | {"samples": 301}}, r"data was [0-9a-f]{40}"),
         ({"seed": 1}, "seed was 0 and is 1"),
     ],
 )

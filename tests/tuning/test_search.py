@@ -21,7 +21,7 @@ from tests.small_tables import small_table
 pytestmark = pytest.mark.usefixtures("unchecked")
 
 SETTINGS: dict[str, Any] = {
-    "dataset": {"name": "ringnorm", "samples": 400, "validation": 40},
+    "dataset": {"name": "ringnorm", "samples": 400, "validation": "40 each"},
     "network": {"name": "mlp", "widths": [8]},
     "kernel": {"name": "rbf", "gamma": 1.0},
     "optimizer": {"name": "sgd", "lr": 0.01},
@@ -113,12 +113,12 @@ def test_what_no_step_uses_is_left_out(algorithm: str, network: str, kernel: str
 @pytest.mark.parametrize(
     ("kind", "usual", "expected"),
     [
-        *(("three classes", 16, 16), ("three classes", 17, 0.25)),  # of 67 of the rarest class
-        *(("regression", 54, 54), ("regression", 55, 0.25)),  # of 216
+        *(("three classes", "16 each", "16 each"), ("three classes", "17 each", 0.25)),  # of 67 of the rarest
+        *(("regression", "54 each", "54 each"), ("regression", "55 each", 0.25)),  # of 216
     ],
 )
 def test_the_usual_number_of_validation_samples_is_at_most_a_quarter_of_those_there_are(
-    kind: str, usual: int, expected: int | float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kind: str, usual: str, expected: str | float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: set[str] = set()
     take = Splits.__getitem__
@@ -130,9 +130,10 @@ def test_the_usual_number_of_validation_samples_is_at_most_a_quarter_of_those_th
 
 
 @pytest.mark.parametrize(
-    ("dataset", "usual"), [("ringnorm", 200), ("digits", 40), ("digits10", 20), ("mnist", 500)]
+    ("dataset", "usual"),
+    [("ringnorm", "200 each"), ("digits", "40 each"), ("digits10", "20 each"), ("mnist", "500 each")],
 )
-def test_the_usual_numbers_stay(dataset: str, usual: int) -> None:
+def test_the_usual_numbers_stay(dataset: str, usual: str) -> None:
     settings = compose_settings([f"dataset={dataset}", "+tune=default", USUAL])
     assert settings.pop("tune")["usual_validation"] == usual
     if dataset != "mnist":  # whose images may not be there
