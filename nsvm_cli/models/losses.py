@@ -19,6 +19,16 @@ kappa = K(z_i, z_i)/(lambda t)
 which tends to the explicit step as t grows. The derivative is approximate: it leaves out that the step also
 shrinks f by 1 - 1/t, and each sample of a batch of k takes the a that it would take alone, and adds a/k.
 
+Where samples have weights w_i, of mean 1 over the training samples, f minimises
+
+    lambda/2 ||f||^2 + 1/m sum_i w_i l(y_i, f(x_i))
+
+as if sample i were there w_i times. The loss of a step is w_i l, hence alpha_i += -w_i dl/df(y_i, f(x_i)).
+An implicit step has w_i l'' in place of l''. In a batch A, what moves f(x_i) is all of A together, and each
+sample is damped by the mean weight w_A of the batch, so that repeated samples take the same steps:
+
+    alpha_i += a/k,  a = -w_i dl/df(y_i, f(x_i)) / (1 + kappa w_A l'')
+
 theta descends with the same derivative -a, so that its steps are bounded as well: with K(z_i, z_i) held
 fixed, they go down the gradient of
 

@@ -31,7 +31,17 @@ def products(a: Float[Tensor, " p *outputs"], b: Float[Tensor, " q *outputs"]) -
     return torch.outer(a, b) if a.ndim == 1 else a @ b.mT
 
 
-def alignment(K: Float[Tensor, "k k"], c: Float[Tensor, " k *outputs"], centred: bool = False) -> Value:
+def mean_loss(l: Float[Tensor, " k"], w: Float[Tensor, " k"] | None) -> Value:  # noqa: E741
+    """Return 1/k sum_i w_i l_i, with the weights w of the samples; None if all are 1."""
+    return l.mean() if w is None else (w * l).mean()
+
+
+def alignment(
+    K: Float[Tensor, "k k"],
+    c: Float[Tensor, " k *outputs"],
+    centred: bool = False,
+    w: Float[Tensor, " k"] | None = None,
+) -> Value:
     """Return the kernel-target alignment, in [-1, 1] (paper, Algorithm 4).
 
     With the ideal kernel U_ij = <c_i, c_j>, which is y_i y_j for two classes, the alignment is::
@@ -41,26 +51,32 @@ def alignment(K: Float[Tensor, "k k"], c: Float[Tensor, " k *outputs"], centred:
     If ``centred``, it is that of H K H and H U H, where H = I - 1/k subtracts means (Cortes, Mohri and
     Rostamizadeh 2012): it does not count the mean of K, which says nothing about the classes. It is 0, as is
     its derivative, if H U H is 0 (a batch of one class) or H K H is (a batch with the same features).
+
+    With weights, it is that of a batch in which sample i is w_i times: each term of the three sums gains the
+    factor w_i w_j, and means are weighted, H = I - 1 w^T / sum_i w_i.
     """
     if not centred:
-        return _cosine(K, _unit(c))
+        return _cosine(K, c, w)
     c = c - c[0]  # so that a column that is the same for all is exactly 0
-    H_K = K - K.mean(0)
-    H_K_H = H_K - H_K.mean(1, keepdim=True)
+    H_K = K - _mean(K, 0, w)
+    H_K_H = H_K - _mean(H_K, 1, w)
     varies = H_K_H.any()
-    return torch.where(varies, _cosine(torch.where(varies, H_K_H, 1.0), _unit(c - c.mean(0))), 0.0)
+    return torch.where(varies, _cosine(torch.where(varies, H_K_H, 1.0), c - _mean(c, 0, w), w), 0.0)
 
 
-def norm_surrogate(K: Float[Tensor, "k k"], alpha: Float[Tensor, " k *outputs"]) -> Value:
+def norm_surrogate(
+    K: Float[Tensor, "k k"], alpha: Float[Tensor, " k *outputs"], w: Float[Tensor, " k"] | None = None
+) -> Value:
     """Return Algorithm 3's surrogate for ||f||^2_H (its first fraction).
 
     With A_ij = <alpha_i, alpha_j>, the paper's alpha_i alpha_j y_i y_j for two classes, it is::
 
         sum_ij A_ij K_ij  /  (sqrt(sum_ij A_ij^2) * sqrt(sum_ij K_ij^2))
 
-    and 0 if every alpha is 0.
+    and 0 if every alpha is 0. With weights, sample i is there w_i times, and alpha_i is the sum of that many
+    coefficients: A_ij is divided by w_i w_j, and each term gains this factor.
     """
-    return _cosine(K, _unit(alpha))
+    return _cosine(K, alpha if w is None else alpha / _of_rows(w, alpha), w)
 
 
 def squared_norm(alpha: Float[Tensor, " s *outputs"], f: Float[Tensor, " s *outputs"]) -> Value:
@@ -72,22 +88,29 @@ def squared_norm(alpha: Float[Tensor, " s *outputs"], f: Float[Tensor, " s *outp
 
 
 def full_objective(
-    f: Expansion, K: Kernel, z: Float[Tensor, "m n"], y: Float[Tensor, " m"], loss: Loss, lam: float
+    f: Expansion,
+    K: Kernel,
+    z: Float[Tensor, "m n"],
+    y: Float[Tensor, " m"],
+    loss: Loss,
+    lam: float,
+    w: Float[Tensor, " m"] | None = None,
 ) -> float | None:
-    """Return lambda/2 ||f||^2_H + 1/m sum_i l(y_i, f(z_i))  (paper, Section 3), in float64.
+    """Return lambda/2 ||f||^2_H + 1/m sum_i w_i l(y_i, f(z_i))  (paper, Section 3), in float64.
 
     The bias, if there is one, counts in the loss only. None with ``one_vs_one``, where g counts votes.
 
     Args:
         z: the features of all training samples, (m, n).
         y: their labels, as the task codes them.
+        w: their weights; None if all are 1.
     """
     if f.one_vs_one:
         return None
     f = replace(f, z=f.z.double(), alpha=f.alpha.double())
     g = torch.cat([f(K, part.double()) for part in z.split(OBJECTIVE_ROWS)])
     norm = squared_norm(f.alpha, kernel_sums(K, f.z, f.z, f.alpha)) / f.scale**2
-    return float(lam / 2 * norm + loss.of(y.to(g), g).mean())
+    return float(lam / 2 * norm + mean_loss(loss.of(y.to(g), g), w))
 
 
 def _unit(a: Float[Tensor, " k *outputs"]) -> Float[Tensor, "k k"]:
@@ -101,9 +124,28 @@ def gram_norm(a: Float[Tensor, " k *outputs"]) -> Value:
     return a @ a if a.ndim == 1 else torch.linalg.matrix_norm(a.mT @ a)
 
 
-def _cosine(K: Float[Tensor, "k k"], U: Float[Tensor, "k k"]) -> Value:
-    """Return <U, K> / ||K||. The norm of U is 1 or 0; NaN if K is 0."""
-    cosine: Tensor = (U * K).sum() / torch.linalg.vector_norm(K)
+def _mean(a: Float[Tensor, " k *n"], dim: int, w: Float[Tensor, " k"] | None) -> Tensor:
+    """Return the mean along a dimension, which is kept; with weights, exactly a_0 if all are the same."""
+    if w is None:
+        return a.mean(dim, keepdim=True)
+    p, first = w / w.sum(), a.narrow(dim, 0, 1)
+    return first + ((p @ (a - first))[None] if dim == 0 else ((a - first) @ p)[:, None])
+
+
+def _of_rows(w: Float[Tensor, " k"], a: Float[Tensor, "k ..."]) -> Float[Tensor, "k ..."]:
+    """Return w, in a shape that multiplies the rows of a."""
+    return w.reshape(-1, *[1] * (a.ndim - 1))
+
+
+def _cosine(K: Float[Tensor, "k k"], a: Float[Tensor, " k *outputs"], w: Float[Tensor, " k"] | None) -> Value:
+    """Return <U, K> / (||U|| ||K||), with U_ij = <a_i, a_j>; 0 if U is 0, and NaN if K is.
+
+    Each term of the three sums has the factor w_i w_j.
+    """
+    if w is not None:
+        s = w.sqrt()
+        K, a = torch.outer(s, s) * K, _of_rows(s, a) * a
+    cosine: Tensor = (_unit(a) * K).sum() / torch.linalg.vector_norm(K)
     return cosine
 
 

@@ -10,6 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from nsvm_cli.artifacts.model_file import save_model
 from nsvm_cli.config.registry import shown
 from nsvm_cli.config.settings import plain
@@ -208,7 +210,8 @@ class Scores(Callback):
             self._validate(state, record)
         if e.settings.full_objective:
             f, z = e.trainer.finish(p, state), features(e.F.network, p.x)
-            value = full_objective(f, p.K, z, p.y, p.loss, e.trainer.lam)
+            w = p.w(np.arange(len(p.y)))
+            value = full_objective(f, p.K, z, p.y, p.loss, e.trainer.lam, w)
             record["full_objective"] = value if value is not None and math.isfinite(value) else None
 
     def _validate(self, state: State, record: Record) -> None:

@@ -40,9 +40,9 @@ class Alg1(BatchTrainer[Alg1State]):
 
     def start(self, problem: Problem, F: FeatureMap) -> Alg1State:
         sampler = problem.sampler(self.k)
-        x_1, y_1 = problem[sampler(1)]
+        x_1, _ = problem[sampler(1)]
         z_1 = F(x_1)
-        alpha_1 = problem.first(z_1, y_1, self.lam).to(problem.y)
+        alpha_1 = problem.first(x_1.i, z_1, self.lam).to(problem.y)
         i_1 = torch.tensor(x_1.i, device=z_1.device)
         state = Alg1State(F=F, sampler=sampler, t=1, i=Rows(i_1), z=Rows(z_1), alpha=Rows(alpha_1))
         state.reduce(problem.K, self.budget, self.maintenance)

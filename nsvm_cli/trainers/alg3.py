@@ -10,7 +10,7 @@ from torch import Tensor
 from nsvm_cli.config.registry import STRICT, Count, Positive
 from nsvm_cli.models.feature_map import Training
 from nsvm_cli.models.kernels import Kernel
-from nsvm_cli.models.objectives import alignment, norm_surrogate, squared_norm
+from nsvm_cli.models.objectives import alignment, mean_loss, norm_surrogate, squared_norm
 from nsvm_cli.trainers.base import PairedBatchSize, Problem
 from nsvm_cli.trainers.coefficients import SampleState, SampleTrainer
 
@@ -44,19 +44,20 @@ class Alg3(SampleTrainer[SampleState]):
         g_A = problem.sums(z_A, F(x_j), alpha_j) / (lam * (t - 1))
         v, alpha_v = self.compare(problem, state, A, g_A, z_A)  # if y_i g_i < 1
         state.add(A[v], alpha_v)
-        alpha_A, c_A = state.coefficients.at(A, problem.y), problem.task.code(y_A)
+        alpha_A, c_A, w_A = state.coefficients.at(A, problem.y), problem.task.code(y_A), problem.w(A)
         centred = problem.task.centred if self.centred is None else self.centred
 
         def objective(F: Training, K: Kernel) -> Tensor:
             z = F(x_A)
             K_A = K(z, z)
-            return self.mu * norm_surrogate(K_A, alpha_A) - alignment(K_A, c_A, centred)
+            return self.mu * norm_surrogate(K_A, alpha_A, w_A) - alignment(K_A, c_A, centred, w_A)
 
         def derived(F: Training, K: Kernel) -> Tensor:
             j, alpha_j = state.terms(problem)  # after the update
             z_A, z_j = F(x_A, problem[j][0])
             f_A, f_j = (K(z, z_j) @ alpha_j / (lam * t) for z in (z_A, z_j))
-            return lam / 2 * squared_norm(alpha_j / (lam * t), f_j) + problem.loss.of(y_A, f_A).mean()
+            norm = squared_norm(alpha_j / (lam * t), f_j)
+            return lam / 2 * norm + mean_loss(problem.loss.of(y_A, f_A), w_A)
 
         self.descend(problem, state, derived if self.objective == "derived" else objective)
         state.t = t

@@ -136,13 +136,14 @@ class Alg4(BatchTrainer[Alg4State]):
             self._advance_part_2(problem, state, state.t + 1)
             return
         L, t = ALIGNMENT_LOSSES[self.loss], state.t + 1
-        x_A, y_A = problem[state.sampler(t)]  # choose A_t
-        c_A = problem.task.code(y_A)
+        A = state.sampler(t)  # choose A_t
+        x_A, y_A = problem[A]
+        c_A, w_A = problem.task.code(y_A), problem.w(A)
         centred = problem.task.centred if self.centred is None else self.centred
 
         def objective(F: Training, K: Kernel) -> Tensor:
             z = F(x_A)
-            return L(1.0, alignment(K(z, z), c_A, centred))
+            return L(1.0, alignment(K(z, z), c_A, centred, w_A))
 
         self.descend(problem, state, objective)
         if state.mean:

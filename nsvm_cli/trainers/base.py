@@ -38,7 +38,8 @@ class Problem:
 
     ``x`` holds the m standardised training samples, (m, d) or for images (m, channels, height, width); ``y``,
     (m,), their labels as the task codes them: -1 and +1 for two classes. ``problem[i]`` are the samples i, as
-    a ``Batch``, and their labels. ``memory_budget`` is the memory for kernel values, in MiB.
+    a ``Batch``, and their labels. ``memory_budget`` is the memory for kernel values, in MiB. ``weights`` are
+    those of the samples, positive and of mean 1; None if all are 1. See ``nsvm_cli.models.losses``.
     """
 
     x: Float[Tensor, "m ..."]
@@ -49,6 +50,7 @@ class Problem:
     task: Task = BINARY
     loss: Loss = Binary(Hinge())  # noqa: RUF009  # frozen
     penalties: Penalties = NO_PENALTIES
+    weights: Float64[np.ndarray, " m"] | None = None
 
     @cached_property
     def host_y(self) -> Float64[np.ndarray, " m"]:
@@ -61,23 +63,39 @@ class Problem:
         j = torch.from_numpy(i).to(self.y.device)
         return Batch(self.x.index_select(0, j), i), self.y[j]  # several times faster than x[j]
 
+    def w(self, i: Int64[np.ndarray, " p"]) -> Float[Tensor, " p"] | None:
+        """Return w_i for the samples i, like y; None if all are 1."""
+        return None if self.weights is None else torch.from_numpy(self.weights[i]).to(self.y)
+
+    def step(
+        self, i: Int64[np.ndarray, " p"], g: Float[np.ndarray, " p *outputs"]
+    ) -> Float64[np.ndarray, " p *outputs"]:
+        """Return what explicit steps on the samples i add to alpha_i: -w_i dl/df(y_i, g_i)."""
+        steps = self.loss.step(self.host_y[i], g)
+        return steps if self.weights is None else (steps.T * self.weights[i]).T
+
     def first(
-        self, z: Float[Tensor, "k n"], y: Float[Tensor, " k"], lam: float
+        self, i: Int64[np.ndarray, " k"], z: Float[Tensor, "k n"], lam: float
     ) -> Float64[Tensor, " k *outputs"]:
         """Return what the k samples of step 1, where f = 0, add to alpha: y_i / k with the hinge loss."""
-        labels = y.double().cpu().numpy()
-        steps = self.loss.step(labels, np.zeros((len(y), *self.task.outputs)))
-        return torch.from_numpy(self.implicit(steps, z, lam) / len(y)).to(y.device)
+        steps = self.step(i, np.zeros((len(i), *self.task.outputs)))
+        return torch.from_numpy(self.implicit(steps, z, lam, i) / len(i)).to(self.y.device)
 
     def implicit(
-        self, steps: Float64[np.ndarray, " p *outputs"], z: Float[Tensor, "p n"], shrinkage: float
+        self,
+        steps: Float64[np.ndarray, " p *outputs"],
+        z: Float[Tensor, "p n"],
+        shrinkage: float,
+        batch: Int64[np.ndarray, " k"],
     ) -> Float64[np.ndarray, " p *outputs"]:
-        """Return what implicit steps add to alpha, given explicit ones at features z, and lambda t; see
-        ``nsvm_cli.models.losses``.
+        """Return what implicit steps add to alpha, given explicit ones at features z, lambda t, and all
+        samples of the step; see ``nsvm_cli.models.losses``.
         """
         if self.loss.curvature == 0:
             return steps
         kappa = self.K.diag(z).double().cpu().numpy() / shrinkage
+        if self.weights is not None:
+            kappa *= self.weights[batch].mean()
         damped: np.ndarray = (steps.T / (1 + self.loss.curvature * kappa)).T
         return damped
 
@@ -254,21 +272,22 @@ class Trainer(ABC, Generic[S]):
     ) -> tuple[Int64[np.ndarray, " v"], Float64[Tensor, " v *outputs"]]:
         """Return which of the k samples i of a step violate the margin, and what each of them adds to alpha.
 
-        With the hinge loss and two classes, these are the samples with y_i g_i < 1, and each adds y_i / k.
+        With the hinge loss and two classes, these are the samples with y_i g_i < 1, and each adds y_i / k,
+        times its weight.
         Other losses: see ``nsvm_cli.models.losses``.
 
         Raises:
             NotFiniteError: g is not finite.
         """
-        t, y, decisions = state.t + 1, problem.host_y[i], g.double().cpu().numpy()
+        t, decisions = state.t + 1, g.double().cpu().numpy()
         if not np.isfinite(decisions).all():
             raise NotFiniteError("the decision value g", t)
-        steps = problem.loss.step(y, decisions)
+        steps = problem.step(i, decisions)
         v = any_output(steps != 0).nonzero()[0]
-        state.tally.add_decisions(len(y), problem.task.correct(y, decisions), len(v))
+        state.tally.add_decisions(len(i), problem.task.correct(problem.host_y[i], decisions), len(v))
         state.violations += len(v)
         state.g = float(decisions.flat[0])
-        added = problem.implicit(steps[v], z[torch.from_numpy(v).to(z.device)], self.lam * t) / len(y)
+        added = problem.implicit(steps[v], z[torch.from_numpy(v).to(z.device)], self.lam * t, i) / len(i)
         return v, torch.from_numpy(added).to(z.device)
 
     def descend(self, problem: Problem, state: S, objective: Objective) -> None:

@@ -138,7 +138,7 @@ class SampleTrainer(BatchTrainer[S]):
         """Return the state after step 1, which gives k samples their coefficients; the others stay 0."""
         state = self.initial(problem, F)
         i_1 = state.sampler(1)
-        state.add(i_1, problem.first(state.features(problem, i_1), problem[i_1][1], self.lam))
+        state.add(i_1, problem.first(i_1, state.features(problem, i_1), self.lam))
         return state
 
     def finish(self, problem: Problem, state: S) -> Expansion:

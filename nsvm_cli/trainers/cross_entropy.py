@@ -17,6 +17,7 @@ from nsvm_cli.models.feature_map import FeatureMap, Training
 from nsvm_cli.models.kernels import Kernel, Linear
 from nsvm_cli.models.losses import Binary, Logistic, Residual, Squared
 from nsvm_cli.models.nsvm import Expansion
+from nsvm_cli.models.objectives import mean_loss
 from nsvm_cli.tasks import BinaryClassification, MulticlassClassification, Regression, Task
 from nsvm_cli.trainers.averaging import AveragedState, MeanTheta, Share
 from nsvm_cli.trainers.base import BatchTrainer, Problem
@@ -55,13 +56,14 @@ class CrossEntropy(BatchTrainer[AveragedState]):
 
     def step(self, problem: Problem, state: AveragedState) -> None:
         t, task = state.t + 1, problem.task
-        x_A, y_A = problem[state.sampler(t)]
+        A = state.sampler(t)
+        x_A, y_A = problem[A]
 
         def objective(F: Training, K: Kernel) -> Tensor:
             g_A = F(x_A).reshape(-1, *task.outputs)
             correct = task.correct(y_A.cpu().numpy(), g_A.detach().cpu().numpy())
             state.tally.add_decisions(self.k, correct, violations=0)
-            return LOSSES[type(task)](y_A, g_A).mean()
+            return mean_loss(LOSSES[type(task)](y_A, g_A), problem.w(A))
 
         self.descend(problem, state, objective)
         if state.mean:

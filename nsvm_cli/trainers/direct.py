@@ -108,7 +108,7 @@ class ScikitLearn(DirectSolver):
             raise InputError(f"{self.name} needs training samples of every class")
         machine, x = self.machine(problem, z.shape[1]), self.inputs(problem, z)
         with one_library():
-            return machine.fit(x, problem.y.cpu().numpy())
+            return machine.fit(x, problem.y.cpu().numpy(), sample_weight=problem.weights)
 
     def search(self, problem: Problem, F: FeatureMap) -> tuple[dict[str, Any], dict[str, Any]] | None:
         """Return the values of the grid that have the highest mean accuracy, or R^2, in cross-validation.
@@ -124,13 +124,14 @@ class ScikitLearn(DirectSolver):
 
         m = len(problem.y)
         rows = random_subset(m, min(m, MOST_SAMPLES), problem.seed, problem.y.device).sort().values
-        some = replace(problem, x=problem.x[rows], y=problem.y[rows])
+        weights = None if problem.weights is None else problem.weights[rows.cpu().numpy()]
+        some = replace(problem, x=problem.x[rows], y=problem.y[rows], weights=weights)
         z = F(some.x)
         machine, x = self.machine(some, z.shape[1]), self.inputs(some, z)
         folds = GridSearchCV(machine, self.grid, cv=FOLDS, refit=False, error_score="raise")
         try:
             with one_library():
-                chosen = folds.fit(x, some.y.cpu().numpy()).best_params_
+                chosen = folds.fit(x, some.y.cpu().numpy(), sample_weight=weights).best_params_
         except ValueError as error:
             raise InputError(f"algorithm.grid: {error}") from None
         settings = dict(
@@ -152,9 +153,9 @@ algorithm's own."""
 
 @pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
 class Regularised(ScikitLearn):
-    """A method that minimises lambda/2 ||f||^2 + 1/m sum_j l_j.
+    """A method that minimises lambda/2 ||f||^2 + 1/m sum_j w_j l_j.
 
-    That is scikit-learn's objective with C = 1/(lambda m).
+    That is scikit-learn's objective with C = 1/(lambda m) and the sample weights w_j.
     """
 
     lam: Positive = 1e-4

@@ -51,9 +51,9 @@ class LinearPegasos(BatchTrainer[LinearState]):
 
     def start(self, problem: Problem, F: FeatureMap) -> LinearState:
         sampler, z = problem.sampler(self.k), F(problem.x)
-        i_1 = torch.from_numpy(sampler(1)).to(z.device)
-        alpha_1 = problem.first(z[i_1], problem.y[i_1], self.lam).to(z)
-        return LinearState(F=F, sampler=sampler, t=1, w=extended(problem.K, z[i_1]).mT @ alpha_1, z=z)
+        z_1 = z[torch.from_numpy(sampler(1)).to(z.device)]
+        alpha_1 = problem.first(sampler(1), z_1, self.lam).to(z)
+        return LinearState(F=F, sampler=sampler, t=1, w=extended(problem.K, z_1).mT @ alpha_1, z=z)
 
     def step(self, problem: Problem, state: LinearState) -> None:
         w, lam, t = state.w, self.lam, state.t + 1

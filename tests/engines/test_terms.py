@@ -204,11 +204,12 @@ def test_alignment(kind: str, centred: bool) -> None:
     c = MulticlassClassification(("a", "b", "c")).code(y) if classes == 3 else y
     z = normal(9, 8, 4)
     K = RBF(0.5)(z, z)
-    value, slope = alignment(K.numpy(), y.numpy(), classes, centred)
-    expected = sloped(lambda K: definitions.alignment(K, c, centred), K)
-    np.testing.assert_allclose(value, expected[0], rtol=1e-12, atol=1e-15)
-    np.testing.assert_allclose(slope, expected[1], rtol=1e-10, atol=1e-14)
     same = torch.ones(8, 8).double()
-    value, slope = alignment(same.numpy(), y.numpy(), classes, True)
-    assert value == 0
-    assert not slope.any()
+    for w in (torch.empty(0).double(), torch.arange(1.0, 9.0).double()):
+        value, slope = alignment(K.numpy(), y.numpy(), w.numpy(), classes, centred)
+        expected = sloped(lambda K, w=w: definitions.alignment(K, c, centred, w if len(w) else None), K)
+        np.testing.assert_allclose(value, expected[0], rtol=1e-12, atol=1e-15)
+        np.testing.assert_allclose(slope, expected[1], rtol=1e-10, atol=1e-14)
+        value, slope = alignment(same.numpy(), y.numpy(), w.numpy(), classes, True)
+        assert value == 0
+        assert not slope.any()

@@ -219,10 +219,10 @@ class LookAhead(Trainer[S]):
     def _find_violation(self, problem: Problem, window: Window, t: int) -> None:
         """Set ``window.violation`` to the first violation from step t on."""
         rows = window.rows(t, window.last + 1)
-        s, y = window.s[rows], window.y[rows]
+        s, i = window.s[rows], window.i[rows]
         with np.errstate(all="ignore"):  # a non-finite g ends the window and raises at its step
             window.g[rows] = g = (s.T / (self.lam * (window.t[rows] - 1))).T
-            window.increments[rows] = increments = problem.loss.step(y, g)
+            window.increments[rows] = increments = problem.step(i, g)
             acts = (increments != 0) | ~np.isfinite(g)
         violating = any_output(acts).nonzero()[0]
         window.violation = t + int(violating[0]) // self.k if len(violating) else window.last + 1
@@ -231,7 +231,7 @@ class LookAhead(Trainer[S]):
         rows, ahead = window.rows(t), state.engine
         v = rows.start + any_output(window.increments[rows] != 0).nonzero()[0]
         at = window.evaluation.rows(v) if window.evaluation else self.evaluate(problem, state, window.i[v])
-        a = problem.implicit(window.increments[v], at.z, self.lam * t) / self.k
+        a = problem.implicit(window.increments[v], at.z, self.lam * t, window.i[rows]) / self.k
         self.on_violation(problem, state, t, at, a)
         if state.objective is not None:
             state.tally.add_objective(state.objective)

@@ -185,10 +185,14 @@ class Progress(NamedTuple):
 
 
 class Run(NamedTuple):
-    """What all stretches get. Where theta does not move, x has features, and F and its optimizer are None."""
+    """What all stretches get. Where theta does not move, x has features, and F and its optimizer are None.
+
+    ``w`` has the weights of the samples, or is empty.
+    """
 
     x: np.ndarray
     y: np.ndarray
+    w: np.ndarray
     lam: float
     K: RBF
     F: Network

@@ -40,18 +40,38 @@ def _norm(U: Any) -> float:
 
 
 @jit
-def _centred(U: Any) -> Any:
-    """Return H U H for a symmetric U, where H = I - 1/k."""
+def _centred(U: Any, w: Any) -> Any:
+    """Return H U H for a symmetric U, where H subtracts means, with these weights if there are any."""
     k = len(U)
     means = np.empty(k, U.dtype)
     for i in range(k):
-        means[i] = U[i].sum() / U.dtype.type(k)
-    mean = means.sum() / U.dtype.type(k)
+        means[i] = _mean(U[i], w)
+    mean = _mean(means, w)
     out = np.empty_like(U)
     for i in range(k):
         for j in range(k):
             out[i, j] = (U[i, j] - means[i]) - (means[j] - mean)
     return out
+
+
+@jit
+def _mean(a: Any, w: Any) -> Any:
+    """Return the mean of a; with weights, exactly the first number if all are the same."""
+    if len(w) == 0:
+        return a.sum() / a.dtype.type(len(a))
+    total = 0.0
+    for i in range(len(a)):
+        total += w[i] * (a[i] - a[0])
+    return a[0] + a.dtype.type(total / w.sum())
+
+
+@jit
+def _weigh(U: Any, w: Any) -> Any:
+    """Multiply U_ij by sqrt(w_i w_j), if there are weights, and return U."""
+    for i in range(len(w)):
+        for j in range(len(w)):
+            U[i, j] *= U.dtype.type(math.sqrt(w[i] * w[j]))
+    return U
 
 
 @jit
@@ -69,30 +89,33 @@ def ideal(y: Any, classes: int, like: Any) -> Any:
 
 
 @jit
-def cosine(K: Any, U: Any) -> Any:
-    """Return <U, K / ||K||>, and its derivative by K, for a U of norm 1 or 0."""
-    norm, direction, slope = _norm(K), K.copy(), U.copy()
+def cosine(K: Any, U: Any, w: Any) -> Any:
+    """Return <U, K> / (||U|| ||K||), 0 if U is 0, and its derivative by K; with weights of samples, each term
+    of the three sums has the factor w_i w_j. It overwrites U.
+    """
+    direction, slope = _weigh(K.copy(), w), unit(_weigh(U, w))
+    norm = _norm(direction)
     _divide(direction, norm)
-    value = inner(U, direction)
+    value = inner(slope, direction)
     for i in range(len(U)):
         for j in range(len(U)):
             slope[i, j] -= value * direction[i, j]
     _divide(slope, norm)
-    return value, slope
+    return value, _weigh(slope, w)
 
 
 @jit
-def alignment(K: Any, y: Any, classes: int, centred: bool) -> Any:
+def alignment(K: Any, y: Any, w: Any, classes: int, centred: bool) -> Any:
     """Return the kernel-target alignment, centred or not, and its derivative by K."""
     if not centred:
-        return cosine(K, unit(ideal(y, classes, K)))
-    H_K_H = _centred(K)
+        return cosine(K, ideal(y, classes, K), w)
+    H_K_H = _centred(K, w)
     if (y == y[0]).all() or not H_K_H.any():
         return K.dtype.type(0), np.zeros_like(K)
     if classes == 1:
         c = y - y[0]
-        return cosine(H_K_H, unit(ideal(c - c.mean(), 1, K)))
-    return cosine(H_K_H, unit(_centred(ideal(y, classes, K))))
+        return cosine(H_K_H, ideal(c - _mean(c, w), 1, K), w)
+    return cosine(H_K_H, _centred(ideal(y, classes, K), w), w)
 
 
 @jit
@@ -104,12 +127,15 @@ def descend_on_batch(run: Run, t: int, A: Any, alpha: Any, mu: float, classes: i
     passed, z = room_for(F, k), np.empty((k, F.width), F.theta.dtype)
     forward(F, rows_of(run.x, A), passed, z, masks_for(F, t, A), 0)
     K_A = values(K, z, z)
-    aligned, slope = alignment(K_A, run.y[A], classes, centred)
+    w = run.w[A] if len(run.w) > 0 else run.w
+    aligned, slope = alignment(K_A, run.y[A], w, classes, centred)
     if alpha is None:
         value = (real(1) - aligned) ** 2
         scale(slope, real(-2) * (real(1) - aligned))
     else:
-        norm, slope_norm = cosine(K_A, unit(np.dot(alpha, alpha.T)))
+        for i in range(len(w)):
+            alpha[i] /= real(w[i])
+        norm, slope_norm = cosine(K_A, np.dot(alpha, alpha.T), w)
         value = real(mu) * norm - aligned
         scale(slope, real(-1))
         scale(slope_norm, real(mu))

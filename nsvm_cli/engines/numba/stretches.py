@@ -37,15 +37,16 @@ slope = jit(Hinge.slope)
 
 
 @jit
-def step(y: float, g: Any, row: int, out: Any) -> Any:
-    """Write what an explicit step adds to alpha_i at decision values g_row to the same row of ``out``.
+def step(y: float, w: float, g: Any, row: int, out: Any) -> Any:
+    """Write what an explicit step of weight w adds to alpha_i at decision values g_row to the same row of
+    ``out``.
 
     With several classes, the loss is that of Crammer and Singer. Return whether the step is not 0, and
     whether the prediction, the first of the classes with the largest g, is the label.
     """
     C = g.shape[1]
     if C == 1:
-        out[row, 0] = slope(y * g[row, 0]) * y
+        out[row, 0] = slope(y * g[row, 0]) * y * w
         return out[row, 0] != 0, (g[row, 0] >= 0) == (y > 0)
     own, rival = int(y), -1
     for r in range(C):
@@ -53,7 +54,7 @@ def step(y: float, g: Any, row: int, out: Any) -> Any:
         if r != own and (rival < 0 or g[row, r] > g[row, rival]):
             rival = r
     margin = g[row, own] - g[row, rival]
-    amount = slope(margin)
+    amount = slope(margin) * w
     out[row, own], out[row, rival] = amount, -amount
     return amount != 0, margin > 0 or (margin == 0 and own < rival)
 
@@ -77,7 +78,8 @@ def decide(run: Run, i: Any, s: Any, begin: int, end: int, g: Any, steps: Any) -
                 if not math.isfinite(g[row, r]):
                     progress.t[0] = t
                     raise FloatingPointError("the decision value g")
-            acts, is_correct = step(y[i[at]], g, row, steps)
+            weight = run.w[i[at]] if len(run.w) > 0 else 1.0
+            acts, is_correct = step(y[i[at]], weight, g, row, steps)
             violations += acts
             correct += is_correct
         decided[0] += k

@@ -66,7 +66,8 @@ class Stretches:
             np.zeros(1),
         )
         numbers = x.flatten(1).contiguous().numpy()
-        self.run = forms.Run(numbers, problem.host_y, trainer.lam, K, network, optimizer, progress)
+        weights = np.empty(0) if problem.weights is None else problem.weights
+        self.run = forms.Run(numbers, problem.host_y, weights, trainer.lam, K, network, optimizer, progress)
 
     def blocks(self, until: int, begin: int = 2) -> Iterator[tuple[np.ndarray, int, int]]:
         """Yield the samples of steps that are drawn together, the first of these steps, and the last one to
