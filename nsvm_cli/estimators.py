@@ -16,7 +16,7 @@ import torch
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from nsvm_cli.artifacts.model_file import save_model
 from nsvm_cli.compose.composition import compose_settings
@@ -45,7 +45,7 @@ SHORT = {
 }
 """Parameters of the estimators and the settings of ``nsvm train`` that they stand for."""
 
-HOW = ("dtype", "device", "engine", "threads")
+HOW = ("dtype", "device", "engine", "threads", "class_weight")
 """Parameters that are settings of the same name."""
 
 PARTS = ("algorithm", "network", "kernel", "optimizer", "loss")
@@ -69,6 +69,7 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
         settings: settings of these parts by name, such as ``{"algorithm.solver": "pegasos"}``, and
             ``penalties``, ``init``, ``freeze``, ``callbacks``, ``multiclass``, ``memory_budget`` and
             ``dataset.scaling``.
+        class_weight: how much each class counts, as scikit-learn has it: "balanced" or a dictionary.
         random_state: the seed, or another ``random_state`` of scikit-learn.
         dtype, device, engine, threads: as on the command line.
 
@@ -97,6 +98,7 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
         lr: float | None = None,
         widths: Sequence[int] | None = None,
         settings: Mapping[str, Any] | None = None,
+        class_weight: str | Mapping[Any, float] | None = None,
         random_state: Any = 0,
         dtype: str = "float32",
         device: str = "auto",
@@ -115,6 +117,7 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
         self.lr = lr
         self.widths = widths
         self.settings = settings
+        self.class_weight = class_weight
         self.random_state = random_state
         self.dtype = dtype
         self.device = device
@@ -188,6 +191,8 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
         short = {SHORT[name]: value for name in SHORT if (value := getattr(self, name)) is not None}
         how = {name: getattr(self, name) for name in HOW} | {"seed": _seed(self.random_state)}
         shared = {f"{part}.{key}" for part in PARTS for key in Registry.kinds[part].common}
+        if isinstance(self.class_weight, Mapping):
+            how["class_weight"] = {str(name): weight for name, weight in self.class_weight.items()}
         for key in self.settings or {}:
             if (section := key.partition(".")[0]) not in APPLY and key not in APPLY:
                 raise InputError(f"settings: an estimator has no {key}; {did_you_mean(section, APPLY)}")
@@ -198,10 +203,12 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
         changes = json.loads(json.dumps(changes, default=lambda value: value.tolist()))  # numbers of NumPy
         return parse_settings(with_values(composed, {**sections, **changes}))
 
-    def _train(self, x: np.ndarray, y: np.ndarray, classes: np.ndarray | None = None) -> None:
+    def _train(self, x: np.ndarray, y: np.ndarray, weight: Any, classes: np.ndarray | None = None) -> None:
         """Train on samples and the codes of their classes, or real targets."""
+        w = None if weight is None else _check_sample_weight(weight, x, dtype=np.float64)
         names = getattr(self, "feature_names_in_", None)
-        samples = Samples(_numbers(x), y, () if classes is None else tuple(map(str, classes)), ARRAYS, len(y))
+        labels = () if classes is None else tuple(map(str, classes))
+        samples = Samples(_numbers(x), y, labels, ARRAYS, len(y), weight=w)
         lenient = None if classes is None else samples.task  # there may be one sample of a class
         data = split_data(samples, 0, 0, x.ndim > 2, self._task, lenient)
         if names is not None:
@@ -272,10 +279,11 @@ class NSVMClassifier(ClassifierMixin, _NSVM):  # type: ignore[misc]
 
     _task = "classification"
 
-    def fit(self, X: Any, y: Any) -> NSVMClassifier:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> NSVMClassifier:
         """Train on samples X of shape (m, n), or (m, channels, height, width) for images, and classes y.
 
-        Bytes of more than two dimensions are pixels, and are divided by 255, here and in prediction.
+        Bytes of more than two dimensions are pixels, and are divided by 255, here and in prediction. A sample
+        of weight w counts as w samples, one of weight 0 is left out.
 
         Raises:
             InputError: a parameter is wrong, or does not suit the data; it is a ValueError.
@@ -284,7 +292,7 @@ class NSVMClassifier(ClassifierMixin, _NSVM):  # type: ignore[misc]
         X, y = validate_data(self, X, y, allow_nd=True)
         check_classification_targets(y)
         self.classes_, index = np.unique(y, return_inverse=True)
-        self._train(X, encode(index, range(len(self.classes_))), self.classes_)
+        self._train(X, encode(index, range(len(self.classes_))), sample_weight, self.classes_)
         return self
 
     def _take(self, model: NSVM) -> None:
@@ -309,10 +317,10 @@ class NSVMRegressor(RegressorMixin, _NSVM):  # type: ignore[misc]
 
     _task = "regression"
 
-    def fit(self, X: Any, y: Any) -> NSVMRegressor:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> NSVMRegressor:
         """Train on samples X and targets y; see ``NSVMClassifier.fit``."""
         X, y = validate_data(self, X, y, allow_nd=True, y_numeric=True, ensure_min_samples=2)
-        self._train(X, np.asarray(y, np.float64))
+        self._train(X, np.asarray(y, np.float64), sample_weight)
         return self
 
     def predict(self, X: Any) -> np.ndarray:

@@ -52,10 +52,11 @@ Scores = Mapping[str, float | None]
 
 
 class Labelled(NamedTuple):
-    """The features of samples under some theta, and their labels."""
+    """The features of samples under some theta, their labels and, if they have any, their weights."""
 
     z: Float[Tensor, "p n"]
     y: Float[Tensor, " p"]
+    w: Float[Tensor, " p"] | None = None
 
 
 def diagnose(model: NSVM, data: Data, most: int = MOST_SAMPLES) -> Figures:
@@ -103,14 +104,20 @@ def diagnose(model: NSVM, data: Data, most: int = MOST_SAMPLES) -> Figures:
 def some_of(split: Split, most: int, seed: int) -> Split:
     """Return up to so many samples, chosen at random."""
     rows = random_subset(len(split), min(len(split), most), seed, torch.device("cpu"))
-    return Split(split.x[rows], split.y[rows])
+    return Split(split.x[rows], split.y[rows], None if split.weight is None else split.weight[rows])
+
+
+def _training_set(model: NSVM, data: Data) -> Split:
+    """Return the training samples with the weights that they had in training."""
+    w = data.weights(model.settings.class_weight)
+    return replace(data.splits["train"], weight=None if w is None else torch.from_numpy(w))
 
 
 def _features(model: NSVM, data: Data, most: int) -> list[Labelled]:
     """Return the features of some of the training and of the held-out samples."""
-    splits, seed = (data.splits["train"], data.held_out), model.settings.seed
+    splits, seed = (_training_set(model, data), data.held_out), model.settings.seed
     chosen = [some_of(split, most, seed) for split in splits]
-    return [Labelled(model.features(some.x), some.y) for some in chosen]
+    return [Labelled(model.features(some.x), some.y, some.weight) for some in chosen]
 
 
 def _zeros(model: NSVM) -> float:
@@ -129,7 +136,7 @@ def _kernel_figures(model: NSVM, train: Labelled, held_out: Labelled) -> Figures
     task, kernel, seed = model.task, model.kernel, model.settings.seed
     alignments = [
         dataset_alignment(kernel, z, task.code(task.targets(y).to(z)), seed, task.centred)["alignment"]
-        for z, y in (train, held_out)
+        for z, y, _ in (train, held_out)
     ]
     z = train.z[:MOST_IN_MATRIX]
     K = kernel.unbiased(z, z).double()
@@ -147,20 +154,21 @@ def _objective(model: NSVM, data: Data, some: Labelled, lam: float) -> tuple[flo
     """Return the objective, with the ||f||^2 of the model and the mean loss of these samples; and minus a
     lower bound, for two classes, the hinge loss and terms that are samples.
 
-    Any beta in [0, 1]^m has the bound mean(beta) - ||h||^2 / (2 lambda), with
-    h = 1/m sum_j beta_j y_j K(z_j, .). For h = lambda f, beta_j is y_j alpha_j m / T; clipped to [0, 1].
+    Any beta_j in [0, w_j] have the bound mean(beta) - ||h||^2 / (2 lambda), with
+    h = 1/m sum_j beta_j y_j K(z_j, .). For h = lambda f, beta_j is y_j alpha_j m / T; clipped to [0, w_j].
     With a bias, sum_j beta_j y_j is 0, as SVC has it. 0 is a bound, too.
     """
-    e, task, train = model.expansion, model.task, data.splits["train"]
+    e, task, train = model.expansion, model.task, _training_set(model, data)
     if (len(some.y) + len(e.alpha)) * len(e.alpha) > MOST_KERNEL_VALUES:
         return None, None
     loss = build_loss(model.settings.loss, model.settings.multiclass, task)
-    objective = full_objective(e, model.kernel, some.z, task.targets(some.y), loss, lam)
+    objective = full_objective(e, model.kernel, some.z, task.targets(some.y), loss, lam, some.w)
     if objective is None or e.i is None or not isinstance(loss, Binary) or not isinstance(loss.l, Hinge):
         return objective, None
     y, m = train.y.double(), len(train)
     beta = torch.zeros(m, dtype=torch.float64).index_add(0, e.i.cpu(), e.alpha.cpu().double())
-    beta = (beta * y * lam * m / e.scale).clamp(0, 1)
+    w = torch.ones_like(y) if train.weight is None else train.weight
+    beta = (beta * y * lam * m / e.scale).clamp_min(0).minimum(w)
     j = beta.nonzero().flatten()
     z_j = model.features(train.x[j]).double() if len(j) else e.z.double()[:0]
     alpha_j = (beta * y)[j].to(z_j)
@@ -231,7 +239,8 @@ def refit(model: NSVM, train: Labelled, lam: float) -> Expansion:
     loss = build_loss(settings.loss, "crammer_singer", task)
     if not isinstance(loss.l, EpsilonInsensitive):
         loss = build_loss(None, "crammer_singer", task)
-    problem = Problem(z, task.targets(train.y).to(z), model.kernel, settings.seed, task=task, loss=loss)
+    y, w = task.targets(train.y).to(z), None if train.w is None else train.w.numpy()
+    problem = Problem(z, y, model.kernel, settings.seed, task=task, loss=loss, weights=w)
     return SVC(lam).solve(problem, z)
 
 

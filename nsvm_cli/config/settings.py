@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from nsvm_cli.config.registry import STRICT, Count, Prefix, construct, expecting
+from nsvm_cli.config.registry import STRICT, Count, Positive, Prefix, construct, expecting
 from nsvm_cli.errors import InputError, did_you_mean
 from nsvm_cli.memory import MEMORY_BUDGET
 
@@ -44,6 +44,11 @@ Interval = Annotated[
 ]
 Keep = Annotated[
     Literal["last", "none", "all"] | Count, expecting("last, none, all, or a number of checkpoints")
+]
+
+ClassWeight = Annotated[
+    Literal["balanced"] | dict[Annotated[str, Field(coerce_numbers_to_str=True)], Positive] | None,
+    expecting("balanced, null, or weights above 0 of classes, such as {no: 1, yes: 5}"),
 ]
 
 
@@ -94,6 +99,7 @@ class Settings:
         penalties: the weights of terms that the objective for theta gains; see ``nsvm_cli.models.penalties``.
         task: whether labels are the names of classes, or real targets.
         calibration: how to turn decision values into probabilities; None for no probabilities.
+        class_weight: how much the samples of each class count in training; see ``Data.weights``.
         multiclass: the loss of more than two classes; see ``nsvm_cli.models.losses``.
         threads: None for all cores.
         engine: what takes the steps; see ``nsvm_cli.engines``.
@@ -117,6 +123,7 @@ class Settings:
     penalties: Section = Field(default_factory=dict)
     task: Literal["classification", "regression"] = "classification"
     multiclass: Literal["crammer_singer", "one_vs_rest"] = "crammer_singer"
+    class_weight: ClassWeight = None
     calibration: Literal["sigmoid"] | None = None
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     device: Literal["auto", "cpu", "cuda"] = "auto"

@@ -10,8 +10,10 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
+from jaxtyping import Float64
 
 from nsvm_cli.config.registry import Registry, build
+from nsvm_cli.config.settings import ClassWeight
 from nsvm_cli.datasets.base import Samples, Source, Split, Table, Validation
 from nsvm_cli.datasets.csv import CSV
 from nsvm_cli.datasets.encoding import (
@@ -27,11 +29,11 @@ from nsvm_cli.datasets.openml import OpenML
 from nsvm_cli.datasets.pmlb import PMLB
 from nsvm_cli.datasets.ringnorm import Ringnorm
 from nsvm_cli.datasets.splits import split_rows
-from nsvm_cli.errors import InputError
+from nsvm_cli.errors import InputError, did_you_mean
 from nsvm_cli.memory import MEMORY_BUDGET, memory_limit
 from nsvm_cli.plugins import plugin_errors
 from nsvm_cli.randomness import Stream, generator
-from nsvm_cli.tasks import Regression, Task
+from nsvm_cli.tasks import Classification, Regression, Task
 
 __all__ = ["DATASETS", "Data", "Samples", "Source", "Split", "Splits", "Table", "load_data", "split_data"]
 
@@ -70,7 +72,8 @@ class Splits:
 
     def __getitem__(self, name: str) -> Split:
         if name not in self._taken:
-            arrays = (array[self._rows[name]] for array in (self._samples.x, self._samples.y))
+            s, rows = self._samples, self._rows[name]
+            arrays = [array[rows] for array in (s.x, s.y, s.weight) if array is not None]
             self._taken[name] = Split(*(torch.from_numpy(np.ascontiguousarray(a)) for a in arrays))
         return self._taken[name]
 
@@ -93,6 +96,30 @@ class Data:
     def held_out(self) -> Split:
         """The samples that runs are scored on; see ``Splits.held_out``."""
         return self.splits[self.splits.held_out]
+
+    def weights(self, class_weight: ClassWeight) -> Float64[np.ndarray, " m"] | None:
+        """Return the weights of the training samples, with mean 1: their own, times those of their classes.
+        None if there are neither.
+
+        ``balanced`` gives each class the same sum, as scikit-learn's ``compute_class_weight`` does.
+
+        Raises:
+            InputError: there is no such class.
+        """
+        train, names = self.splits["train"], self.task.classes
+        if class_weight is None and train.weight is None:
+            return None
+        w = np.ones(len(train)) if train.weight is None else train.weight.numpy()
+        if isinstance(self.task, Classification):
+            r = self.task.index(train.y.numpy()).astype(int)
+            if class_weight == "balanced":
+                w = w / np.bincount(r, w)[r]
+            elif class_weight is not None:
+                for name in class_weight.keys() - {*names}:
+                    raise InputError(f"class_weight: there is no class {name}; {did_you_mean(name, names)}")
+                w = w * np.array([class_weight.get(name, 1.0) for name in names])[r]
+        normalised: np.ndarray = w / w.mean()
+        return normalised
 
     @functools.cached_property
     def duplicates(self) -> int:
@@ -160,8 +187,8 @@ def split_data(
 ) -> Data:
     """Split samples; see ``split_rows`` and ``Source``.
 
-    The encoder of a table and the scale of real targets are fitted to its training set. For a trained model,
-    classes may be absent or rare.
+    The encoder of a table and the scale of real targets are fitted to its training set, of which samples of
+    weight 0 are no part. For a trained model, classes may be absent or rare.
 
     Raises:
         InputError: there are too few samples for such a split, a table cannot be encoded, or the task does
@@ -189,6 +216,10 @@ def split_data(
         what = "classes" if expected == "classification" else "real targets"
         raise InputError(f"{samples.source} has {what}: expected task={expected}, got task={kind}")
     rows = split_rows(samples, validation, seed, fold, lenient=task is not None)
+    if samples.weight is not None:
+        rows["train"] = rows["train"][samples.weight[rows["train"]] > 0]
+        if not len(rows["train"]):
+            raise InputError(f"{samples.source}: expected training samples with a weight above 0, found none")
     if table is not None:
         columns = tuple(map(str, table.cells))
         encoder = encoder if task else fit_encoder(table, rows["train"])

@@ -50,7 +50,7 @@ class Samples:
     samples, if they decide how to split (see ``split_rows``). ``generated`` says that the
     samples were drawn for this seed, so that the runs of other seeds are independent. ``origins`` name what
     the samples were chosen from, if it is not the data set of their name: two choices from one origin are no
-    independent data sets.
+    independent data sets. ``weight`` says how much each sample counts in training; see ``Data.weights``.
     """
 
     x: Float64[np.ndarray, "m ..."] | UInt8[np.ndarray, "m ..."]
@@ -63,17 +63,23 @@ class Samples:
     official_validation: int | None = None
     groups: np.ndarray | None = None
     times: np.ndarray | None = None
+    weight: Float64[np.ndarray, " m"] | None = None
 
     def __post_init__(self) -> None:
         x, y = (getattr(array, "dtype", type(array).__name__) for array in (self.x, self.y))
         if x not in ("float64", "uint8") or getattr(y, "kind", None) not in ("f", "i", "u"):
             raise ValueError(f"expected arrays x of float64 or uint8 and y of numbers, got {x} and {y}")
-        if len(self.x) != len(self.y):
-            raise ValueError(f"expected as many samples as labels, got {len(self.x)} and {len(self.y)}")
+        weight = np.ones(len(self.y)) if self.weight is None else self.weight
+        if not len(self.x) == len(self.y) == len(weight):
+            got = f"{len(self.x)}, {len(self.y)} and {len(weight)}"
+            raise ValueError(f"expected as many samples as labels and weights, got {got}")
         for row in np.argwhere(~np.isfinite(self.x))[:1, 0].tolist():
             raise InputError(f"{self.source}: sample {row + 1} holds NaN or an infinite value")
         for row in np.flatnonzero(~np.isfinite(self.y))[:1].tolist():
             raise InputError(f"{self.source}: the target of sample {row + 1} is NaN or infinite")
+        for row in np.flatnonzero(~((weight >= 0) & (weight < np.inf)))[:1].tolist():
+            at = f"{self.source}: sample {row + 1}"
+            raise InputError(f"{at}: expected a finite weight of 0 or more, got {weight[row]:g}")
         if (C := len(self.classes)) == 1:
             raise InputError(f"{self.source}: expected at least 2 classes, got 1 class: {self.classes[0]}")
         codes = [-1, 1] if C == 2 else range(C)
@@ -203,10 +209,11 @@ class TableSource(Source):
 @dataclass(frozen=True)
 class Split:
     """Some of the samples, raw: ``x`` is ``(m, *shape)``, numbers or the bytes of images (see ``as_float``),
-    ``y`` the coded labels or real targets."""
+    ``y`` the coded labels or real targets, ``weight`` their weights, if they have any."""
 
     x: Float64[Tensor, "m ..."] | UInt8[Tensor, "m ..."]
     y: Float64[Tensor, " m"]
+    weight: Float64[Tensor, " m"] | None = None
 
     def __len__(self) -> int:
         return len(self.y)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import platform
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -74,7 +75,12 @@ def with_engine_of(checkpoint: Checkpoint, experiment: Experiment) -> Experiment
 def environment(experiment: Experiment) -> dict[str, str]:
     """Return what the bits of a result depend on, apart from the settings: hardware, data and code."""
     device = experiment.problem.x.device
-    sums = {"plugins_sha256": code_sha256(), "kernel_sha256": experiment.kernel_sha256}
+    weights = experiment.problem.weights
+    sums = {
+        "plugins_sha256": code_sha256(),
+        "kernel_sha256": experiment.kernel_sha256,
+        "weights_sha256": None if weights is None else hashlib.sha256(weights.tobytes()).hexdigest(),
+    }
     # torch selects its kernels by the capability of a CPU; the model does not matter
     cpu = f"cpu {platform.machine()} {torch.backends.cpu.get_cpu_capability()}"
     return {

@@ -180,6 +180,7 @@ def prepare(settings: Settings, data: Data | None = None) -> Experiment:
         task,
         build_loss(settings.loss, settings.multiclass, task),
         construct(Penalties, "penalties", settings.penalties),
+        data.weights(settings.class_weight),
     )
     augment = build_augmentation(settings.dataset.get("augment"), scaling, shape)
     F = FeatureMap(network, parts.optimizer, settings.seed, augment, parts.gradient, K, settings.freeze)

@@ -39,6 +39,8 @@ def build_parts(settings: Settings) -> Parts:
     algorithm, loss = build_trainer(settings.algorithm), settings.loss
     if settings.calibration and settings.task == "regression":
         raise InputError("calibration=sigmoid gives probabilities of classes, and task=regression has none")
+    if settings.class_weight and settings.task == "regression":
+        raise InputError("class_weight is for classes, and task=regression has none")
     if loss is not None:
         build(LOSSES, "loss", loss)
     if not algorithm.trains_svm and (loss or settings.full_objective):

@@ -68,18 +68,21 @@ def test_the_model_of_an_estimator_has_no_data_to_diagnose_it_on(tmp_path: Path)
         load_trained(tmp_path / "model.safetensors", {})
 
 
-def test_the_gap_is_that_to_the_dual_value_of_scikit_learn(tmp_path: Path) -> None:
-    model, data = load(tmp_path, **PEGASOS, kernel={"name": "rbf", "gamma": 0.05}, dtype="float64")
+@pytest.mark.parametrize("class_weight", [None, {"A": 4.0}])
+def test_the_gap_is_that_to_the_dual_value_of_scikit_learn(class_weight: Any, tmp_path: Path) -> None:
+    kernel = {"name": "rbf", "gamma": 0.05}
+    model, data = load(tmp_path, **PEGASOS, kernel=kernel, dtype="float64", class_weight=class_weight)
     train, lam = data.splits["train"], 1e-3
     y, z = train.y.numpy(), model.features(train.x)
     K = model.kernel(z, z).numpy()
     m = len(y)
-    svc = SVC(C=1 / (lam * m), kernel="precomputed", tol=1e-9).fit(K, y)
+    w = np.ones(m) if class_weight is None else data.weights(class_weight)
+    svc = SVC(C=1 / (lam * m), kernel="precomputed", tol=1e-9).fit(K, y, sample_weight=w)
     a = np.zeros(m)
     a[svc.support_] = svc.dual_coef_[0]
     dual = lam * (np.abs(a).sum() - a @ K @ a / 2)
     f = K[:, svc.support_] @ svc.dual_coef_[0] + svc.intercept_
-    primal = lam / 2 * a @ K @ a + np.maximum(0, 1 - y * f).mean()
+    primal = lam / 2 * a @ K @ a + (w * np.maximum(0, 1 - y * f)).mean()
     figures = diagnose(model, data)
     assert primal == pytest.approx(dual, abs=1e-6)
     assert figures["duality_gap"] > 1e-4, "Pegasos has taken few steps"

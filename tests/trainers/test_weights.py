@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
@@ -26,11 +27,14 @@ from nsvm_cli.models.losses import (
     SquaredHinge,
 )
 from nsvm_cli.models.networks import build_network
+from nsvm_cli.models.objectives import full_objective
 from nsvm_cli.models.optimizers import SGD
+from nsvm_cli.storage.state_dict import flatten
 from nsvm_cli.trainers import Problem, Trainer, build_trainer
 from nsvm_cli.trainers.direct import ScikitLearn
+from nsvm_cli.trainers.pegasos import Pegasos
 from tests.conftest import LOSSES as SMALL_LOSSES
-from tests.conftest import parameters, samples, short, train
+from tests.conftest import STEPPING, parameters, samples, short, train
 
 pytestmark = pytest.mark.usefixtures("unchecked")
 
@@ -179,3 +183,37 @@ def test_a_search_weighs_its_samples() -> None:
     F = theta_for(trainer := build_trainer({"name": "svc", "grid": grid}), p)
     theirs = GridSearchCV(SVC(gamma=1.0), grid, cv=3).fit(F(x), y, sample_weight=weights)
     assert trainer.search(p, F)[1]["chosen"] == theirs.best_params_
+
+
+@pytest.mark.parametrize("name", STEPPING)
+def test_checkpoints_resume_weighted_runs_to_the_bit(name: str) -> None:
+    """Weights are settings or data: there is nothing of them in a state."""
+    loss = SMALL_LOSSES["two classes"]
+    weighted, _ = weighted_and_repeated(loss, kernel_for(name))
+    settings = {} if name == "cross_entropy" else {"lam": 1e-2}
+    for trainer in engines_of(short(name, 40, 4, "literal", **settings), weighted):
+        state = trainer.start(weighted, theta_for(trainer, weighted))
+        trainer.advance(weighted, state, 23)
+        unweighted = trainer.start(replace(weighted, weights=None), theta_for(trainer, weighted))
+        assert state.state_dict().keys() == unweighted.state_dict().keys()
+        F = theta_for(trainer, weighted)
+        F.load_state_dict(deepcopy(state.F.state_dict()))
+        resumed = trainer.restore(weighted, F, deepcopy(state.state_dict()))
+        results = []
+        for one in (state, resumed):
+            trainer.advance(weighted, one, trainer.total)
+            values = flatten({"F": one.F.state_dict(), "state": one.state_dict()})
+            results.append({k: v.tolist() if isinstance(v, Tensor) else v for k, v in values.items()})
+        assert results[0] == results[1]
+
+
+@pytest.mark.parametrize("loss", ALL_LOSSES)
+def test_the_objective_is_that_of_repeated_samples(loss: Loss) -> None:
+    weighted, repeated = weighted_and_repeated(loss, RBF(1.0))
+    _, g = train(short("pegasos", 6, len(COUNTS), lam=0.1), weighted, theta_for(Pegasos(6), weighted))
+    values = [
+        full_objective(g, p.K, F(p.x), p.y, loss, 0.1, p.w(np.arange(len(p.y))))
+        for p in (weighted, repeated)
+        for F in [theta_for(Pegasos(6), p)]
+    ]
+    assert values[0] == pytest.approx(values[1], rel=1e-12)

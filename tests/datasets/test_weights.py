@@ -1,0 +1,136 @@
+"""Weights of samples and classes, and what they change."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sklearn.utils.class_weight import compute_sample_weight
+
+from nsvm_cli.compose.composition import compose_settings
+from nsvm_cli.config.settings import parse_settings
+from nsvm_cli.datasets import Data, Samples, split_data
+from nsvm_cli.errors import InputError
+from nsvm_cli.estimators import NSVMClassifier
+from nsvm_cli.runs.checkpoint import environment
+from nsvm_cli.runs.experiment import prepare
+from tests.small_runs import small_settings
+
+NAMES = ("no", "perhaps", "yes")
+
+
+def data_of(y: np.ndarray, weight: np.ndarray | None = None, seed: int = 0) -> Data:
+    """Return data of these codes, all for training but for the last two."""
+    x = np.random.default_rng(seed).normal(size=(len(y), 3))
+    classes = NAMES if 2 in y else ("no", "yes")
+    return split_data(Samples(x, y, classes, "mine", len(y) - 2, weight=weight), 0, 0, False)
+
+
+TWO, THREE = np.repeat([-1.0, 1.0], [10, 40]), np.repeat([0.0, 1.0, 2.0], [5, 15, 30])
+
+
+@pytest.mark.parametrize("y", [TWO, THREE], ids=["two", "three"])
+@pytest.mark.parametrize("class_weight", ["balanced", {"no": 5.0}, {"no": 0.5, "yes": 2.0}], ids=str)
+def test_weights_of_classes_are_scikit_learns(y: np.ndarray, class_weight: Any) -> None:
+    data = data_of(y)
+    codes = y[:-2]
+    by_code = class_weight
+    if class_weight != "balanced":
+        names = dict(zip(np.unique(y), data.task.classes, strict=True))
+        by_code = {code: class_weight.get(name, 1.0) for code, name in names.items()}
+    theirs = compute_sample_weight(by_code, codes)
+    np.testing.assert_allclose(data.weights(class_weight), theirs / theirs.mean())
+
+
+def test_weights_of_classes_multiply_those_of_samples() -> None:
+    weight = np.random.default_rng(1).uniform(0.5, 2, 50)
+    data = data_of(THREE, weight)
+    own, balanced, given = (data.weights(by_class) for by_class in (None, "balanced", {"no": 3.0}))
+    np.testing.assert_allclose(own, weight[:-2] / weight[:-2].mean())
+    np.testing.assert_allclose(np.bincount(THREE[:-2].astype(int), balanced), 48 / 3)
+    ratio = given / own
+    np.testing.assert_allclose(ratio / ratio[-1], np.where(THREE[:-2] == 0, 3, 1))
+    assert data_of(THREE).weights(None) is None
+
+
+@pytest.mark.parametrize(
+    ("class_weight", "said"),
+    [
+        ("balance", r"^class_weight: expected balanced, null, or weights above 0 .*got 'balance'"),
+        ({"no": 0}, r"^class_weight: expected balanced"),
+        ({"no": -1}, r"^class_weight: expected balanced"),
+        ({"no": float("inf")}, r"^class_weight: expected balanced"),
+    ],
+)
+def test_impossible_weights_of_classes_are_refused(class_weight: Any, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        small_settings(class_weight=class_weight)
+
+
+def test_weights_of_unknown_classes_are_refused() -> None:
+    with pytest.raises(InputError, match="class_weight: there is no class perhap; did you mean perhaps"):
+        data_of(THREE).weights({"perhap": 1.0})
+    with pytest.raises(InputError, match="class_weight is for classes, and task=regression has none"):
+        prepare(small_settings(class_weight="balanced", task="regression"))
+
+
+@pytest.mark.parametrize("wrong", [-1.0, np.nan, np.inf])
+def test_impossible_weights_of_samples_are_refused(wrong: float) -> None:
+    weight = np.ones(50)
+    weight[7] = wrong
+    with pytest.raises(InputError, match=rf"sample 8: expected a finite weight of 0 or more, got {wrong:g}$"):
+        data_of(TWO, weight)
+    with pytest.raises(InputError, match="expected training samples with a weight above 0, found none"):
+        data_of(TWO, np.zeros(50))
+
+
+def test_a_sample_of_weight_0_is_left_out() -> None:
+    weight = np.random.default_rng(1).integers(0, 3, 50).astype(float)
+    weight[-2:] = 0  # of which nothing is trained
+    data, kept = data_of(TWO, weight), np.flatnonzero(weight[:-2])
+    assert torch.equal(data.splits["train"].x, data.splits["all"].x[kept])
+    assert len(data.weights(None)) == len(kept)
+    assert data.splits.sizes["test"] == 2
+
+
+def test_names_of_classes_may_be_numbers() -> None:
+    words = ["class_weight={0: 1, 1: 2.5}"]
+    assert parse_settings(compose_settings(words)).class_weight == {"0": 1.0, "1": 2.5}
+
+
+def test_a_checkpoint_knows_the_weights() -> None:
+    """Resuming with others would be another run; they are settings or data, and not in its state."""
+    alike, weighted, more = (
+        environment(prepare(small_settings(class_weight=weights))) for weights in (None, "balanced", {"A": 3})
+    )
+    assert "weights_sha256" not in alike
+    assert weighted["weights_sha256"] != more["weights_sha256"]
+    assert {key: weighted[key] for key in alike} == alike
+
+
+def rare(m: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return samples of which one in 101 is of class 1, which overlaps with class 0."""
+    y = (np.arange(m) % 101 == 0).astype(int)
+    return np.random.default_rng(seed).normal(size=(m, 2)) + 1.5 * y[:, None], y
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"algorithm": "pegasos", "network": "identity", "steps": 5000, "lam": 1e-3},
+        {"algorithm": "svc", "network": "identity", "lam": 1e-3},
+    ],
+    ids=lambda settings: settings["algorithm"],
+)
+def test_balanced_classes_find_the_rare_one(settings: dict[str, Any]) -> None:
+    (x, y), (new, truth) = rare(2020, 0), rare(20_200, 1)
+
+    def recall(class_weight: str | None) -> tuple[float, float]:
+        decided = NSVMClassifier(class_weight=class_weight, **settings).fit(x, y).predict(new)
+        return (decided[truth == 1] == 1).mean(), (decided[truth == 0] == 0).mean()
+
+    (before, _), (after, others) = recall(None), recall("balanced")
+    assert before < 0.1 < 0.4 < after
+    assert others > 0.6
