@@ -102,14 +102,20 @@ def training_rows(figures: Mapping[str, Any]) -> Rows:
 
 
 def _learnt_rows(figures: Mapping[str, Any]) -> Rows:
-    """Return what the kernel has learnt: of several numbers, the smallest and the largest."""
+    """Return what the kernel has learnt, and from what start if the figures say so."""
+    start = figures.get("initial_kernel_parameters", {})
     rows: Rows = []
     for name, value in figures.get("kernel_parameters", {}).items():
-        numbers = value if isinstance(value, list) else [value]
-        ends = dict.fromkeys(f"{end:.4g}" for end in (min(numbers), max(numbers)))
-        of = "a parameter" if len(numbers) == 1 else f"{len(numbers)} parameters"
-        rows.append((f"kernel {name}", " to ".join(ends), f"{of} of the kernel, learnt"))
+        of = f"{len(value)} parameters" if isinstance(value, list) and len(value) > 1 else "a parameter"
+        since = f"{_ends(start[name])} at first" if start else "learnt"
+        rows.append((f"kernel {name}", _ends(value), f"{of} of the kernel, {since}"))
     return rows
+
+
+def _ends(value: float | list[float]) -> str:
+    """Return a number, or the smallest and the largest of several."""
+    numbers = value if isinstance(value, list) else [value]
+    return " to ".join(dict.fromkeys(f"{end:.4g}" for end in (min(numbers), max(numbers))))
 
 
 RECORD_FIGURES: tuple[tuple[str, str, Callable[[Any], str]], ...] = (

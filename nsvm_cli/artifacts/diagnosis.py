@@ -96,6 +96,7 @@ def diagnose(model: NSVM, data: Data, most: int = MOST_SAMPLES) -> Figures:
         "feature_change": model.facts.feature_change if moves else None,
         "theta_zeros": _zeros(model) if moves else None,
         "kernel_parameters": model.kernel_parameters,
+        "initial_kernel_parameters": initial.kernel_parameters if initial else {},
         **_scores(model, data, algorithm, now, initial, constant=kernel["distance_ones"] < EXTREME),
     }
     return figures | verdict(figures)
