@@ -34,7 +34,7 @@ def test_a_local_copy_with_its_label_last(write: Write) -> None:
 def test_the_published_rows_of_ringnorm() -> None:
     published = real("ringnorm/ringnorm.csv")
     table = np.loadtxt(published, delimiter=",")
-    data = load("openml", id=1496, path=str(published), validation=200)
+    data = load("openml", id=1496, path=str(published), validation="200 each")
     everything = data.splits["all"]
     np.testing.assert_array_equal(everything.x, table[:, :-1])
     np.testing.assert_array_equal(everything.y, 2 * table[:, -1] - 1)

@@ -65,7 +65,7 @@ def stub(
     model.facts = Mock(shape=shape, encoder=encoder)
     train = train or Split(held_out.x + 100, held_out.y)
     x, y = torch.cat([train.x, held_out.x]), torch.cat([train.y, held_out.y])
-    samples = Mock(x=x.numpy(), y=y.numpy())
+    samples = Mock(x=x.numpy(), y=y.numpy(), weight=None)
     m, rows = len(train), np.arange(len(train) + len(held_out))
     splits = Splits(samples, {"train": rows[:m], "validation": rows[:0], "test": rows[m:]})
     model.settings = Mock(seed=0, algorithm={"name": "alg1", "steps": 1})
