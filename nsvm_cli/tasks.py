@@ -63,6 +63,10 @@ class Task(ABC):
     def score(self, y: Values, decisions: Values) -> dict[str, Any]:
         """Return the figures of these decisions, among them ``metric``."""
 
+    def rank_scores(self, y: np.ndarray, g: np.ndarray) -> dict[str, float | None]:
+        """Return the figures of decision values that depend on their order alone."""
+        return {}
+
 
 class Classification(Task):
     """Classes, identified by their names."""
@@ -84,22 +88,55 @@ class Classification(Task):
         """Return figures of the decisions.
 
         ``accuracy`` and the number of ``errors``; ``recall``, for each class the share of its samples that
-        is decided correctly (None without samples); their mean, ``balanced_accuracy``; and ``confusion``,
-        which counts the samples of each class (row) by the class that was decided for (column).
+        is decided correctly (None without samples); their mean, ``balanced_accuracy``; ``precision``, for
+        each class the share of the decisions for it that are correct (None without any); ``f1``, that of the
+        second of two classes, or the mean of all; and ``confusion``, which counts the samples of each class
+        (row) by the class that was decided for (column).
         """
         errors = int((y != decisions).sum())
         true, decided = (np.asarray(self.index(part)).astype(np.int64) for part in (y, decisions))
         C = len(self.classes)
-        confusion = np.bincount(C * true + decided, minlength=C * C).reshape(C, C).tolist()
-        recall = [row[r] / sum(row) if any(row) else None for r, row in enumerate(confusion)]
+        confusion = np.bincount(C * true + decided, minlength=C * C).reshape(C, C)
+        correct, rows, columns = confusion.diagonal(), confusion.sum(1), confusion.sum(0)
+        recall, precision = (
+            [share / whole if whole else None for share, whole in zip(correct.tolist(), sums, strict=True)]
+            for sums in (rows.tolist(), columns.tolist())
+        )
         present = [share for share in recall if share is not None]
+        f1 = 2 * correct / np.maximum(rows + columns, 1)
         return {
             "accuracy": (len(y) - errors) / len(y),
             "errors": errors,
             "balanced_accuracy": sum(present) / len(present),
+            "f1": float(f1[1] if C == 2 else f1[rows + columns > 0].mean()),
             "recall": recall,
-            "confusion": confusion,
+            "precision": precision,
+            "confusion": confusion.tolist(),
         }
+
+    def rank_scores(self, y: np.ndarray, g: np.ndarray) -> dict[str, float | None]:
+        """Return ``roc_auc`` and ``average_precision`` of decision values, as scikit-learn defines them.
+
+        They are those of the second of two classes, or the means of each class against the rest; None if a
+        class has no samples.
+        """
+        index, columns = self.index(y), [g] if g.ndim == 1 else [*g.T]
+        positive = [index == r for r in ([1] if g.ndim == 1 else range(len(self.classes)))]
+        pairs = [_areas(p, column) for p, column in zip(positive, columns, strict=True)]
+        means = [None if None in areas else float(np.mean(areas)) for areas in zip(*pairs, strict=True)]
+        return dict(zip(("roc_auc", "average_precision"), means, strict=True))
+
+
+def _areas(positive: np.ndarray, g: np.ndarray) -> tuple[float | None, float | None]:
+    """Return the areas under the ROC curve and the precision-recall curve, without interpolation."""
+    P = int(positive.sum())
+    if not 0 < P < len(g):
+        return None, None
+    place = np.unique(-g, return_inverse=True)[1]  # thresholds in descending order; equal values share one
+    tp, all_ = (np.cumsum(np.bincount(place, weights)) for weights in (positive, None))
+    steps, fp = np.diff(tp, prepend=0), all_ - tp
+    roc_auc = (np.diff(fp, prepend=0) * (tp - steps / 2)).sum() / P / (len(g) - P)
+    return float(roc_auc), float((steps * tp / all_).sum() / P)
 
 
 @dataclass(frozen=True)

@@ -58,23 +58,48 @@ def scores_of(result: Mapping[str, Any]) -> dict[str, str]:
     return {**splits[0], **splits[1], "training time": f"{result['train_seconds']:.1f} s", **stopped}
 
 
+RATIOS = {"f1": "F1", "roc_auc": "ROC AUC"}
+"""Figures that are shown where classes are not equally frequent."""
+
+
 def split_scores(figures: Mapping[str, Any], samples: int, split: str = "") -> dict[str, str]:
     """Return the scores on a split, in words, by their names.
 
-    In a result, those of each ``split`` have its name; ``balanced_accuracy`` is that of the held-out one.
+    In a result, those of each ``split`` have its name.
     """
     key, name = (f"{split}_", f"{split} ") if split else ("", "")
     if f"{key}r2" in figures:
         errors = {f"{name}{error.upper()}": _in_units(figures[f"{key}{error}"]) for error in ("rmse", "mae")}
+        if (mean := figures.get(f"{key}mean_rmse")) is not None:
+            errors[f"{name}RMSE of the mean"] = _in_units(mean)
         return {f"{name}R^2": _number(figures[f"{key}r2"]), **errors}
     accuracy = percent(figures[f"{key}accuracy"])
     rows = {f"{name}accuracy": accuracy, f"{name}errors": f"{figures[f'{key}errors']} of {samples}"}
-    balanced = percent(None if split == "train" else figures.get("balanced_accuracy"))
+    if split == "train":
+        return rows
+    if (majority := percent(figures.get(f"{key}majority_accuracy"))) not in ("", accuracy):
+        rows[f"{name}accuracy of the majority"] = majority
+    balanced = percent(figures.get(f"{key}balanced_accuracy"))
     if balanced not in ("", accuracy):
         rows[f"{name}balanced accuracy"] = balanced
-    if "log_loss" in figures:
-        rows["log loss"], rows["Brier score"] = _number(figures["log_loss"]), _number(figures["brier_score"])
+        known = {word: figures.get(f"{key}{of}") for of, word in RATIOS.items()}
+        rows |= {f"{name}{word}": _number(value) for word, value in known.items() if value is not None}
+    if f"{key}log_loss" in figures:
+        rows["log loss"] = _number(figures[f"{key}log_loss"])
+        rows["Brier score"] = _number(figures[f"{key}brier_score"])
     return rows
+
+
+def no_better(result: Mapping[str, Any]) -> str:
+    """Return a sentence about a result that is no better than one answer for all samples; empty if it is."""
+    split = held_out(result)
+    score, majority = (result.get(f"{split}_{of}accuracy") for of in ("", "majority_"))
+    if score is not None and majority is not None and score <= majority:
+        return f"No better than always deciding for the most frequent class: {percent(majority)}."
+    rmse, mean = (result.get(f"{split}_{of}rmse") for of in ("", "mean_"))
+    if rmse is not None and mean is not None and rmse >= mean:
+        return f"No better than always answering the mean, whose RMSE is {_in_units(mean)}."
+    return ""
 
 
 TRAINING_FIGURES: tuple[tuple[str, Callable[[Any], str], str], ...] = (

@@ -36,8 +36,25 @@ def test_figures_of_classification_are_scikit_learns(task: Task, make: Callable[
     assert score["errors"] == metrics.zero_one_loss(y, decisions, normalize=False)
     assert score["balanced_accuracy"] == pytest.approx(metrics.balanced_accuracy_score(y, decisions))
     assert score["recall"] == pytest.approx(metrics.recall_score(y, decisions, average=None))
+    assert score["precision"] == pytest.approx(metrics.precision_score(y, decisions, average=None))
+    average = "macro" if task.outputs else "binary"
+    assert score["f1"] == pytest.approx(metrics.f1_score(y, decisions, average=average))
     assert score["confusion"] == metrics.confusion_matrix(y, decisions).tolist()
     assert score[task.metric] == score["accuracy"]
+
+
+@pytest.mark.parametrize("task", [BINARY, THREE])
+def test_figures_of_the_order_of_decision_values_are_scikit_learns(task: Any) -> None:
+    y = RNG.choice(encode(np.array(task.classes), task.classes), 200)
+    g = RNG.normal(size=(200, *task.outputs)).round(1)  # with ties
+    scores = task.rank_scores(y, g)
+    positive = [y > 0] if task is BINARY else [y == r for r in range(3)]
+    pairs = [*zip(positive, g.reshape(200, -1).T, strict=True)]
+    for name in ("roc_auc", "average_precision"):
+        metric = getattr(metrics, f"{name}_score")
+        assert scores[name] == pytest.approx(np.mean([metric(p, column) for p, column in pairs]))
+    nothing = {"roc_auc": None, "average_precision": None}
+    assert task.rank_scores(np.full(200, y[0]), g) == nothing
 
 
 def test_a_class_without_samples_has_no_recall_and_does_not_count() -> None:

@@ -6,7 +6,6 @@ import math
 from collections.abc import Mapping
 
 import numpy as np
-from sklearn.model_selection import GroupKFold, KFold, StratifiedGroupKFold, StratifiedKFold
 
 from nsvm_cli.datasets.base import EACH, Samples, Validation
 from nsvm_cli.datasets.csv import is_number
@@ -103,6 +102,9 @@ def _validation_set(
 
 def _fold(samples: Samples, rows: np.ndarray, k: int, n: int, seed: int) -> np.ndarray:
     """Return the rows of fold k of n."""
+    # slow to import, and most runs have no folds
+    from sklearn.model_selection import GroupKFold, KFold, StratifiedGroupKFold, StratifiedKFold
+
     groups, classes = samples.groups, bool(samples.classes)
     smallest = min(_sizes(samples, rows).values()) if groups is None else len(np.unique(groups[rows]))
     if smallest < n:

@@ -248,11 +248,11 @@ class NSVM:
 
     def score(self, x: Real[Tensor, "p ..."], y: Float[Tensor, " p"]) -> dict[str, Any]:
         """Return the task's scores for raw samples and their coded labels, with those of probabilities."""
-        decided, sums = [], []
+        values, sums = [], []
         for part, labels in zip(x.split(self._rows), y.split(self._rows), strict=True):
-            g = self.decision_function(part)
-            decided.append(self.task.decide(g).cpu())
+            values.append(g := self.decision_function(part).cpu())
             if (p := self.probabilities(g)) is not None:
                 sums.append(probability_scores(p, self._positive(labels)))
         means = {name: sum(part[name] for part in sums) / len(y) for name in (sums[0] if sums else ())}
-        return self.task.score(y.cpu(), torch.cat(decided)) | means
+        y, g = y.cpu(), torch.cat(values)
+        return self.task.score(y, self.task.decide(g)) | self.task.rank_scores(y.numpy(), g.numpy()) | means

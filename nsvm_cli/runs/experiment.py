@@ -81,6 +81,8 @@ class Experiment:
             lines += ["validation.every: this method has a model to validate at its end only"]
         if self.F.learnt and not self.trainer.moves_theta:
             lines += ["this method moves no theta: the kernel's parameters stay as they start"]
+        if self.F.fixed and self.trainer.part_steps[1:]:
+            lines += ["theta does not move, and Part 1 changes nothing: algorithm.steps=1 leaves it out"]
         slower = why_slower(self.engine, self.algorithm, self.problem, self.F)
         if slower and s.engine != self.engine:
             lines += [slower]

@@ -18,7 +18,7 @@ from nsvm_cli.runs.experiment import Experiment
 from nsvm_cli.tasks import Classification
 from nsvm_cli.trainers import State
 
-OF_CLASSES = ("balanced_accuracy", "recall", "confusion")
+OF_CLASSES = ("recall", "precision", "confusion")
 """Figures that a result holds for the held-out data only, under these names."""
 
 PACKAGES = ("torch", "numpy", "scikit-learn", "safetensors")
@@ -46,20 +46,25 @@ def result_of(experiment: Experiment, state: State, model: NSVM) -> dict[str, An
 
 
 def _scores(experiment: Experiment, model: NSVM) -> dict[str, Any]:
-    """Return the scores on all sets; and the errors on the held-out one of always deciding for the most
-    frequent class of the training set. The test set is scored here only, once training has ended.
+    """Return the scores on all sets, and on those that are held out the accuracy of always deciding for the
+    most frequent class of the training set, or the error of its mean. The test set is scored here only, once
+    training has ended.
     """
-    splits = experiment.data.splits
-    held_out = splits.held_out
+    splits, task = experiment.data.splits, experiment.data.task
+    held_out, train = splits.held_out, splits["train"].y
     figures: dict[str, Any] = {}
-    if isinstance(experiment.data.task, Classification):
-        most_frequent = splits["train"].y.mode().values
-        figures["guess_errors"] = int((splits[held_out].y != most_frequent).sum())
     for name in filter(splits.sizes.get, ("test", "validation", "train")):
-        scores = model.score(splits[name].x, splits[name].y)
+        y = splits[name].y
+        scores = model.score(splits[name].x, y)
         of_classes = {figure: scores.pop(figure) for figure in OF_CLASSES if figure in scores}
         figures |= of_classes if name == held_out else {}
         figures |= {f"{name}_{figure}": value for figure, value in scores.items()}
+        if name != "train" and isinstance(task, Classification):
+            missed = int((y != train.mode().values).sum())
+            figures[f"{name}_majority_accuracy"] = (len(y) - missed) / len(y)
+            figures |= {"guess_errors": missed} if name == held_out else {}
+        elif name != "train":
+            figures[f"{name}_mean_rmse"] = float((y - train.mean()).square().mean().sqrt())
     return figures
 
 

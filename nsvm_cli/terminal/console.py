@@ -61,6 +61,8 @@ def show_result(result: Mapping[str, Any], directory: Path) -> None:
     """Print the result of a run as tables, and which classes were taken for which."""
     title = f"{result['algorithm']} on {result['dataset']}, seed {result['seed']}"
     _show(title, words.scores_of(result), result, result["data"]["classes"], words.held_out(result))
+    if sentence := words.no_better(result):
+        answer(sentence)
     answer(f"Run directory: {directory}")
 
 

@@ -20,13 +20,13 @@ RESULT |= {"data": {"samples": {"train": 90, "validation": 0, "test": 10}, "clas
 def classified(C: int, validation: int = 0) -> dict[str, Any]:
     """Return the result on C classes of 10 samples each; those of the last are taken for the first."""
     confusion = [[10 * (i == j) for j in range(C)] for i in range(C - 1)] + [[10] + [0] * (C - 1)]
-    accuracy = {"accuracy": (C - 1) / C, "errors": 10}
+    accuracy = {"accuracy": (C - 1) / C, "errors": 10, "balanced_accuracy": (C - 1) / C}
     held_out, empty = (
         ("validation", {"test_accuracy": None, "test_errors": None}) if validation else ("test", {})
     )
     scores = {f"{split}_{name}": value for split in (held_out, "train") for name, value in accuracy.items()}
     samples = {"train": 90, "validation": validation, "test": 10 * C}
-    classes = {"recall": [*[1.0] * (C - 1), 0.0], "confusion": confusion, "balanced_accuracy": (C - 1) / C}
+    classes = {"recall": [*[1.0] * (C - 1), 0.0], "confusion": confusion}
     data = {"samples": samples, "classes": [f"class {i}" for i in range(C)]}
     return {**RESULT, **empty, **scores, **classes, "data": data}
 
@@ -72,8 +72,19 @@ def test_a_matrix_where_there_is_room_and_else_the_worst_confusions(shown: Any) 
 def test_balanced_accuracy_is_shown_where_it_differs(shown: Any) -> None:
     assert "balanced" not in shown(classified(2, validation=10))
     assert "validation balanced accuracy │ 70.00 %" in shown(
-        {**classified(2, validation=10), "balanced_accuracy": 0.7}
+        {**classified(2, validation=10), "validation_balanced_accuracy": 0.7}
     )
+
+
+def test_the_answer_that_is_the_same_for_all_stands_beside_a_score(shown: Any) -> None:
+    sentence = "No better than always deciding for the most frequent class: 80.00 %."
+    result = {**classified(2), "test_majority_accuracy": 0.8}
+    assert "test accuracy of the majority │ 80.00 %" in shown(result)
+    assert sentence in shown(result)
+    assert "No better" not in shown({**result, "test_accuracy": 0.81})
+    errors = {"test_r2": -0.1, "test_rmse": 2.0, "test_mae": 1.0, "test_mean_rmse": 1.9}
+    errors |= {"train_r2": 0.5, "train_rmse": 1.0, "train_mae": 1.0}
+    assert "No better than always answering the mean, whose RMSE is 1.900." in shown({**RESULT, **errors})
 
 
 def test_few_figures_come_first_and_each_of_the_others_with_a_word(shown: Any) -> None:
