@@ -26,7 +26,10 @@ class Task(ABC):
     kind: ClassVar[Literal["classification", "regression"]]
 
     metric: ClassVar[str]
-    """The score by which models are compared; larger is better."""
+    """The score by which models are compared, unless a setting names another."""
+
+    metrics: ClassVar[tuple[str, ...]]
+    """The figures that a setting may name."""
 
     centred: ClassVar[bool]
     """Whether kernel matrices are centred before their alignment is measured, unless a setting says so."""
@@ -73,6 +76,10 @@ class Classification(Task):
 
     kind = "classification"
     metric = "accuracy"
+    metrics = (
+        *("accuracy", "balanced_accuracy", "f1", "roc_auc", "average_precision"),
+        *("log_loss", "brier_score"),
+    )
 
     @abstractmethod
     def index(self, y: Values) -> Values:
@@ -196,6 +203,7 @@ class Regression(Task):
 
     kind: ClassVar[Literal["classification", "regression"]] = "regression"
     metric: ClassVar[str] = "r2"
+    metrics: ClassVar[tuple[str, ...]] = ("r2", "rmse", "mae")
     centred: ClassVar[bool] = True
     classes = ()
 
@@ -232,6 +240,16 @@ class Regression(Task):
             "rmse": float(np.sqrt(np.square(residual).mean())),
             "mae": float(np.abs(residual).mean()),
         }
+
+
+OF_PROBABILITIES = ("log_loss", "brier_score")
+"""Figures of the probabilities of a calibrated model."""
+
+
+def sign_of(figure: str) -> int:
+    """Return 1 if a figure of a record or a result is better when it is larger, or else -1."""
+    lower = ("objective", "violation_rate", "loss", "brier_score", "rmse", "mae")
+    return -1 if figure.endswith(lower) else 1
 
 
 BINARY = BinaryClassification()

@@ -28,8 +28,16 @@ def _in_units(error: float) -> str:
 METRIC_FORMATS: Mapping[str, tuple[str, Callable[[float], str]]] = {
     "accuracy": ("accuracy", percent),
     "r2": ("R^2", _number),
+    "balanced_accuracy": ("balanced accuracy", percent),
+    "f1": ("F1", _number),
+    "roc_auc": ("ROC AUC", _number),
+    "average_precision": ("average precision", _number),
+    "log_loss": ("log loss", _number),
+    "brier_score": ("Brier score", _number),
+    "rmse": ("RMSE", _in_units),
+    "mae": ("MAE", _in_units),
 }
-"""How the metric of a task is named and written (see ``Task.metric``)."""
+"""How the metrics of tasks are named and written (see ``Task.metrics``), the usual ones first."""
 
 
 def counted(some: int, whole: int, kind: str) -> str:
@@ -58,10 +66,6 @@ def scores_of(result: Mapping[str, Any]) -> dict[str, str]:
     return {**splits[0], **splits[1], "training time": f"{result['train_seconds']:.1f} s", **stopped}
 
 
-RATIOS = {"f1": "F1", "roc_auc": "ROC AUC"}
-"""Figures that are shown where classes are not equally frequent."""
-
-
 def split_scores(figures: Mapping[str, Any], samples: int, split: str = "") -> dict[str, str]:
     """Return the scores on a split, in words, by their names.
 
@@ -82,7 +86,7 @@ def split_scores(figures: Mapping[str, Any], samples: int, split: str = "") -> d
     balanced = percent(figures.get(f"{key}balanced_accuracy"))
     if balanced not in ("", accuracy):
         rows[f"{name}balanced accuracy"] = balanced
-        known = {word: figures.get(f"{key}{of}") for of, word in RATIOS.items()}
+        known = {METRIC_FORMATS[of][0]: figures.get(f"{key}{of}") for of in ("f1", "roc_auc")}
         rows |= {f"{name}{word}": _number(value) for word, value in known.items() if value is not None}
     if f"{key}log_loss" in figures:
         rows["log loss"] = _number(figures[f"{key}log_loss"])
@@ -143,9 +147,11 @@ def _ends(value: float | list[float]) -> str:
     return " to ".join(dict.fromkeys(f"{end:.4g}" for end in (min(numbers), max(numbers))))
 
 
+OTHERS = [metric for metric in METRIC_FORMATS if metric != "accuracy"]
+
 RECORD_FIGURES: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
     ("validation_accuracy", "validation", percent),
-    ("validation_r2", "validation R^2", _number),
+    *((f"validation_{m}", f"validation {METRIC_FORMATS[m][0]}", METRIC_FORMATS[m][1]) for m in OTHERS),
     ("violations", "violations", str),
     ("running_accuracy", "running accuracy", percent),
     ("support_vectors", "support vectors", str),

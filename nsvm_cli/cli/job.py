@@ -81,7 +81,7 @@ class Job:
                 if_exists: IfExists = "overwrite" if overwrite else "resume" if several else "refuse"
                 run.train(settings, if_exists, allow_mismatch)
             result = read_json(directory / RESULT)
-            return result.get("validation_accuracy", result.get("validation_r2"))
+            return result.get(f"validation_{result.get('metric')}")
         except Exception as error:
             if not several:
                 self.error = error

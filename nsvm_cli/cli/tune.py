@@ -90,7 +90,7 @@ def tune(options: argparse.Namespace) -> None:
         raise InputError("tune needs Optuna: pip install 'optuna>=5,<6'") from None
 
     search = parse_search(section)
-    metric = TASKS[values["task"]].metric
+    metric = values["metric"] or TASKS[values["task"]].metric
     try:
         if values["dataset"]["validation"] is None:
             values["dataset"]["validation"] = suited_validation(values, usual)

@@ -98,6 +98,8 @@ class Settings:
         freeze: beginnings of the names of parameters that do not move, nor do statistics of their modules.
         penalties: the weights of terms that the objective for theta gains; see ``nsvm_cli.models.penalties``.
         task: whether labels are the names of classes, or real targets.
+        metric: the figure by which models are compared and chosen; None for the accuracy, or R^2.
+        keep: the model of the run: that of its last step, or the best one on the validation set.
         calibration: how to turn decision values into probabilities; None for no probabilities.
         class_weight: how much the samples of each class count in training; see ``Data.weights``.
         multiclass: the loss of more than two classes; see ``nsvm_cli.models.losses``.
@@ -124,6 +126,8 @@ class Settings:
     task: Literal["classification", "regression"] = "classification"
     multiclass: Literal["crammer_singer", "one_vs_rest"] = "crammer_singer"
     class_weight: ClassWeight = None
+    metric: str | None = None
+    keep: Literal["last", "best"] = "last"
     calibration: Literal["sigmoid"] | None = None
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     device: Literal["auto", "cpu", "cuda"] = "auto"

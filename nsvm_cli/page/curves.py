@@ -25,7 +25,7 @@ from nsvm_cli.storage.run_directory import (
     read_json,
     reading,
 )
-from nsvm_cli.words import score_of
+from nsvm_cli.words import METRIC_FORMATS, score_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -133,7 +133,11 @@ def _curves(
         "violations, % of the samples drawn": [curve("violation_rate", 100, noisy=True)],
         "support vectors": [curve("support_vectors")],
         "accuracy, %": [running, held_out],
-        "R² on validation data": [curve("validation_r2", color=ORANGE)],
+        **{
+            f"{name.replace('^2', '²')} on validation data": [curve(f"validation_{metric}", color=ORANGE)]
+            for metric, (name, _) in METRIC_FORMATS.items()
+            if metric != "accuracy"
+        },
     }
 
 

@@ -34,6 +34,7 @@ from nsvm_cli.runs.loop import Callback, Record, record
 from nsvm_cli.storage.metrics_file import START, check_metrics
 from nsvm_cli.storage.run_directory import METRICS, RunDirectory, checkpoints_in, is_finished
 from nsvm_cli.storage.state_dict import StateDict
+from nsvm_cli.tasks import OF_PROBABILITIES, sign_of
 from nsvm_cli.trainers import State
 
 
@@ -216,10 +217,11 @@ class Scores(Callback):
 
     def _validate(self, state: State, record: Record) -> None:
         e, split = self.experiment, self.experiment.data.splits["validation"]
-        metric = e.data.task.metric
-        model = e.model(state)  # not calibrated: the metric is the same
+        metric, sign = e.metric, sign_of(e.metric)
+        model = e.model(state)  # not calibrated, where the metric is the same
+        model = e.calibrated(model) if metric in OF_PROBABILITIES else model
         record[f"validation_{metric}"] = score = model.score(split.x, split.y)[metric]
-        if score is not None and (not self.best_step or score > self.best):
+        if score is not None and (not self.best_step or sign * score > sign * self.best):
             self.best, self.best_step = score, state.t
             if self.file and e.algorithm.saves_model:
                 save_model(self.file, e.measured(e.calibrated(model)))
@@ -231,7 +233,7 @@ class Scores(Callback):
 
     def figures(self) -> dict[str, Any]:
         """Return the fields of the result about the best model; none without one."""
-        best = {f"best_validation_{self.experiment.data.task.metric}": self.best, "best_step": self.best_step}
+        best = {f"best_validation_{self.experiment.metric}": self.best, "best_step": self.best_step}
         return best if self.best_step else {}
 
 

@@ -17,7 +17,7 @@ from nsvm_cli.datasets import Data, load_data
 from nsvm_cli.datasets.augmentation import build_augmentation
 from nsvm_cli.datasets.scaling import Scaling, fit_scaling
 from nsvm_cli.engines import LITERAL, Engine, compile_steps, select, taken_by, why_slower
-from nsvm_cli.errors import InputError
+from nsvm_cli.errors import InputError, did_you_mean
 from nsvm_cli.loggers import build_logger
 from nsvm_cli.models.change import feature_change, theta_change
 from nsvm_cli.models.feature_map import FeatureMap
@@ -31,7 +31,7 @@ from nsvm_cli.output import Say
 from nsvm_cli.plugins import code_sha256
 from nsvm_cli.runs.loop import CALLBACKS, Callback, run
 from nsvm_cli.storage.files import file_sha256
-from nsvm_cli.tasks import Regression
+from nsvm_cli.tasks import OF_PROBABILITIES, Regression
 from nsvm_cli.trainers import Problem, State, Trainer, build_trainer
 from nsvm_cli.trainers.parts import build_parts
 
@@ -65,6 +65,11 @@ class Experiment:
         """The checksum of the file that the kernel names by its ``path``; None if there is none."""
         path = str(self.settings.kernel.get("path", ""))
         return file_sha256(path) if os.path.isfile(os.path.expanduser(path)) else None
+
+    @property
+    def metric(self) -> str:
+        """The figure by which models are compared and chosen."""
+        return self.settings.metric or self.data.task.metric
 
     @property
     def log_every(self) -> int:
@@ -196,6 +201,8 @@ def prepare(settings: Settings, data: Data | None = None) -> Experiment:
     engine = select(settings.engine, algorithm, problem, F)
     experiment = Experiment(settings, data, scaling, facts, problem, F, algorithm, engine)
     experiment.callbacks()  # which may refuse their settings
+    if experiment.metric not in task.metrics:
+        raise InputError(f"metric={experiment.metric}: {did_you_mean(experiment.metric, task.metrics)}")
     return experiment
 
 
@@ -207,6 +214,10 @@ def load(settings: Settings) -> Data:
     """
     data = load_data(settings.dataset, settings.seed, settings.task, settings.memory_budget)
     uses = {"validation.every": settings.validation.every, "calibration=sigmoid": settings.calibration}
+    if settings.keep == "best" and not settings.validation.every:
+        raise InputError("keep=best needs validation.every: expected the number of steps between two scores")
+    if settings.metric in OF_PROBABILITIES and not settings.calibration:
+        raise InputError(f"metric={settings.metric} is of probabilities: expected calibration=sigmoid")
     for use, asked in uses.items():
         if asked and not data.splits.sizes["validation"]:
             raise InputError(f"{use} needs a validation set: expected dataset.validation above 0")

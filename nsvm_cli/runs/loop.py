@@ -12,6 +12,7 @@ from nsvm_cli.config.registry import STRICT, Count, Registry
 from nsvm_cli.errors import InputError, NotFiniteError, RunError, did_you_mean
 from nsvm_cli.models.feature_map import FeatureMap
 from nsvm_cli.storage.state_dict import StateDict, expect_keys, loaded_value, saved_value
+from nsvm_cli.tasks import sign_of
 from nsvm_cli.trainers import Problem, State, Trainer
 from nsvm_cli.trainers.tally import Tally
 
@@ -78,8 +79,8 @@ class OnLog(Callback):
 class EarlyStopping(Callback):
     """Stop after ``patience`` records with a figure ``metric`` in a row without a better one.
 
-    By default, it is the score on the validation set. An objective, a violation rate and a loss are better
-    when they are lower, any other figure when it is higher.
+    By default, it is the score on the validation set. An objective, a violation rate, a loss and an error are
+    better when they are lower, any other figure when it is higher.
     """
 
     experiment: Any
@@ -90,7 +91,7 @@ class EarlyStopping(Callback):
     best, best_step, since = 0.0, 0, 0
 
     def __post_init__(self) -> None:
-        s, validation = self.experiment.settings, f"validation_{self.experiment.data.task.metric}"
+        s, validation = self.experiment.settings, f"validation_{self.experiment.metric}"
         self.figure = self.metric or validation
         figures = [*Tally().means(), "full_objective", validation]
         if self.figure not in figures and len(s.callbacks) == 1:  # another one may add it
@@ -101,7 +102,7 @@ class EarlyStopping(Callback):
     def on_log(self, state: State, record: Record) -> str | None:
         if (value := record.get(self.figure)) is None:
             return None
-        sign = -1 if self.figure.endswith(("objective", "violation_rate", "loss")) else 1
+        sign = sign_of(self.figure)
         if not self.best_step or sign * value > sign * self.best:
             self.best, self.best_step, self.since = value, state.t, 0
             return None

@@ -28,8 +28,9 @@ PACKAGES = ("torch", "numpy", "scikit-learn", "safetensors")
 def result_of(experiment: Experiment, state: State, model: NSVM) -> dict[str, Any]:
     """Return the fields of a result about the trained model, its data and its training."""
     e, p, svm = experiment, experiment.problem, experiment.trainer.trains_svm
-    z, labels = features(e.F.network, p.x), p.task.code(p.y)
+    z, labels = features(model.network, p.x), p.task.code(p.y)
     return {
+        "metric": e.metric,
         **_scores(e, model),
         "steps": state.t,
         "part_steps": list(e.trainer.part_steps),
@@ -37,7 +38,7 @@ def result_of(experiment: Experiment, state: State, model: NSVM) -> dict[str, An
         "theta_steps": e.F.theta_steps,
         "parameters": model.parameters,
         "support_vectors": len(model.expansion.alpha) if svm else None,
-        **dataset_alignment(p.K, z, labels, p.seed, p.task.centred),
+        **dataset_alignment(model.kernel, z, labels, p.seed, p.task.centred),
         **_circumstances(e),
         "theta_change": model.facts.theta_change,
         "feature_change": model.facts.feature_change,

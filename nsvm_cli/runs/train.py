@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from nsvm_cli.artifacts.model_file import save_model
+from nsvm_cli.artifacts.model_file import load_model, save_model
 from nsvm_cli.config.settings import plain
 from nsvm_cli.loggers import TrackedRun, Tracking
 from nsvm_cli.output import Say
@@ -66,6 +66,8 @@ def train_run(
         model = experiment.final_model(state)  # a solver without steps trains here
         training = {**scores.figures(), **checkpoints.figures()}
         model = experiment.measured(model)
+        if settings["keep"] == "best" and scores.best_step:
+            model = load_model(directory.best)
         if experiment.trainer.saves_model:
             save_model(directory.final, model)
         now = {"date": datetime.now(UTC).isoformat(timespec="seconds"), "host": platform.node()}

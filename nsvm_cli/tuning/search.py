@@ -34,6 +34,7 @@ from nsvm_cli.runs.experiment import Experiment, load, prepare
 from nsvm_cli.runs.loop import OnLog, Record
 from nsvm_cli.storage.files import csv_text, locked, write_atomically
 from nsvm_cli.storage.run_directory import reading
+from nsvm_cli.tasks import sign_of
 from nsvm_cli.tuning.space import Point, Search, Space, Value, ends, holds
 
 
@@ -85,7 +86,7 @@ def validation_score(values: Mapping[str, Any], seed: int, seconds: float | None
         scores = [Scores(experiment)] if own else []  # they may stop by what it adds to records
         model = experiment.train([*scores, *own, OnLog(observe)])
         split = experiment.data.splits["validation"]
-        return max(0.0, model.score(split.x, split.y)[experiment.data.task.metric] or 0.0)
+        return max(0.0, model.score(split.x, split.y)[experiment.metric] or 0.0)
     except RunError:
         return 0.0
 
@@ -131,6 +132,8 @@ def tune(
     experiment = prepare(parse_settings(values))
     if not experiment.data.splits.sizes["validation"]:
         raise InputError("tune chooses on validation data: expected dataset.validation above 0")
+    if sign_of(experiment.metric) < 0:
+        raise InputError(f"metric={experiment.metric}: tune expects one that is better when it is larger")
     settings = effective(values, experiment)
     space = search.suited(suggested, settings)
     for corner in (0, -1):
@@ -154,7 +157,7 @@ def tune(
         finalists = _final(study, search, score, experiment.data)
     if not finalists or finalists[0].mean == 0:
         raise RunError("no candidate completed training with every seed: expected a smaller tune.space")
-    rows = [candidate.row(experiment.data.task.metric) for candidate in finalists]
+    rows = [candidate.row(experiment.metric) for candidate in finalists]
     write_atomically(directory / "finalists.csv", csv_text(rows).encode())
     return finalists
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from nsvm_cli.artifacts.model_file import load_model
 from nsvm_cli.errors import InputError, Interrupted
@@ -244,3 +245,44 @@ def test_the_settings_of_a_run_are_opened_without_its_callbacks(
         assert open_model(run / f"{name}.safetensors")[1].facts.steps == 200
     with pytest.raises(InputError, match="there is no callback 'mine'"):
         prepare(settings_with(callbacks=[MINE]))
+
+
+FAST = {"name": "sgd", "lr": 0.3, "momentum": 0.9}
+OF_BITS = ("test_roc_auc", "train_accuracy", "theta_change", "alignment", "support_vectors")
+
+
+@pytest.mark.parametrize(("metric", "calibration"), [("roc_auc", None), ("log_loss", "sigmoid")])
+def test_the_best_step_by_a_metric_is_the_model_of_a_run(
+    metric: str, calibration: str | None, tmp_path: Path
+) -> None:
+    settings = settings_with(
+        metric=metric, keep="best", calibration=calibration, validation={"every": 20}, optimizer=FAST
+    )
+    whole = go(tmp_path / "whole", settings)
+    with pytest.raises(Interrupted):
+        go(tmp_path / "run", settings, stopped_at(150))
+    result = go(tmp_path / "run", settings)
+    scores = {
+        r["step"]: s for r in metrics(tmp_path / "run") if (s := r.get(f"validation_{metric}")) is not None
+    }
+    best = (min if metric == "log_loss" else max)(scores, key=lambda step: scores[step])
+    assert 0 < best < 300
+    assert result["best_step"] == best == load_model(tmp_path / "run" / "final.safetensors").facts.steps
+    assert result[f"best_validation_{metric}"] == result[f"validation_{metric}"] == scores[best]
+    tensors = [load_file(tmp_path / run / "final.safetensors") for run in ("whole", "run")]
+    assert all(tensors[0][name].equal(tensors[1][name]) for name in tensors[0])
+    assert {key: whole[key] for key in OF_BITS} == {key: result[key] for key in OF_BITS}
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"metric": "auc"}, "metric=auc: did you mean roc_auc"),
+        ({"metric": "r2"}, "metric=r2: expected one of: accuracy, average_precision"),
+        ({"metric": "log_loss"}, "metric=log_loss is of probabilities: expected calibration=sigmoid"),
+        ({"keep": "best", "validation": {"every": None}}, "keep=best needs validation.every"),
+    ],
+)
+def test_a_metric_that_a_run_cannot_go_by_is_refused(changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        prepare(settings_with(**changes))
