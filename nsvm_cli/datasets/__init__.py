@@ -23,6 +23,7 @@ from nsvm_cli.datasets.encoding import (
     fit_encoder,
     groups_of,
     times_of,
+    weights_of,
 )
 from nsvm_cli.datasets.image_files import CIFAR10, KMNIST, MNIST, FashionMNIST, SklearnDigits
 from nsvm_cli.datasets.openml import OpenML
@@ -198,8 +199,9 @@ def split_data(
     if isinstance(samples, Table):
         table = samples
         if task:  # for a trained model, which may be given rows without these
-            group, time = (name if name in table.rows else None for name in (table.group, table.time))
-            table = replace(table, group=group, time=time)
+            names = {"group": table.group, "time": table.time, "weight": table.weight}
+            absent: Any = {key: None for key, name in names.items() if name not in table.rows}
+            table = replace(table, **absent)
         y, classes = code_labels(table, kind, task.classes if task else None)
         samples = Samples(
             np.empty((len(y), 0)),
@@ -211,6 +213,7 @@ def split_data(
             official_validation=table.official_validation,
             groups=groups_of(table),
             times=times_of(table),
+            weight=weights_of(table),
         )
     elif kind != (expected := samples.task.kind):
         what = "classes" if expected == "classification" else "real targets"

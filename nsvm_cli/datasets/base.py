@@ -109,9 +109,9 @@ class Table:
 
     The index numbers the rows of a file: they come from one or, from row ``official_test`` on, from another
     one, the official test set, and likewise from ``official_validation`` on. The column ``label`` holds the
-    labels, if there are any, and ``group`` and ``time`` those of ``Samples``; these and the columns in
-    ``drop`` are no features. ``with_text`` reads the files again, with these columns as text. ``origins`` are
-    those of ``Samples``: the checksums of the files.
+    labels, if there are any, and ``group``, ``time`` and ``weight`` those of ``Samples``; these and the
+    columns in ``drop`` are no features. ``with_text`` reads the files again, with these columns as text.
+    ``origins`` are those of ``Samples``: the checksums of the files.
     """
 
     rows: pd.DataFrame
@@ -124,11 +124,13 @@ class Table:
     official_validation: int | None = None
     group: str | None = None
     time: str | None = None
+    weight: str | None = None
 
     @functools.cached_property
     def cells(self) -> pd.DataFrame:
         """The features."""
-        return self.rows.drop(columns=[self.label, self.group, self.time, *self.drop], errors="ignore")
+        others = (self.label, self.group, self.time, self.weight, *self.drop)
+        return self.rows.drop(columns=[*others], errors="ignore")
 
     @property
     def source(self) -> str:
@@ -198,12 +200,13 @@ Names = Annotated[tuple[str, ...], BeforeValidator(lambda names: () if names is 
 @pydantic.dataclasses.dataclass(frozen=True, kw_only=True, config=STRICT)
 class TableSource(Source):
     """A source of tables. The columns in ``drop`` are no features, nor are ``group`` and ``time``, by which
-    rows are split: see ``split_rows``.
+    rows are split (see ``split_rows``), nor ``weight``, which says how much each row counts in training.
     """
 
     drop: Names = ()
     group: str | None = None
     time: str | None = None
+    weight: str | None = None
 
 
 @dataclass(frozen=True)

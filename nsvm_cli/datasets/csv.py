@@ -100,6 +100,7 @@ def read_table(files: Mapping[str, str], separator: str, labels: Sequence[str], 
         origins=tuple(map(file_sha256, paths)),
         group=source.group,
         time=source.time,
+        weight=source.weight,
     )
 
 

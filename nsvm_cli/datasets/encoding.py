@@ -167,6 +167,21 @@ def times_of(table: Table) -> Float64[np.ndarray, " m"] | None:
     return x.to_numpy()
 
 
+def weights_of(table: Table) -> Float64[np.ndarray, " m"] | None:
+    """Return the weight of each row; None without a column of them.
+
+    Raises:
+        InputError: there is no such column, or a cell is no number of 0 or more.
+    """
+    if (cells := _column_of(table, "weight", table.weight)) is None:
+        return None
+    weights: np.ndarray = _numbers(table, cells).to_numpy()
+    for row in np.flatnonzero(weights < 0)[:1].tolist():
+        place = table.place(row, table.weight)
+        raise InputError(f"{place}: expected a weight of 0 or more, got {weights[row]:g}")
+    return weights
+
+
 def _column_of(table: Table, setting: str, name: str | None) -> pd.Series | None:
     """Return the column that a setting names; None if it names none."""
     if name is None:

@@ -49,8 +49,8 @@ class OpenML(TableSource):
         if label not in cells:
             known = did_you_mean(str(label), map(str, cells))
             raise InputError(f"dataset.label: {source} has no column {label!r}; {known}")
-        origins = (f"OpenML {self.id}",)
-        return Table(cells, (source,), label, self.drop, origins=origins, group=self.group, time=self.time)
+        columns: Any = {"group": self.group, "time": self.time, "weight": self.weight}
+        return Table(cells, (source,), label, self.drop, origins=(f"OpenML {self.id}",), **columns)
 
 
 def _from_openml(number: int) -> tuple[pd.DataFrame, str | None]:

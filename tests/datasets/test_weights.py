@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,11 +13,12 @@ from sklearn.utils.class_weight import compute_sample_weight
 
 from nsvm_cli.compose.composition import compose_settings
 from nsvm_cli.config.settings import parse_settings
-from nsvm_cli.datasets import Data, Samples, split_data
+from nsvm_cli.datasets import Data, Samples, load_data, split_data
 from nsvm_cli.errors import InputError
 from nsvm_cli.estimators import NSVMClassifier
 from nsvm_cli.runs.checkpoint import environment
 from nsvm_cli.runs.experiment import prepare
+from tests.datasets.helpers import load, refusal
 from tests.small_runs import small_settings
 
 NAMES = ("no", "perhaps", "yes")
@@ -93,6 +96,40 @@ def test_a_sample_of_weight_0_is_left_out() -> None:
     assert torch.equal(data.splits["train"].x, data.splits["all"].x[kept])
     assert len(data.weights(None)) == len(kept)
     assert data.splits.sizes["test"] == 2
+
+
+def test_a_column_of_weights(tmp_path: Path) -> None:
+    """It is no feature, and data for a trained model may lack it."""
+    file, weight = tmp_path / "mail.csv", np.random.default_rng(1).integers(0, 3, 60)
+    lines = [f"{row},{weight[row]},{'yes' if row % 2 else 'no'}" for row in range(60)]
+    file.write_text("\n".join(["x,copies,label", *lines]))
+    data = load("csv", path=str(file), weight="copies")
+    train = data.splits["train"]
+    assert train.x.shape[1] == 1
+    assert train.weight.tolist() == [weight[int(x)] for x in train.x[:, 0]]
+    assert 0 not in train.weight
+    assert 0 in data.splits["all"].weight
+    np.testing.assert_allclose(data.weights(None), train.weight / train.weight.mean())
+    section = {"name": "csv", "path": str(file), "weight": "copies"}
+    assert load_data(section, 0, task=data.task, encoder=data.encoder).splits.sizes == data.splits.sizes
+    file.write_text("x,label\n1,yes\n2,no\n")
+    without = load_data(section, 0, task=data.task, encoder=data.encoder)
+    assert without.splits["all"].weight is None
+
+
+@pytest.mark.parametrize(
+    ("cell", "column", "said"),
+    [
+        ("-1", "copies", "column copies, row 2: expected a weight of 0 or more, got -1"),
+        ("", "copies", "column copies, row 2: expected the weight of the row, got an empty cell"),
+        ("many", "copies", "column copies, row 2: expected a number, got 'many'"),
+        ("2", "copy", "dataset.weight: .* has no column 'copy'; did you mean copies"),
+    ],
+)
+def test_impossible_columns_of_weights_are_refused(cell: str, column: str, said: str, tmp_path: Path) -> None:
+    file = tmp_path / "mail.csv"
+    file.write_text(f"x,copies,label\n1,1,a\n2,{cell},b\n3,1,a\n4,1,b\n")
+    assert re.search(said, refusal("csv", path=str(file), weight=column))
 
 
 def test_names_of_classes_may_be_numbers() -> None:
