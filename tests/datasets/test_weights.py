@@ -156,7 +156,7 @@ def rare(m: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
 @pytest.mark.parametrize(
     "settings",
     [
-        {"algorithm": "pegasos", "network": "identity", "steps": 5000, "lam": 1e-3},
+        {"algorithm": "pegasos", "network": "identity", "steps": 3000, "lam": 1e-3},
         {"algorithm": "svc", "network": "identity", "lam": 1e-3},
     ],
     ids=lambda settings: settings["algorithm"],

@@ -93,10 +93,8 @@ STEPS: list[tuple[str, dict[str, Any]]] = [
     ("alg1", {}),
     ("alg2", {}),
     ("alg3", {}),
-    ("alg3", {"centred": True}),
     ("alg3", {"objective": "derived"}),
-    ("alg4", {}),
-    ("alg4", {"centred": True}),
+    ("alg4", {"centred": True}),  # with two classes, Algorithm 3 is not centred
 ]
 
 
@@ -104,14 +102,11 @@ def check_repeats(name: str, loss: Loss, **settings: Any) -> None:
     weighted, repeated = weighted_and_repeated(loss, kernel_for(name))
 
     def all_at_once(problem: Problem) -> Trainer[Any]:
-        return short(name, 6, len(problem.y), "literal", **settings)
+        return short(name, 4, len(problem.y), "literal", **settings)
 
     expected = after(all_at_once(repeated), repeated, weighted.x)
     for trainer in engines_of(all_at_once(weighted), weighted):
         assert_close(after(trainer, weighted, weighted.x), expected)
-    alike = replace(weighted, weights=None)
-    without = after(all_at_once(alike), alike, weighted.x)[0]
-    assert (without - expected[0]).abs().max() > 1e-4
 
 
 @pytest.mark.parametrize("loss", ALL_LOSSES)
@@ -137,7 +132,7 @@ def test_weights_are_repeated_samples_for_cross_entropy(loss: Loss) -> None:
 def test_every_engine_takes_the_weighted_steps(name: str, k: int, loss: Loss) -> None:
     """Of single samples and of small batches, with dropout."""
     weighted, _ = weighted_and_repeated(loss, RBF(1.0))
-    literal = short(name, 60, k, "literal", lam=1e-2)
+    literal = short(name, 25, k, "literal", lam=1e-2)
     expected = after(literal, weighted, weighted.x, dropout=0.2)
     for trainer in engines_of(literal, weighted)[1:]:
         assert_close(after(trainer, weighted, weighted.x, dropout=0.2), expected, 1e-8)
@@ -191,9 +186,9 @@ def test_checkpoints_resume_weighted_runs_to_the_bit(name: str) -> None:
     loss = SMALL_LOSSES["two classes"]
     weighted, _ = weighted_and_repeated(loss, kernel_for(name))
     settings = {} if name == "cross_entropy" else {"lam": 1e-2}
-    for trainer in engines_of(short(name, 40, 4, "literal", **settings), weighted):
+    for trainer in engines_of(short(name, 20, 4, "literal", **settings), weighted):
         state = trainer.start(weighted, theta_for(trainer, weighted))
-        trainer.advance(weighted, state, 23)
+        trainer.advance(weighted, state, 13)
         unweighted = trainer.start(replace(weighted, weights=None), theta_for(trainer, weighted))
         assert state.state_dict().keys() == unweighted.state_dict().keys()
         F = theta_for(trainer, weighted)
