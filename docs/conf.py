@@ -34,7 +34,7 @@ html_math_renderer = "mathml"
 
 autodoc_member_order = "bysource"
 # scikit-learn adds it to every estimator, with references to its own pages
-autodoc_default_options = {"exclude-members": "set_score_request"}
+autodoc_default_options = {"exclude-members": "set_fit_request, set_score_request"}
 autodoc_preserve_defaults = True
 autodoc_typehints = "signature"
 add_module_names = False
