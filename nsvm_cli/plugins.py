@@ -106,6 +106,8 @@ def _entry(error: BaseException) -> traceback.FrameSummary | None:
 
 def _is_own(file: str) -> bool:
     """Return whether a file is a plugin's, or a module that is found in a folder where one was named."""
-    path = Path(file).with_suffix("")
-    inside = [path.relative_to(root).parts for root in _roots if path.is_relative_to(root)]
-    return any(all(map(str.isidentifier, parts)) and parts[:1] != ("nsvm_cli",) for parts in inside)
+    path = os.path.splitext(file)[0] + os.sep  # text, which is fast: all of sys.modules are asked for
+    inside = [
+        path.removeprefix(root).split(os.sep)[1:-1] for root in _roots if path.startswith(root + os.sep)
+    ]
+    return any(all(map(str.isidentifier, parts)) and parts[:1] != ["nsvm_cli"] for parts in inside)
