@@ -131,13 +131,17 @@ def training_rows(figures: Mapping[str, Any]) -> Rows:
 
 
 def _learnt_rows(figures: Mapping[str, Any]) -> Rows:
-    """Return what the kernel has learnt, and from what start if the figures say so."""
+    """Return what the kernel has learnt, of several numbers the smallest and the largest, and from what start
+    if the figures say so.
+    """
     start = figures.get("initial_kernel_parameters", {})
     rows: Rows = []
     for name, value in figures.get("kernel_parameters", {}).items():
-        of = f"{len(value)} parameters" if isinstance(value, list) and len(value) > 1 else "a parameter"
-        since = f"{_ends(start[name])} at first" if start else "learnt"
-        rows.append((f"kernel {name}", _ends(value), f"{of} of the kernel, {since}"))
+        several = isinstance(value, list) and len(value) > 1
+        shown, now = (f"{len(value)} values", f"{_ends(value)}, ") if several else (_ends(value), "")
+        rows.append(
+            (f"kernel {name}", shown, now + (f"{_ends(start[name])} at first" if start else "learnt"))
+        )
     return rows
 
 

@@ -161,9 +161,9 @@ def test_what_is_learnt_is_told(tmp_path: Path) -> None:
     model, data = load_model(tmp_path / "run/final.safetensors"), prepare(small_settings(**changes)).data
     figures = diagnose(model, data)
     factors = figures["kernel_parameters"]["ard"]
-    row = ("kernel ard", f"{min(factors):.4g} to {max(factors):.4g}", "20 parameters of the kernel, ")
+    row, ends = ("kernel ard", "20 values"), f"{min(factors):.4g} to {max(factors):.4g}"
     evaluated = evaluate_model(tmp_path, model, None, None, {})
-    assert (*row[:2], f"{row[2]}1 at first") in diagnosis_rows(figures)
-    assert (*row[:2], f"{row[2]}learnt") in training_rows(evaluated)
+    assert (*row, f"{ends}, 1 at first") in diagnosis_rows(figures)
+    assert (*row, f"{ends}, learnt") in training_rows(evaluated)
     fixed = diagnose(replace(model, kernel=model.before_training().kernel), data)
     assert figures["frozen_accuracy"] == fixed["refit_accuracy"], "an SVM with the kernel as it was"
