@@ -117,6 +117,7 @@ def test_one_file_for_each_registered_part(group: str) -> None:
 
 PLACEHOLDERS = {
     "csv": ["dataset.path=table.csv"],
+    "image_folder": ["dataset.path=images"],
     "openml": ["dataset.id=61"],
     "pmlb": ["dataset.table=letter"],
     "precomputed": ["kernel.path=K.npy"],

@@ -41,7 +41,8 @@ def predictions(model: NSVM, path: Path, separator: str | None = None) -> Iterat
         trained_on = str(model.settings.dataset.get("separator", ","))
         separator = "\t" if ".tsv" in path.suffixes else trained_on
     shape, encoder, outputs = model.facts.shape, model.facts.encoder, len(model.facts.classes)
-    for x, files in blocks(path, shape, encoder, parse_separator(separator), outputs):
+    squared = model.settings.dataset["name"] == "image_folder"
+    for x, files in blocks(path, shape, encoder, parse_separator(separator), outputs, squared):
         yield _columns(model, x, files)
 
 

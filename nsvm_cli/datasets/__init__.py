@@ -26,6 +26,7 @@ from nsvm_cli.datasets.encoding import (
     weights_of,
 )
 from nsvm_cli.datasets.image_files import CIFAR10, KMNIST, MNIST, FashionMNIST, SklearnDigits
+from nsvm_cli.datasets.image_folder import ImageFolder
 from nsvm_cli.datasets.openml import OpenML
 from nsvm_cli.datasets.pmlb import PMLB
 from nsvm_cli.datasets.ringnorm import Ringnorm
@@ -46,6 +47,7 @@ DATASETS |= {
     "kmnist": KMNIST,
     "cifar10": CIFAR10,
     "digits": SklearnDigits,
+    "image_folder": ImageFolder,
     "csv": CSV,
     "openml": OpenML,
     "pmlb": PMLB,

@@ -14,6 +14,7 @@ from torch import Tensor
 from nsvm_cli.datasets.base import Table
 from nsvm_cli.datasets.csv import is_number, parsing, reading_csv, separator_in
 from nsvm_cli.datasets.encoding import TableEncoder, features
+from nsvm_cli.datasets.image_folder import square
 from nsvm_cli.errors import InputError
 from nsvm_cli.memory import rows_at_a_time
 from nsvm_cli.storage.files import open_regular
@@ -41,7 +42,12 @@ Block = tuple[Real[Tensor, "m ..."], Sequence[str] | None]
 
 
 def blocks(
-    path: Path, shape: tuple[int, ...], encoder: TableEncoder | None, separator: str, outputs: int = 1
+    path: Path,
+    shape: tuple[int, ...],
+    encoder: TableEncoder | None,
+    separator: str,
+    outputs: int = 1,
+    squared: bool = False,
 ) -> Iterator[Block]:
     """Yield the samples of a file or folder in blocks within ``BLOCK_BYTES``.
 
@@ -49,13 +55,14 @@ def blocks(
         path: a CSV file with a header, an image, or a folder of images.
         encoder: that of a model of a table with named columns.
         outputs: the decision values of a sample.
+        squared: whether images are scaled and cut as those of ``ImageFolder``.
 
     Raises:
         InputError: there are no samples, or they are damaged or have another shape.
     """
     count, numbers = 0, outputs + math.prod(shape)
     if path.is_dir() or (path.is_file() and path.suffix.lower() in IMAGES):
-        found = _images(path, shape, numbers)
+        found = _images(path, shape, numbers, squared)
     elif path.is_file():
         found = _rows(path, shape, encoder, separator, numbers)
     else:
@@ -102,7 +109,7 @@ def _expect_header(path: Path, header: Sequence[str], n: int, encoder: TableEnco
         )
 
 
-def _images(path: Path, shape: tuple[int, ...], numbers: int) -> Iterator[Block]:
+def _images(path: Path, shape: tuple[int, ...], numbers: int, squared: bool) -> Iterator[Block]:
     """Yield an image, or the images of a folder in the order of their names."""
     if len(shape) != 3 or shape[0] not in MODES:
         what = "a folder" if path.is_dir() else "an image"
@@ -114,7 +121,11 @@ def _images(path: Path, shape: tuple[int, ...], numbers: int) -> Iterator[Block]
     rows = min(BLOCK_IMAGES, rows_at_a_time(PER_NUMBER * numbers))
     for first in range(0, len(files), rows):
         part = files[first : first + rows]
-        yield torch.stack([_image(file, shape) for file in part]), [file.name for file in part]
+        pixels = [
+            torch.from_numpy(square(file, shape[1], shape[0])) if squared else _image(file, shape)
+            for file in part
+        ]
+        yield torch.stack(pixels), [file.name for file in part]
 
 
 def _image(file: Path, shape: tuple[int, ...]) -> Tensor:

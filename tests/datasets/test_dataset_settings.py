@@ -18,7 +18,12 @@ def test_an_unknown_name(name: str, meant: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(DATASETS))
 def test_every_data_set_has_a_validation_setting(name: str) -> None:
-    path = {"csv": {"path": "any.csv"}, "pmlb": {"table": "letter"}, "openml": {"id": 61}}.get(name, {})
+    path = {
+        "csv": {"path": "any.csv"},
+        "image_folder": {"path": "any"},
+        "pmlb": {"table": "letter"},
+        "openml": {"id": 61},
+    }.get(name, {})
     for value in (-1, 1.5, "some"):
         message = refusal(name, **path, validation=value)
         assert message.startswith("dataset.validation: expected a number of samples, a share such as 0.2, or")
