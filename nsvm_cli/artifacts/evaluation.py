@@ -36,10 +36,11 @@ def evaluate_model(
     """
     settings, facts = model.settings, model.facts
     section = {**(dataset or settings.dataset), **changes}
-    if "path" in changes and "test_path" not in changes:
-        section.pop("test_path", None)  # it belongs to the table that is replaced
+    for other in {"test_path", "validation_path"} - {*changes} if "path" in changes else ():
+        section.pop(other, None)  # it belongs to the table that is replaced
     data = data_for(model, section)
-    name = split or ("validation" if settings.dataset.get("validation") else "test")
+    own = settings.dataset.get("validation") or settings.dataset.get("validation_path")
+    name = split or ("validation" if own else "test")
     chosen = checked_split(facts, data, name)
     svm = TRAINERS[settings.algorithm["name"]].trains_svm
     if remark := _remark(facts, data):

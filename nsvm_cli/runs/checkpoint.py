@@ -30,7 +30,10 @@ from nsvm_cli.trainers import State
 
 KIND = "nsvm-checkpoint-4"
 
-DATA_PATHS = ("dataset.path", "dataset.test_path", "dataset.root", "kernel.path")
+DATA_PATHS = (
+    *("dataset.path", "dataset.validation_path", "dataset.test_path", "dataset.root"),
+    "kernel.path",
+)
 """Paths of the data, which may change: the data are compared by their checksum."""
 
 Number = StrictInt | Annotated[StrictFloat, Field(allow_inf_nan=False)]

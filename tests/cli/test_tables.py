@@ -115,3 +115,17 @@ def test_a_test_file_stays_with_its_table(tmp_path: Path) -> None:
     assert evaluated(run, cwd=tmp_path)["errors"] == result["test_errors"]
     assert evaluated(run, "dataset.path=other.csv", "--split", "all", cwd=tmp_path)["samples"] == 100
     assert evaluated(run, "dataset.test_path=other.csv", cwd=tmp_path)["samples"] == 100
+
+
+def test_a_validation_file_of_its_own_is_what_a_run_is_evaluated_on(tmp_path: Path) -> None:
+    for name, first in (("train", 0), ("validation", 100), ("test", 140)):
+        numbers = range(first, first + 60)
+        rows = [f"{n % 17},{n % 5},{'yes' if n % 17 > 8 else 'no'}\n" for n in numbers]
+        (tmp_path / f"{name}.csv").write_text("a,b,label\n" + "".join(rows))
+    words = ["dataset=csv", "dataset.path=train.csv", "dataset.validation_path=validation.csv"]
+    words += ["dataset.test_path=test.csv", "algorithm=pegasos", "algorithm.steps=200", "curves=false"]
+    run, result = trained(*words, cwd=tmp_path)
+    assert result["data"]["samples"] == {"train": 60, "validation": 60, "test": 60}
+    assert evaluated(run, cwd=tmp_path)["accuracy"] == result["validation_accuracy"]
+    (tmp_path / "test.csv").rename(tmp_path / "new.csv")
+    assert evaluated(run, "dataset.path=new.csv", "--split", "all", cwd=tmp_path)["samples"] == 60
