@@ -24,6 +24,7 @@ import torch
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 
+from nsvm_cli import plugins
 from nsvm_cli.cli import ENDING, main
 from nsvm_cli.datasets import DATASETS
 from nsvm_cli.loggers import LOGGERS
@@ -123,6 +124,7 @@ def as_if_started(cwd: Path, env: dict[str, str]) -> Iterator[None]:
         after.enter_context(mock.patch.dict(os.environ, {**environment_of(cwd), **env}))
         for registry in REGISTRIES:
             after.enter_context(mock.patch.dict(registry))
+        after.enter_context(mock.patch.object(plugins, "_roots", set()))
         after.enter_context(mock.patch.object(sys, "argv", [*sys.argv]))
         after.enter_context(mock.patch.object(sys, "path", [*sys.path]))
         after.callback(_forget_modules_of, cwd)
