@@ -21,8 +21,8 @@ SWEEP += ["hydra.sweep.subdir='${hydra.job.num}'"]
 @pytest.fixture(scope="module")
 def sweep(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("methods")
-    done = nsvm(*SWEEP, "seed=0,1", cwd=folder, code=0)
-    assert "10 finished, 0 failed" in done.stdout
+    done = nsvm(*SWEEP, cwd=folder, code=0)
+    assert "5 finished, 0 failed" in done.stdout
     assert "curves" not in done.stderr, "there is nothing to draw"
     return folder
 
@@ -34,7 +34,7 @@ def test_a_method_without_steps_has_none_to_resume(sweep: Path) -> None:
 
 def test_a_sweep_over_methods_is_resumed_and_compared(sweep: Path) -> None:
     results = {file: file.stat().st_mtime_ns for file in sweep.rglob("result.json")}
-    nsvm(*SWEEP, "seed=0,1", cwd=sweep, code=0)
+    nsvm(*SWEEP, cwd=sweep, code=0)
     assert results == {file: file.stat().st_mtime_ns for file in sweep.rglob("result.json")}
     done = nsvm("compare", "sweep", "--format", "csv", "--figures", "figures", cwd=sweep, code=0)
     accuracy = {row["settings"]: float(row["mean"]) for row in csv.DictReader(done.stdout.splitlines())}
@@ -43,9 +43,9 @@ def test_a_sweep_over_methods_is_resumed_and_compared(sweep: Path) -> None:
     assert min(accuracy.values()) > 95
 
 
-@pytest.mark.parametrize("job", range(0, 10, 2))
+@pytest.mark.parametrize("job", range(5))
 def test_every_command_takes_such_a_run_or_says_why_not(job: int, sweep: Path) -> None:
-    name, run = METHODS[job // 2], f"sweep/{job}"
+    name, run = METHODS[job], f"sweep/{job}"
     result = json.loads((sweep / run / "result.json").read_text())
     assert (result["algorithm"], result["steps"], result["theta_steps"]) == (name, 0, 0)
     others = ("diagnose", run), ("export", run, "--onnx")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -205,26 +204,26 @@ def test_a_figure_that_is_no_number_is_refused_in_one_line(figure: str, tmp_path
         go(tmp_path / "run", settings)
 
 
-@pytest.mark.parametrize(
-    "states",
-    [
-        {"0": {"best": torch.ones(2), "best_step": 1}},
-        {"0": {"best": 0.5}},
-        {"0": 3},
-        torch.ones(3),
-        {"0": {"best": 0.5, "best_step": 50}, "1": {"count": 1.5, "total": torch.zeros(2).double()}},
-        {"0": {"best": 0.5, "best_step": 50}, "1": {"count": 1, "total": torch.zeros(3).double()}},
-    ],
-)
-def test_states_in_a_checkpoint_that_do_not_fit(states: Mapping[str, Any], tmp_path: Path) -> None:
+STATES: list[Any] = [
+    {"0": {"best": torch.ones(2), "best_step": 1}},
+    {"0": {"best": 0.5}},
+    {"0": 3},
+    torch.ones(3),
+    {"0": {"best": 0.5, "best_step": 50}, "1": {"count": 1.5, "total": torch.zeros(2).double()}},
+    {"0": {"best": 0.5, "best_step": 50}, "1": {"count": 1, "total": torch.zeros(3).double()}},
+]
+
+
+def test_states_in_a_checkpoint_that_do_not_fit(tmp_path: Path) -> None:
     run, settings = tmp_path / "run", settings_with(callbacks=["mine"])
     with pytest.raises(Interrupted):
         go(run, settings, stopped_at(150))
-    for file in checkpoints_in(run):
-        checkpoint = load_checkpoint(file)
-        save_checkpoint(file, replace(checkpoint, values={**checkpoint.values, "callbacks": states}))
-    with pytest.raises(InputError, match="the checkpoint does not fit the callbacks: "):
-        go(run, settings)
+    for states in STATES:
+        for file in checkpoints_in(run):
+            checkpoint = load_checkpoint(file)
+            save_checkpoint(file, replace(checkpoint, values={**checkpoint.values, "callbacks": states}))
+        with pytest.raises(InputError, match="the checkpoint does not fit the callbacks: "):
+            go(run, settings)
 
 
 def test_tuning_scores_runs_as_they_are_trained(tmp_path: Path) -> None:
