@@ -201,9 +201,8 @@ def split_data(
     if isinstance(samples, Table):
         table = samples
         if task:  # for a trained model, which may be given rows without these
-            names = {"group": table.group, "time": table.time, "weight": table.weight}
-            absent: Any = {key: None for key, name in names.items() if name not in table.rows}
-            table = replace(table, **absent)
+            there = {role: name for role, name in table.roles.items() if name in table.rows}
+            table = replace(table, roles=there)
         y, classes = code_labels(table, kind, task.classes if task else None)
         samples = Samples(
             np.empty((len(y), 0)),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import numpy as np
@@ -109,9 +109,9 @@ class Table:
 
     The index numbers the rows of a file: they come from one or, from row ``official_test`` on, from another
     one, the official test set, and likewise from ``official_validation`` on. The column ``label`` holds the
-    labels, if there are any, and ``group``, ``time`` and ``weight`` those of ``Samples``; these and the
-    columns in ``drop`` are no features. ``with_text`` reads the files again, with these columns as text.
-    ``origins`` are those of ``Samples``: the checksums of the files.
+    labels, if there are any, and ``roles`` names others that are for splitting and weighting (see
+    ``TableSource``); these and the columns in ``drop`` are no features. ``with_text`` reads the files again,
+    with these columns as text. ``origins`` are those of ``Samples``: the checksums of the files.
     """
 
     rows: pd.DataFrame
@@ -122,15 +122,12 @@ class Table:
     with_text: Callable[[Sequence[str]], pd.DataFrame] | None = None
     origins: tuple[str, ...] = ()
     official_validation: int | None = None
-    group: str | None = None
-    time: str | None = None
-    weight: str | None = None
+    roles: Mapping[str, str] = field(default_factory=dict)
 
     @functools.cached_property
     def cells(self) -> pd.DataFrame:
         """The features."""
-        others = (self.label, self.group, self.time, self.weight, *self.drop)
-        return self.rows.drop(columns=[*others], errors="ignore")
+        return self.rows.drop(columns=[self.label, *self.roles.values(), *self.drop], errors="ignore")
 
     @property
     def source(self) -> str:
@@ -207,6 +204,12 @@ class TableSource(Source):
     group: str | None = None
     time: str | None = None
     weight: str | None = None
+
+    @property
+    def roles(self) -> dict[str, str]:
+        """The columns that are named for splitting and weighting, by what each is for."""
+        named = {role: getattr(self, role) for role in ("group", "time", "weight")}
+        return {role: name for role, name in named.items() if name is not None}
 
 
 @dataclass(frozen=True)

@@ -98,9 +98,7 @@ def read_table(files: Mapping[str, str], separator: str, labels: Sequence[str], 
         official_validation=starts.get("dataset.validation_path"),
         with_text=lambda text: pd.concat(read(text)),
         origins=tuple(map(file_sha256, paths)),
-        group=source.group,
-        time=source.time,
-        weight=source.weight,
+        roles=source.roles,
     )
 
 

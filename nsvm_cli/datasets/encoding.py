@@ -141,7 +141,7 @@ def groups_of(table: Table) -> np.ndarray | None:
     Raises:
         InputError: there is no such column, or a row has no group.
     """
-    cells = _column_of(table, "group", table.group)
+    cells = _column_for(table, "group")
     return None if cells is None else _texts(cells).to_numpy(str)
 
 
@@ -153,7 +153,7 @@ def times_of(table: Table) -> Float64[np.ndarray, " m"] | None:
     """
     import pandas as pd
 
-    if (cells := _column_of(table, "time", table.time)) is None:
+    if (cells := _column_for(table, "time")) is None:
         return None
     x, text = _parsed(cells)
     if text.any():
@@ -161,7 +161,7 @@ def times_of(table: Table) -> Float64[np.ndarray, " m"] | None:
         x = (dates - pd.Timestamp(0, tz="UTC")).dt.total_seconds()
     for row in np.flatnonzero(~np.isfinite(x))[:1].tolist():
         raise InputError(
-            f"{table.place(row, table.time)}: expected a number or a date such as 2024-12-31, got "
+            f"{table.place(row, cells.name)}: expected a number or a date such as 2024-12-31, got "
             f"{shown(cells.iloc[row])}"
         )
     return x.to_numpy()
@@ -173,25 +173,25 @@ def weights_of(table: Table) -> Float64[np.ndarray, " m"] | None:
     Raises:
         InputError: there is no such column, or a cell is no number of 0 or more.
     """
-    if (cells := _column_of(table, "weight", table.weight)) is None:
+    if (cells := _column_for(table, "weight")) is None:
         return None
     weights: np.ndarray = _numbers(table, cells).to_numpy()
     for row in np.flatnonzero(weights < 0)[:1].tolist():
-        place = table.place(row, table.weight)
+        place = table.place(row, cells.name)
         raise InputError(f"{place}: expected a weight of 0 or more, got {weights[row]:g}")
     return weights
 
 
-def _column_of(table: Table, setting: str, name: str | None) -> pd.Series | None:
-    """Return the column that a setting names; None if it names none."""
-    if name is None:
+def _column_for(table: Table, role: str) -> pd.Series | None:
+    """Return the column that is named for a role; None if there is none."""
+    if (name := table.roles.get(role)) is None:
         return None
     if name not in table.rows:
         hint = did_you_mean(name, map(str, table.rows))
-        raise InputError(f"dataset.{setting}: {table.source} has no column {name!r}; {hint}")
+        raise InputError(f"dataset.{role}: {table.source} has no column {name!r}; {hint}")
     cells = table.rows[name]
     for row in np.flatnonzero(cells.isna())[:1].tolist():
-        raise InputError(f"{table.place(row, name)}: expected the {setting} of the row, got an empty cell")
+        raise InputError(f"{table.place(row, name)}: expected the {role} of the row, got an empty cell")
     return cells
 
 

@@ -49,8 +49,7 @@ class OpenML(TableSource):
         if label not in cells:
             known = did_you_mean(str(label), map(str, cells))
             raise InputError(f"dataset.label: {source} has no column {label!r}; {known}")
-        columns: Any = {"group": self.group, "time": self.time, "weight": self.weight}
-        return Table(cells, (source,), label, self.drop, origins=(f"OpenML {self.id}",), **columns)
+        return Table(cells, (source,), label, self.drop, origins=(f"OpenML {self.id}",), roles=self.roles)
 
 
 def _from_openml(number: int) -> tuple[pd.DataFrame, str | None]:
