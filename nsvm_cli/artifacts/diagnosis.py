@@ -78,6 +78,7 @@ def diagnose(model: NSVM, data: Data, most: int = MOST_SAMPLES) -> Figures:
     moves = algorithm.moves_theta and model.parameters > 0
     train, held_out = now = _features(model, data, most)
     initial = model.before_training() if moves else None
+    before = (initial, _features(initial, data, most)) if initial else None
     kernel = _kernel_figures(model, *now)
     svm = algorithm.trains_svm
     objective, gap = _objective(model, data, train, algorithm.lam) if svm else (None, None)
@@ -97,7 +98,7 @@ def diagnose(model: NSVM, data: Data, most: int = MOST_SAMPLES) -> Figures:
         "theta_zeros": _zeros(model) if moves else None,
         "kernel_parameters": model.kernel_parameters,
         "initial_kernel_parameters": initial.kernel_parameters if initial else {},
-        **_scores(model, data, algorithm, now, initial, constant=kernel["distance_ones"] < EXTREME),
+        **_scores(model, data, algorithm, now, before, constant=kernel["distance_ones"] < EXTREME),
     }
     return figures | verdict(figures)
 
@@ -182,7 +183,7 @@ def _scores(
     data: Data,
     algorithm: Trainer[Any],
     now: list[Labelled],
-    initial: NSVM | None,
+    before: tuple[NSVM, list[Labelled]] | None,
     constant: bool,
 ) -> Figures:
     """Return the score of the model on training and held-out samples, and those of others in its place.
@@ -200,9 +201,9 @@ def _scores(
         if constant:
             rescaled = refit(model, train, lam * _variance(model, train.z))
             answers["rescaled"] = decide(model, rescaled, held_out.z)
-        if initial:
-            before = _features(initial, data, len(train.y)), _features(initial, data, len(held_out.y))
-            answers["frozen"] = decide(initial, refit(initial, before[0][0], lam), before[1][1].z)
+        if before:
+            initial, (first_train, first_held_out) = before
+            answers["frozen"] = decide(initial, refit(initial, first_train, lam), first_held_out.z)
     if isinstance(algorithm, Alg1) and e.i is not None:
         # its terms keep the features of the step that added them
         refreshed = replace(e, z=model.features(whole.x[e.i.cpu()]))

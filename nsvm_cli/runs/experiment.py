@@ -148,7 +148,7 @@ class Experiment:
 
     def calibrated(self, model: NSVM) -> NSVM:
         """Return the model, calibrated on the validation set if the settings ask for that."""
-        if self.settings.calibration is None:
+        if self.settings.calibration is None or model.sigmoids is not None:
             return model
         validation = self.data.splits["validation"]
         return model.calibrated(validation.x, validation.y)

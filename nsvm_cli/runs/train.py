@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -65,9 +66,10 @@ def train_run(
             state = experiment.run([*measuring, *writers, *callbacks, checkpoints, stop], state)
         model = experiment.final_model(state)  # a solver without steps trains here
         training = {**scores.figures(), **checkpoints.figures()}
-        model = experiment.measured(model)
-        if settings["keep"] == "best" and scores.best_step:
-            model = load_model(directory.best)
+        if experiment.settings.keep == "best" and scores.best_step:
+            model = replace(load_model(directory.best), settings=experiment.settings)
+        else:
+            model = experiment.measured(model)
         if experiment.trainer.saves_model:
             save_model(directory.final, model)
         now = {"date": datetime.now(UTC).isoformat(timespec="seconds"), "host": platform.node()}
