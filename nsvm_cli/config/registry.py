@@ -38,8 +38,8 @@ STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
 Count = Annotated[int, Field(ge=1, le=10**15)]
 """A number of steps, small enough for a float to represent it exactly."""
 
-Prefix = Annotated[str, Field(coerce_numbers_to_str=True)]
-"""The beginning of the names of some parameters, such as ``layers.0``, or 0 in an ``nn.Sequential``."""
+Text = Annotated[str, Field(coerce_numbers_to_str=True)]
+"""A name that may be typed as a number, such as that of a class or of a layer in an ``nn.Sequential``."""
 
 Positive = Annotated[float, Field(gt=0)]
 NonNegative = Annotated[float, Field(ge=0)]

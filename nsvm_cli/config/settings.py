@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from nsvm_cli.config.registry import STRICT, Count, Positive, Prefix, construct, expecting
+from nsvm_cli.config.registry import STRICT, Count, Positive, Text, construct, expecting
 from nsvm_cli.errors import InputError, did_you_mean
 from nsvm_cli.memory import MEMORY_BUDGET
 
@@ -32,7 +32,7 @@ class Init:
     """
 
     run: str | None = None
-    only: list[Prefix] = Field(default_factory=list)
+    only: list[Text] = Field(default_factory=list)
 
 
 UNITS = {"s": 1.0, "min": 60.0, "h": 3600.0}
@@ -47,7 +47,7 @@ Keep = Annotated[
 ]
 
 ClassWeight = Annotated[
-    Literal["balanced"] | dict[Annotated[str, Field(coerce_numbers_to_str=True)], Positive] | None,
+    Literal["balanced"] | dict[Text, Positive] | None,
     expecting("balanced, null, or weights above 0 of classes, such as {no: 1, yes: 5}"),
 ]
 
@@ -121,7 +121,7 @@ class Settings:
     algorithm: Section
     loss: Section | None = None
     init: Init = Field(default_factory=Init)
-    freeze: list[Prefix] = Field(default_factory=list)
+    freeze: list[Text] = Field(default_factory=list)
     penalties: Section = Field(default_factory=dict)
     task: Literal["classification", "regression"] = "classification"
     multiclass: Literal["crammer_singer", "one_vs_rest"] = "crammer_singer"

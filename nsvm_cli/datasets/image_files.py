@@ -14,11 +14,11 @@ from typing import IO, Annotated, ClassVar, cast
 import numpy as np
 import torch
 from jaxtyping import Float64, Integer, UInt8
-from pydantic import AfterValidator, BeforeValidator
+from pydantic import AfterValidator
 from pydantic.dataclasses import dataclass
 from torch.nn import functional
 
-from nsvm_cli.config.registry import STRICT
+from nsvm_cli.config.registry import STRICT, Text
 from nsvm_cli.datasets.augmentation import Augment
 from nsvm_cli.datasets.base import Samples, Source
 from nsvm_cli.datasets.download import cache_folder, fetch
@@ -39,8 +39,7 @@ def _distinct(classes: tuple[str, ...] | None) -> tuple[str, ...] | None:
     return classes
 
 
-Digit = BeforeValidator(lambda name: str(name) if type(name) is int else name)  # typed without quotes
-ClassNames = Annotated[tuple[Annotated[str, Digit], ...] | None, AfterValidator(_distinct)]
+ClassNames = Annotated[tuple[Text, ...] | None, AfterValidator(_distinct)]
 """Classes to choose, by their names; None for all."""
 
 

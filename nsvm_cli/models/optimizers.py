@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.optim.adam import adam
 from torch.optim.sgd import sgd
 
-from nsvm_cli.config.registry import STRICT, Fraction, NonNegative, Prefix, Registry, construct, entry_of
+from nsvm_cli.config.registry import STRICT, Fraction, NonNegative, Registry, Text, construct, entry_of
 from nsvm_cli.errors import InputError, did_you_mean
 from nsvm_cli.storage.state_dict import StateDict, expect_keys, loaded_like
 
@@ -52,7 +52,7 @@ class Rule(ABC):
     _: KW_ONLY
     schedule: Annotated[str, entry_of(SCHEDULES)] = "constant"
     warmup: Annotated[float, Field(ge=0, le=1)] = 0.0
-    groups: dict[Prefix, dict[str, Any]] | None = None
+    groups: dict[Text, dict[str, Any]] | None = None
 
     def rate(self, progress: float) -> float:
         """Return the learning rate at this point of the run."""
