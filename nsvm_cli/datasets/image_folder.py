@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -69,6 +70,29 @@ class ImageFolder(Images):
         ]
 
 
+MODES = {1: "L", 3: "RGB"}
+"""Pillow's names for pixels of so many channels."""
+
+
+@contextlib.contextmanager
+def open_image(file: Path) -> Iterator[Any]:
+    """Open a regular file as an image of Pillow's, and say so if it is damaged.
+
+    Raises:
+        InputError: it is no image, or damaged.
+    """
+    from PIL import Image, UnidentifiedImageError
+
+    try:
+        with open_regular(file) as content, Image.open(content) as image:
+            yield image
+    except InputError:
+        raise
+    except (OSError, ValueError, SyntaxError, EOFError, Image.DecompressionBombError) as error:
+        reason = "it does not begin like one" if isinstance(error, UnidentifiedImageError) else error
+        raise InputError(f"{file} cannot be read as an image: {reason}") from None
+
+
 def square(file: str | Path, size: int, channels: int) -> UInt8[np.ndarray, "c h w"]:
     """Return the pixels of an image file as ``ImageFolder`` has them, turned by its EXIF orientation.
 
@@ -77,10 +101,7 @@ def square(file: str | Path, size: int, channels: int) -> UInt8[np.ndarray, "c h
     """
     from PIL import Image, ImageOps
 
-    try:
-        with open_regular(Path(file)) as content, Image.open(content) as image:
-            turned = ImageOps.exif_transpose(image).convert("L" if channels == 1 else "RGB")
-            fitted = ImageOps.fit(turned, (size, size), Image.Resampling.BILINEAR)
-    except (OSError, ValueError, SyntaxError, EOFError, Image.DecompressionBombError) as error:
-        raise InputError(f"{file} cannot be read as an image: {error}") from None
+    with open_image(Path(file)) as image:
+        turned = ImageOps.exif_transpose(image).convert(MODES[channels])
+        fitted = ImageOps.fit(turned, (size, size), Image.Resampling.BILINEAR)
     return np.array(fitted).reshape(size, size, channels).transpose(2, 0, 1)

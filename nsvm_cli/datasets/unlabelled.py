@@ -14,10 +14,9 @@ from torch import Tensor
 from nsvm_cli.datasets.base import Table
 from nsvm_cli.datasets.csv import is_number, parsing, reading_csv, separator_in
 from nsvm_cli.datasets.encoding import TableEncoder, features
-from nsvm_cli.datasets.image_folder import square
+from nsvm_cli.datasets.image_folder import MODES, open_image, square
 from nsvm_cli.errors import InputError
 from nsvm_cli.memory import rows_at_a_time
-from nsvm_cli.storage.files import open_regular
 
 BLOCK_ROWS = 2**14
 """The most rows of a table to read at a time."""
@@ -27,9 +26,6 @@ BLOCK_IMAGES = 256
 
 PER_NUMBER = 64
 """Bytes of memory for each cell, value and decision value of a sample, until its prediction is written."""
-
-MODES = {1: "L", 3: "RGB"}
-"""Pillow's names for pixels of so many channels."""
 
 EXACT = ("1", "L", "P", "RGB")
 """Pillow's modes that convert to these without clipping and without losing transparency."""
@@ -130,25 +126,19 @@ def _images(path: Path, shape: tuple[int, ...], numbers: int, squared: bool) -> 
 
 def _image(file: Path, shape: tuple[int, ...]) -> Tensor:
     """Return an image, turned by its EXIF orientation; one of another size is not decoded."""
-    from PIL import Image, ImageOps, UnidentifiedImageError
+    from PIL import ImageOps
 
     c, *size = shape
-    try:
-        with open_regular(file) as content, Image.open(content) as image:
-            mode = image.mode + " with transparency" * ("transparency" in image.info)
-            if mode not in EXACT:
-                raise InputError(
-                    f"{file} has pixels of mode {mode}: save it as 8-bit grey or RGB, without transparency"
-                )
-            turned = ImageOps.exif_transpose(image) if {*image.size} == {*size} else image
-            if [turned.height, turned.width] != size:
-                raise InputError(
-                    f"{file} has {turned.width} x {turned.height} pixels, expected {size[1]} x {size[0]}"
-                )
-            pixels = np.array(turned.convert(MODES[c]))
-    except InputError:
-        raise
-    except (OSError, ValueError, SyntaxError, EOFError, Image.DecompressionBombError) as error:
-        reason = "it does not begin like one" if isinstance(error, UnidentifiedImageError) else error
-        raise InputError(f"{file} cannot be read as an image: {reason}") from None
+    with open_image(file) as image:
+        mode = image.mode + " with transparency" * ("transparency" in image.info)
+        if mode not in EXACT:
+            raise InputError(
+                f"{file} has pixels of mode {mode}: save it as 8-bit grey or RGB, without transparency"
+            )
+        turned = ImageOps.exif_transpose(image) if {*image.size} == {*size} else image
+        if [turned.height, turned.width] != size:
+            raise InputError(
+                f"{file} has {turned.width} x {turned.height} pixels, expected {size[1]} x {size[0]}"
+            )
+        pixels = np.array(turned.convert(MODES[c]))
     return torch.from_numpy(pixels).reshape(*size, c).permute(2, 0, 1)
