@@ -213,7 +213,7 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
         data = split_data(samples, 0, 0, x.ndim > 2, self._task, lenient)
         if names is not None:
             medians = dict(zip(map(str, names), np.median(samples.x, 0).tolist(), strict=True))
-            data = replace(data, columns=tuple(medians), encoder=TableEncoder(medians))
+            data = replace(data, encoder=TableEncoder(medians))
         with self._in_python(), own_threads():
             experiment = prepare(self._settings(), data=data)
             self._take(experiment.train(experiment.callbacks()))

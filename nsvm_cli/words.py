@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from itertools import product
 from typing import Any
@@ -149,6 +149,15 @@ def _ends(value: float | list[float]) -> str:
     """Return a number, or the smallest and the largest of several."""
     numbers = value if isinstance(value, list) else [value]
     return " to ".join(dict.fromkeys(f"{end:.4g}" for end in (min(numbers), max(numbers))))
+
+
+def column_rows(columns: Iterable[Any]) -> Rows:
+    """Return how the columns of a table are read (see ``datasets.columns``), below a head."""
+    rows: Rows = [("column", "kind", "missing", "example")]
+    for c in columns:
+        more = ", left out" if c.kind == "id" else f", {c.categories} values" if c.categories else ""
+        rows.append((c.name, f"{c.kind}{more}", str(c.missing or ""), c.example))
+    return rows
 
 
 OTHERS = [metric for metric in METRIC_FORMATS if metric != "accuracy"]

@@ -8,6 +8,7 @@ from typing import Any
 
 from nsvm_cli.config.settings import Section
 from nsvm_cli.datasets import Data, Split, load_data
+from nsvm_cli.datasets.columns import ID
 from nsvm_cli.errors import InputError
 from nsvm_cli.models.nsvm import NSVM, Facts
 from nsvm_cli.plugins import code_sha256
@@ -43,7 +44,7 @@ def evaluate_model(
     name = split or ("validation" if own else "test")
     chosen = checked_split(facts, data, name)
     svm = TRAINERS[settings.algorithm["name"]].trains_svm
-    if remark := _remark(facts, data):
+    for remark in (*_remarks(facts, data), *data.notes):
         say(remark)
     if facts.plugins_sha256 not in (None, code_sha256()):
         say("the plugins, or their code, are not those of training: the scores may be those of another model")
@@ -95,12 +96,12 @@ def checked_split(facts: Facts, data: Data, split: str) -> Split:
     return chosen
 
 
-def _remark(facts: Facts, data: Data) -> str:
-    """Return a remark about the columns of the data; empty if there is none."""
+def _remarks(facts: Facts, data: Data) -> list[str]:
+    """Return lines about the columns of the data that the model does not know."""
     if facts.columns is not None and data.columns is not None:
-        ignored = [name for name in data.columns if name not in facts.columns]
-        return f"ignoring columns that the model was not trained on: {', '.join(ignored)}" if ignored else ""
+        ignored = [column.name for column in data.columns if column.kind == ID]
+        return [f"ignoring columns that the model was not trained on: {', '.join(ignored)}"] * bool(ignored)
     if (facts.columns is None and data.columns is None) or data.samples.sha256 == facts.sha256:
-        return ""
+        return []
     which = "the model file" if facts.columns is None else data.samples.source
-    return f"{which} does not name its columns: they are matched by their order"
+    return [f"{which} does not name its columns: they are matched by their order"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
+from dataclasses import asdict
 from typing import Any
 
 import torch
@@ -115,5 +116,5 @@ def _metadata(facts: Facts) -> dict[str, str]:
     """Return what a user of the graph has to know, as text or JSON."""
     about: dict[str, Any] = {"classes": facts.classes}
     if (encoder := facts.encoder) is not None:
-        about |= {"features": encoder.features, "columns": encoder.columns}
+        about |= {"features": encoder.features, "columns": asdict(encoder)["columns"]}
     return {name: json.dumps(value) for name, value in about.items()}

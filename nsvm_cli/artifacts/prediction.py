@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +12,13 @@ import torch
 from jaxtyping import Float, Real
 from torch import Tensor
 
-from nsvm_cli.datasets.csv import parse_separator
+from nsvm_cli.config.registry import construct
+from nsvm_cli.datasets.columns import unseen_categories
+from nsvm_cli.datasets.csv import Dialect
 from nsvm_cli.datasets.unlabelled import blocks
 from nsvm_cli.errors import InputError
 from nsvm_cli.models.nsvm import NSVM
+from nsvm_cli.output import Say
 from nsvm_cli.tasks import Classification, Regression
 
 Predictions = dict[str, list[Any]]
@@ -22,7 +27,13 @@ Terms = list[tuple[float, int]]
 """Terms of a decision value, and the training samples that they belong to."""
 
 
-def predictions(model: NSVM, path: Path, separator: str | None = None) -> Iterator[Predictions]:
+def predictions(
+    model: NSVM,
+    path: Path,
+    written: Mapping[str, Any] | None = None,
+    keep: Sequence[str] = (),
+    say: Say = str,
+) -> Iterator[Predictions]:
     """Yield the model's predictions for samples (see ``datasets.unlabelled.blocks``), block by block.
 
     The columns are ``prediction``, a class or a target, and for classes the ``score`` g(x), which is positive
@@ -30,30 +41,40 @@ def predictions(model: NSVM, path: Path, separator: str | None = None) -> Iterat
     ``probability_CLASS`` for each class. For a folder there is also ``file``.
 
     Args:
-        separator: the separator of the cells of a table; None for that of the table that the model was
-            trained on, or a tab for a ``.tsv`` file.
+        written: how a table is written (see ``Dialect``); else like that which the model was trained on, but
+            with tabs in a ``.tsv`` file.
+        keep: columns of the table to yield beside the predictions.
+        say: shows, at the end, how many cells have categories unseen in training.
 
     Raises:
         InputError: the samples are missing or damaged, or do not match the model.
         RunError: a decision value is not finite.
     """
-    if separator is None:
-        trained_on = str(model.settings.dataset.get("separator", ","))
-        separator = "\t" if ".tsv" in path.suffixes else trained_on
+    names = {field.name for field in fields(Dialect)}
+    trained_on = {key: value for key, value in model.settings.dataset.items() if key in names}
+    tabs = {"separator": "\t"} if ".tsv" in path.suffixes else {}
+    dialect = construct(Dialect, "", {**trained_on, **tabs, **(written or {})})
     shape, encoder, outputs = model.facts.shape, model.facts.encoder, len(model.facts.classes)
     squared = model.settings.dataset["name"] == "image_folder"
-    for x, files in blocks(path, shape, encoder, parse_separator(separator), outputs, squared):
-        yield _columns(model, x, files)
+    unseen = Counter[str]()
+    for x, beside in blocks(path, shape, encoder, dialect, outputs, squared, keep):
+        columns = _columns(model, x)
+        if both := beside.keys() & columns:
+            raise InputError(f"--keep: predictions have a column {min(both)}, too")
+        yield {**beside, **columns}
+        if encoder is not None:
+            unseen.update(encoder.unseen(x.numpy()))
+    for line in unseen_categories(unseen):
+        say(line)
 
 
-def _columns(model: NSVM, x: Real[Tensor, "m ..."], files: Sequence[str] | None) -> Predictions:
+def _columns(model: NSVM, x: Real[Tensor, "m ..."]) -> Predictions:
     task = model.task
     g = model.decision_function(x).cpu()
     decided = task.decide(g).numpy()
-    columns: Predictions = {} if files is None else {"file": [*files]}
     if not isinstance(task, Classification):
-        return columns | {"prediction": decided.tolist()}
-    columns["prediction"] = [task.classes[int(r)] for r in task.index(decided)]
+        return {"prediction": decided.tolist()}
+    columns = {"prediction": [task.classes[int(r)] for r in task.index(decided)]}
     scores = {"score": g} if g.ndim == 1 else {f"score {c}": g[:, r] for r, c in enumerate(task.classes)}
     if (p := model.probabilities(g)) is not None:
         scores |= {f"probability_{c}": p[:, r] for r, c in enumerate(task.classes)}

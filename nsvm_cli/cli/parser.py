@@ -16,6 +16,7 @@ COMMANDS = {
     "train": "train a model",
     "tune": "choose hyperparameters on validation data",
     "reproduce": "run a suite of sweeps, such as the paper's experiments, and compare",
+    "columns": "say how the columns of a table are read",
     "evaluate": "evaluate a trained model",
     "predict": "predict with a trained model",
     "export": "write a trained model as an ONNX graph",
@@ -112,6 +113,12 @@ class CommandParser(argparse.ArgumentParser):
             help="only runs with KEY=VALUE, or KEY!=VALUE; KEY is a setting or a figure",
         )
 
+    def add_dialect(self) -> None:
+        """Take how a CSV file is written, as the settings ``separator``, ``encoding`` and ``decimal``."""
+        self.add_argument("--separator", metavar="C", help="separates cells, such as ; or \\t")
+        self.add_argument("--encoding", metavar="NAME", help="such as latin-1 or utf-16")
+        self.add_argument("--decimal", metavar="C", help="decimal sign in numbers: . or ,")
+
     def add_escape(self) -> None:
         """Take whether CSV is for a spreadsheet, as ``escape_formulas``."""
         self.add_argument(
@@ -153,6 +160,12 @@ class CommandParser(argparse.ArgumentParser):
 def runtime_of(options: argparse.Namespace) -> dict[str, Any]:
     """Return the options of ``add_runtime`` that are given, as settings."""
     names = ("device", "threads", "kernel.path", "memory_budget")
+    return {name: value for name in names if (value := getattr(options, name)) is not None}
+
+
+def dialect_of(options: argparse.Namespace) -> dict[str, str]:
+    """Return the options of ``add_dialect`` that are given."""
+    names = ("separator", "encoding", "decimal")
     return {name: value for name in names if (value := getattr(options, name)) is not None}
 
 

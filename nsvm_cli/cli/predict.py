@@ -8,7 +8,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from nsvm_cli.cli.parser import MODEL, CommandParser, output_file, runtime_of
+from nsvm_cli.cli.parser import MODEL, CommandParser, dialect_of, output_file, runtime_of
 from nsvm_cli.output import answer_lines, say
 from nsvm_cli.storage.files import csv_lines, writing
 
@@ -16,12 +16,13 @@ DESCRIPTION = """\
 Predict with a trained model: a class or a target for each sample, and the score
 of each class, with its probability if the model was trained with
 calibration=sigmoid. Samples are the rows of a CSV file with a header, which may
-be compressed and of any size, an image, or the images in a folder.
+be compressed and of any size, or of a Parquet file; an image, or the images in
+a folder.
 Columns are matched by name; others, such as a label, are ignored.
 """
 EPILOG = """\
 examples:
-  nsvm predict run new.csv --output predictions.csv
+  nsvm predict run new.csv --output predictions.csv --keep id name
   nsvm predict run/final.safetensors images/
 """
 
@@ -29,11 +30,14 @@ examples:
 def configure(parser: CommandParser) -> None:
     """Add the arguments of the command."""
     parser.add_argument("model", metavar="MODEL", help=MODEL)
-    parser.add_argument("file", metavar="FILE", type=Path, help="CSV file, image or folder of images")
+    parser.add_argument("file", metavar="FILE", type=Path, help="table, image or folder of images")
     parser.add_argument(
-        "--output", metavar="CSV", type=output_file, help="file to write to, not the terminal"
+        "--output", metavar="FILE", type=output_file, help="CSV or .parquet file, not the terminal"
     )
-    parser.add_argument("--separator", metavar="C", help="separates cells, such as ; or \\t")
+    parser.add_argument(
+        "--keep", metavar="COLUMN", nargs="+", default=[], help="copy these columns of the table, too"
+    )
+    parser.add_dialect()
     parser.add_escape()
     parser.add_runtime()
     parser.add_plugins()
@@ -42,20 +46,24 @@ def configure(parser: CommandParser) -> None:
 def predict(options: argparse.Namespace) -> None:
     """Write a row for each sample."""
     from nsvm_cli.artifacts.prediction import predictions
+    from nsvm_cli.datasets.csv import is_parquet, write_parquet
     from nsvm_cli.runs.open_model import open_model
 
     _, model = open_model(options.model, runtime_of(options), say)
-    blocks = predictions(model, options.file, options.separator)
+    blocks = predictions(model, options.file, dialect_of(options), options.keep, say)
     if options.output is None:
         for number, columns in enumerate(blocks):
             answer_lines(_text(columns, number == 0, options.escape_formulas))
         return
     count = 0
     with writing(options.output, named=True) as file:
-        for columns in blocks:
-            text = _text(columns, count == 0, options.escape_formulas)
-            file.write(text.encode(errors="backslashreplace"))  # a file may have a name that is not Unicode
-            count += len(columns["prediction"])
+        if is_parquet(options.output):
+            count = write_parquet(file, blocks)
+        else:
+            for columns in blocks:
+                text = _text(columns, count == 0, options.escape_formulas)
+                file.write(text.encode(errors="backslashreplace"))  # file names may be no Unicode
+                count += len(columns["prediction"])
     say(f"{count} {'prediction' if count == 1 else 'predictions'} in {options.output}")
 
 

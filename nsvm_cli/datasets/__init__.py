@@ -15,6 +15,7 @@ from jaxtyping import Float64
 from nsvm_cli.config.registry import Registry, build
 from nsvm_cli.config.settings import ClassWeight
 from nsvm_cli.datasets.base import Samples, Source, Split, Table, Validation
+from nsvm_cli.datasets.columns import Column, describe, summary, unseen_categories
 from nsvm_cli.datasets.csv import CSV
 from nsvm_cli.datasets.encoding import (
     TableEncoder,
@@ -85,15 +86,17 @@ class Splits:
 class Data:
     """A data set and its splits.
 
-    For a table, ``columns`` are the names of its columns, and ``encoder`` turned them into features.
+    For a table, ``columns`` says how they are read, ``encoder`` turned them into features, and ``notes`` are
+    lines about that for the user.
     """
 
     samples: Samples
     splits: Splits
     global_scaling: bool
     task: Task
-    columns: tuple[str, ...] | None = None
+    columns: tuple[Column, ...] | None = None
     encoder: TableEncoder | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def held_out(self) -> Split:
@@ -138,10 +141,11 @@ class Data:
         name = self.splits.held_out
         size = self.splits.sizes[name]
         if self.duplicates / size < REPORTED_DUPLICATES:
-            return []
+            return [*self.notes]
         return [
+            *self.notes,
             f"{self.duplicates} of {size} {name} samples have exactly the features of a training sample: "
-            "the score on these says little about new samples"
+            "the score on these says little about new samples",
         ]
 
 
@@ -197,7 +201,7 @@ def split_data(
         InputError: there are too few samples for such a split, a table cannot be encoded, or the task does
             not suit the data.
     """
-    table = columns = None
+    table, columns, notes = None, None, list[str]()
     if isinstance(samples, Table):
         table = samples
         if task:  # for a trained model, which may be given rows without these
@@ -225,11 +229,13 @@ def split_data(
         if not len(rows["train"]):
             raise InputError(f"{samples.source}: expected training samples with a weight above 0, found none")
     if table is not None:
-        columns = tuple(map(str, table.cells))
         encoder = encoder if task else fit_encoder(table, rows["train"])
         samples = replace(samples, x=features(table, encoder))
+        columns = describe(table, encoder.columns if encoder else {})
+        notes = [] if task else summary(columns)
+        notes += unseen_categories(encoder.unseen(samples.x)) if encoder else []
     task = task if task and kind == "regression" else _task(samples, rows["train"])
-    return Data(samples, Splits(samples, rows), global_scaling, task, columns, encoder)
+    return Data(samples, Splits(samples, rows), global_scaling, task, columns, encoder, tuple(notes))
 
 
 def _task(samples: Samples, train: np.ndarray) -> Task:

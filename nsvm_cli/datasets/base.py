@@ -12,7 +12,7 @@ import numpy as np
 import pydantic
 import torch
 from jaxtyping import Float64, UInt8
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, Field
 from torch import Tensor
 
 from nsvm_cli.config.registry import STRICT, expecting
@@ -110,14 +110,15 @@ class Table:
     The index numbers the rows of a file: they come from one or, from row ``official_test`` on, from another
     one, the official test set, and likewise from ``official_validation`` on. The column ``label`` holds the
     labels, if there are any, and ``roles`` names others that are for splitting and weighting (see
-    ``TableSource``); these and the columns in ``drop`` are no features. ``with_text`` reads the files again,
-    with these columns as text. ``origins`` are those of ``Samples``: the checksums of the files.
+    ``TableSource``); these and the columns in ``drop``, or identifiers if it is None, are no features.
+    ``with_text`` reads the files again, with these columns as text. ``origins`` are those of ``Samples``: the
+    checksums of the files.
     """
 
     rows: pd.DataFrame
     files: tuple[str, ...]
     label: str | None = None
-    drop: Sequence[str] = ()
+    drop: Sequence[str] | None = ()
     official_test: int | None = None
     with_text: Callable[[Sequence[str]], pd.DataFrame] | None = None
     origins: tuple[str, ...] = ()
@@ -127,7 +128,7 @@ class Table:
     @functools.cached_property
     def cells(self) -> pd.DataFrame:
         """The features."""
-        return self.rows.drop(columns=[self.label, *self.roles.values(), *self.drop], errors="ignore")
+        return self.rows.drop(columns=[self.label, *self.roles.values(), *(self.drop or ())], errors="ignore")
 
     @property
     def source(self) -> str:
@@ -191,16 +192,14 @@ class Source:
         raise NotImplementedError
 
 
-Names = Annotated[tuple[str, ...], BeforeValidator(lambda names: () if names is None else names)]
-
-
 @pydantic.dataclasses.dataclass(frozen=True, kw_only=True, config=STRICT)
 class TableSource(Source):
-    """A source of tables. The columns in ``drop`` are no features, nor are ``group`` and ``time``, by which
-    rows are split (see ``split_rows``), nor ``weight``, which says how much each row counts in training.
+    """A source of tables. The columns in ``drop`` are no features, or if it is None identifiers, nor are
+    ``group`` and ``time``, by which rows are split (see ``split_rows``), nor ``weight``, which says how much
+    each row counts in training.
     """
 
-    drop: Names = ()
+    drop: tuple[str, ...] | None = ()
     group: str | None = None
     time: str | None = None
     weight: str | None = None

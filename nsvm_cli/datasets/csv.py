@@ -1,14 +1,14 @@
-"""CSV files: read by pandas, one column of labels, all others features."""
+"""CSV and Parquet files: read by pandas, one column of labels, all others features."""
 
 from __future__ import annotations
 
 import math
 import os
 import warnings
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Literal
 
 import numpy as np
 from pydantic import AfterValidator
@@ -16,8 +16,10 @@ from pydantic.dataclasses import dataclass
 
 from nsvm_cli.config.registry import STRICT, shown
 from nsvm_cli.datasets.base import Table, TableSource
+from nsvm_cli.datasets.encoding import texts
 from nsvm_cli.errors import InputError, did_you_mean, out_of_memory
 from nsvm_cli.memory import expect_room
+from nsvm_cli.output import Say, say
 from nsvm_cli.storage.files import file_sha256
 
 if TYPE_CHECKING:
@@ -40,49 +42,64 @@ def parse_separator(typed: str) -> str:
     return separator
 
 
-Separator = Annotated[str, AfterValidator(parse_separator)]
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class Dialect:
+    """How a CSV file is written: what separates cells, its encoding, and the decimal sign."""
+
+    separator: Annotated[str, AfterValidator(parse_separator)] = ","
+    encoding: str = "utf-8"
+    decimal: Literal[".", ","] = "."
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
-class CSV(TableSource):
-    """A CSV file with a header.
+class CSV(Dialect, TableSource):
+    """A CSV file with a header, or a Parquet file.
 
     Labels are numbers or text, the names of the classes, which are sorted in ascending order; or real
-    targets. Features are numbers or text, and may be missing. The rows of ``test_path`` and
-    ``validation_path``, if they are given, are the test set and the validation set.
+    targets; rows without one are refused, unless ``skip_unlabelled``. Features are numbers, dates or text,
+    and may be missing. The rows of ``test_path`` and ``validation_path``, if they are given, are the test set
+    and the validation set.
     """
 
     path: str
     label: str = "label"
-    separator: Separator = ","
+    skip_unlabelled: bool = False
+    drop: tuple[str, ...] | None = None
     test_path: str | None = None
     validation_path: str | None = None
 
     def load(self, rng: np.random.Generator) -> Table:
         files = {name: getattr(self, name) for name in ("path", "validation_path", "test_path")}
         paths = {f"dataset.{name}": path for name, path in files.items() if path is not None}
-        return read_table(paths, self.separator, (self.label,), self)
+        return read_table(paths, self, (self.label,), self, self.skip_unlabelled)
 
 
-def read_table(files: Mapping[str, str], separator: str, labels: Sequence[str], source: TableSource) -> Table:
+def read_table(
+    files: Mapping[str, str], dialect: Dialect, labels: Sequence[str], source: TableSource, skip: bool = False
+) -> Table:
     """Return the rows of a file, followed by those of the files of the validation and test sets, if any.
 
     The files are given by the settings that name them; ``labels`` are the names that the column of labels may
-    have. A column of the first file that holds text is text in the others, too.
+    have; ``skip`` leaves out rows without a label. A column of the first file that holds text is text in the
+    others, too.
     """
     import pandas as pd  # slow to import, and most runs read no table
 
-    def read(text: Collection[str]) -> list[pd.DataFrame]:
+    def read(text: Collection[str], tell: Say = str) -> list[pd.DataFrame]:
         tables: list[pd.DataFrame] = []
         for setting, path in files.items():
-            tables.append(read_csv(path, setting, separator, labels, text))
+            cells = read_cells(path, setting, dialect, labels, text)
+            label = next(name for name in labels if name in cells)
+            tables.append(cells[cells[label] != ""] if skip else cells)
+            if skip:
+                tell(f"{path}: skipped {len(cells) - len(tables[-1])} rows without a label")
             text = [*text, *tables[0].select_dtypes(exclude="number")]
         return tables
 
-    first, *rest = tables = read(())
+    first, *rest = tables = read((), say)
     paths = tuple(files.values())
     for (setting, path), other in zip([*files.items()][1:], rest, strict=True):
-        different = first.columns.symmetric_difference(other.columns).difference([*source.drop])
+        different = first.columns.symmetric_difference(other.columns).difference([*(source.drop or ())])
         if len(different):
             raise InputError(
                 f"{setting}={path}: expected the columns of {paths[0]}, but only one of the two "
@@ -102,10 +119,10 @@ def read_table(files: Mapping[str, str], separator: str, labels: Sequence[str], 
     )
 
 
-def read_csv(
+def read_cells(
     path: str,
     setting: str,
-    separator: str = ",",
+    dialect: Dialect = Dialect(),  # noqa: B008
     labels: Sequence[str] = (),
     text: Collection[str] = (),
     names: Sequence[str] | None = None,
@@ -113,47 +130,119 @@ def read_csv(
     """Return the cells of a regular file.
 
     Args:
-        setting: the one that names the file, for messages.
+        setting: the one that names the file, for messages; empty if it is named without one.
         labels: names one of which a column must have; it is read unchanged.
         text: columns that are text even if they look like numbers.
         names: those of the columns of a table without a header.
 
     Raises:
-        InputError: there is no such file, or it is not a CSV file.
+        InputError: there is no such file, or it is neither CSV nor Parquet.
         RunError: memory ran out.
     """
     import pandas as pd
 
-    what, file = f"{setting}={path}", Path(os.path.expanduser(path))
-    with reading_csv(what):
+    what, file = f"{setting}={path}" if setting else path, Path(os.path.expanduser(path))
+    with reading(what, dialect):
         if not file.is_file():
             problem = "is not a file" if file.exists() else "does not exist"
             advice = f", relative to the folder where the command is run; name it with {setting}=FILE"
-            raise InputError(f"{what} {problem}: expected a CSV file{'' if file.is_absolute() else advice}")
+            relative = setting and not file.is_absolute()
+            raise InputError(f"{what} {problem}: expected a CSV file{advice if relative else ''}")
         # before it is read: a stranger's settings may name any file
         if (size := file.stat().st_size) == 0:  # as of those of /proc, which may be endless
             raise InputError(f"{what} cannot be read as CSV: it is empty")
         expect_room(size, what)
-        options = parsing(separator, labels, text) | {"names": names}
-        table: pd.DataFrame = pd.read_csv(file, **options)
+        if other := not is_parquet(file) and separator_in(header_of(file, dialect)):
+            meant = f"\"dataset.separator='{other}'\"" if setting else f"--separator '{other}'"
+            raise InputError(f"{what} has 1 column: is {meant} meant?")
+        if is_parquet(file):
+            table = _parquet(file)
+            table = table.assign(**{name: texts(table[name]) for name in labels if name in table})
+        else:
+            table = pd.read_csv(file, **parsing(dialect, labels, text) | {"names": names})
     if labels and not {*labels} & {*table}:
-        other = separator_in([*table])
-        hint = f"; is \"dataset.separator='{other}'\" meant?" if other else ""
         raise InputError(
             f"dataset.label: {path} has no column {' or '.join(map(repr, labels))}; "
-            f"{did_you_mean(labels[0], map(str, table))}{hint}"
+            f"{did_you_mean(labels[0], map(str, table))}"
         )
-    return table.assign(**{name: table[name].str.removeprefix(PREFIX) for name in labels if name in table})
+    return _read(table, dialect, labels)
 
 
-def parsing(separator: str, labels: Collection[str] = (), text: Collection[str] = ()) -> dict[str, Any]:
+def is_parquet(file: Path) -> bool:
+    """Return whether a file is Parquet, by its name."""
+    return file.suffix.lower() == ".parquet"
+
+
+def parquet() -> Any:
+    """Return pyarrow.parquet, which is an extra."""
+    try:
+        import pyarrow.parquet
+    except ImportError:
+        raise InputError("Parquet files need pyarrow: pip install 'nsvm[parquet]'") from None
+    return pyarrow.parquet
+
+
+def _parquet(file: Path) -> pd.DataFrame:
+    """Return the columns of a Parquet file, among them those that pandas would take for its index."""
+    table: pd.DataFrame = parquet().read_table(file).to_pandas(ignore_metadata=True)
+    return table
+
+
+def write_parquet(file: BinaryIO, blocks: Iterable[Mapping[str, Sequence[Any]]]) -> int:
+    """Write blocks of columns to a Parquet file, and return the number of their rows."""
+    import pandas as pd
+
+    parquet()
+    table = pd.concat(map(pd.DataFrame, blocks))
+    table.to_parquet(file, engine="pyarrow", index=False)
+    return len(table)
+
+
+def header_of(file: Path, dialect: Dialect) -> list[str]:
+    """Return the names of the columns of a file."""
+    import pandas as pd
+
+    if is_parquet(file):
+        return [*_parquet(file)]
+    return [*pd.read_csv(file, sep=dialect.separator, encoding=dialect.encoding, nrows=0)]
+
+
+def cells_by_block(
+    file: Path, dialect: Dialect, labels: Collection[str], text: Collection[str], rows: int
+) -> Iterator[pd.DataFrame]:
+    """Yield the cells of a file, some rows at a time; see ``read_cells``."""
+    import pandas as pd
+
+    if is_parquet(file):
+        table = _parquet(file)
+        yield from (table[first : first + rows] for first in range(0, len(table), rows))
+        return
+    with pd.read_csv(file, **parsing(dialect, labels, text), chunksize=rows) as chunks:
+        for cells in chunks:
+            yield _read(cells, dialect, labels)
+
+
+def _read(table: pd.DataFrame, dialect: Dialect, labels: Collection[str]) -> pd.DataFrame:
+    """Return a table with labels as they are written, and with decimal points for commas where pandas has
+    taken numbers for text, beside text.
+    """
+    written = {name: table[name].str.removeprefix(PREFIX) for name in labels if name in table}
+    table = table.assign(**written)
+    if dialect.decimal == ".":
+        return table
+    return table.replace(r"^(\s*[+-]?\d*),(\d*(?:[eE][+-]?\d+)?\s*)$", r"\1.\2", regex=True)
+
+
+def parsing(dialect: Dialect, labels: Collection[str] = (), text: Collection[str] = ()) -> dict[str, Any]:
     """Return pandas' options for a table.
 
     Labels get a prefix, or pandas would take NA for an empty cell. Columns of text are never taken for
     numbers or truth values. The end of the file's name says how it is compressed.
     """
     return {
-        "sep": separator,
+        "sep": dialect.separator,
+        "encoding": dialect.encoding,
+        "decimal": dialect.decimal,
         "dtype": {name: object for name in text if name not in labels},
         "converters": dict.fromkeys(labels, PREFIX.__add__),
         # low_memory would infer a column's type block by block, and index_col would silently turn the first
@@ -164,7 +253,7 @@ def parsing(separator: str, labels: Collection[str] = (), text: Collection[str] 
 
 
 @contextmanager
-def reading_csv(what: str) -> Iterator[None]:
+def reading(what: str, dialect: Dialect) -> Iterator[None]:
     """Turn what pandas or a decompressor raises or warns of into an InputError about ``what``.
 
     Raises:
@@ -180,11 +269,13 @@ def reading_csv(what: str) -> Iterator[None]:
         raise
     except UnicodeDecodeError as error:
         raise InputError(
-            f"{what} cannot be read as CSV: expected UTF-8, got bytes such as {shown(error.object[:20])}; "
-            "convert the file, for instance with iconv -f cp1252 -t utf-8, or -f utf-16"
+            f"{what} cannot be read as CSV: expected {dialect.encoding}, got bytes such as "
+            f"{shown(error.object[:20])}; name its encoding, such as cp1252, latin-1 or utf-16, with "
+            "dataset.encoding=NAME, or --encoding NAME"
         ) from None
     except Exception as error:
-        raise out_of_memory(error) or InputError(f"{what} cannot be read as CSV: {error}") from None
+        kind = "Parquet" if is_parquet(Path(what)) else "CSV"
+        raise out_of_memory(error) or InputError(f"{what} cannot be read as {kind}: {error}") from None
 
 
 def separator_in(header: Sequence[str]) -> str | None:

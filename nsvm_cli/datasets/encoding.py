@@ -1,8 +1,11 @@
-"""Tables as samples: labels become codes, text becomes one-hot features, and missing numbers are filled."""
+"""Tables as samples: labels become codes, text becomes one-hot features, dates become numbers, and gaps are
+filled."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
@@ -35,17 +38,39 @@ Name = Annotated[str, Field(max_length=4096)]
 
 Categories = Annotated[tuple[Name, ...], Field(min_length=1, max_length=MOST_CATEGORIES, fail_fast=True)]
 
-Columns = dict[Name, float | Categories]
-"""For each column of a model's table, by name and in the order of the table: the median of numbers, or the
-categories of text, in which "" stands for an empty cell."""
+ISO = "ISO8601"
+"""pandas' name for the formats of ISO dates and times."""
+
+
+@dataclass(frozen=True, config=STRICT)
+class Dates:
+    """What a model knows of a column of dates: pandas' format, and the median in days since 1970."""
+
+    format: Annotated[str, Field(max_length=64)]
+    median: Annotated[float, Field(ge=-1e7, le=1e7)]
+
+    def __post_init__(self) -> None:
+        try:  # the format may be a stranger's
+            _days(["1"], self.format)
+        except Exception:
+            raise ValueError(f"expected a format of dates, got {shown(self.format)}") from None
+
+
+DATE_FEATURES = ("days", "month", "weekday")
+"""The features of a date: days since 1970 with a fraction, 1 to 12, and 0 to 6 from Monday on; in UTC."""
+
+Columns = dict[Name, float | Categories | Dates]
+"""For each column of a model's table, by name and in the order of the table: the median of numbers, the
+categories of text, in which "" stands for an empty cell, or what is known of dates."""
 
 
 @dataclass(frozen=True, config=STRICT)
 class TableEncoder:
-    """Turn the rows of a table into features: first the columns of numbers, then those of text.
+    """Turn the rows of a table into features: first the columns of numbers, then those of dates and of text.
 
-    A column of numbers is a feature, in which the median fills empty cells. A column of text has a feature
-    for each category, which is 1 in its rows and else 0; text of any other category is encoded as zeros.
+    A column of numbers is a feature, in which the median fills empty cells. A column of dates, filled
+    likewise, has a feature for each of ``DATE_FEATURES``. A column of text has one for each category, which
+    is 1 in its rows and else 0; text of any other category is encoded as zeros.
     """
 
     columns: Columns
@@ -56,6 +81,11 @@ class TableEncoder:
         return {name: median for name, median in self.columns.items() if isinstance(median, float)}
 
     @property
+    def dates(self) -> dict[str, Dates]:
+        """The columns of dates."""
+        return {name: dates for name, dates in self.columns.items() if isinstance(dates, Dates)}
+
+    @property
     def text(self) -> dict[str, tuple[str, ...]]:
         """The columns of text and their categories."""
         return {name: texts for name, texts in self.columns.items() if isinstance(texts, tuple)}
@@ -63,60 +93,105 @@ class TableEncoder:
     @property
     def features(self) -> list[str]:
         """The names of the features, such as ``age`` and ``colour=red``."""
-        return [*self.numbers, *(f"{name}={text}" for name, texts in self.text.items() for text in texts)]
+        dates = (f"{name}.{part}" for name in self.dates for part in DATE_FEATURES)
+        text = (f"{name}={category}" for name, some in self.text.items() for category in some)
+        return [*self.numbers, *dates, *text]
 
     def __call__(self, table: Table) -> Float64[np.ndarray, "m n"]:
         """Return the features of all rows. Columns are matched by name, others are ignored.
 
         Raises:
-            InputError: a column is missing, or a cell in a column of numbers is not a number.
+            InputError: a column is missing, or a cell in a column of numbers or dates is none.
         """
         cells = table.cells
         if missing := [name for name in self.columns if name not in cells]:
             names = ", ".join(missing[:20])
             raise InputError(f"{table.source} lacks columns that the model was trained on: {names}")
-        numeric = [name for name in self.text if cells[name].dtype.kind in "iuf"]
+        numeric = [name for name in (*self.dates, *self.text) if cells[name].dtype.kind in "iuf"]
         if numeric and table.with_text is not None:  # pandas knows 01 and 1 as one number
             cells = table.with_text(numeric)
-        x = [_numbers(table, cells[name]).fillna(median) for name, median in self.numbers.items()]
+        x: list[Any] = [_numbers(table, cells[name]).fillna(median) for name, median in self.numbers.items()]
+        for name, dates in self.dates.items():
+            x += _calendar(_dates(table, cells[name], dates.format).fillna(dates.median).to_numpy())
         for name, categories in self.text.items():
-            codes = _texts(cells[name]).map({text: r for r, text in enumerate(categories)}).to_numpy()
+            codes = texts(cells[name]).map({text: r for r, text in enumerate(categories)}).to_numpy()
             x.append(codes[:, None] == np.arange(len(categories)))
         return np.column_stack(x).astype(np.float64, copy=False)
 
+    def unseen(self, x: Float64[np.ndarray, "m n"]) -> dict[str, int]:
+        """Return in how many rows of features each column of text has a category unseen in training."""
+        end, counts = len(self.numbers) + len(DATE_FEATURES) * len(self.dates), {}
+        for name, categories in self.text.items():
+            start, end = end, end + len(categories)
+            counts[name] = int((~x[:, start:end].any(1)).sum())
+        return {name: count for name, count in counts.items() if count}
+
 
 def fit_encoder(table: Table, rows: np.ndarray) -> TableEncoder:
-    """Return the encoder fitted to the training rows; other rows do not influence it.
-
-    A column holds numbers if all of its cells are numbers: see ``_parsed``.
+    """Return the encoder fitted to the training rows; other rows do not influence it. See ``read_columns``.
 
     Raises:
         InputError: a column has no values, or too many different texts, or a number or name that no model
             file can hold.
     """
     _expect_columns(table)
-    columns: dict[str, Any] = {}
-    for name, cells in table.cells.items():
-        training = cells.iloc[rows]
-        if _parsed(training)[1].any():
-            columns[str(name)] = sorted(_texts(training).unique(), key=lambda text: (text == "", text))
-        else:
-            columns[str(name)] = _numbers(table, cells).iloc[rows].median()
+    columns = {name: value for name, value in read_columns(table, rows).items() if value is not None}
     if empty := [name for name, value in columns.items() if value != value]:
         raise InputError(f"{table.source}: no training row has a value in {_left_out(empty)}")
-    most = min(MOST_CATEGORIES, len(rows) // 2)
+    most = most_categories(rows)
     if many := [name for name, value in columns.items() if isinstance(value, list) and len(value) > most]:
-        cells = table.cells.iloc[rows, [*columns].index(many[0])]
+        cells = table.cells[many[0]].iloc[rows]
         first = int(_parsed(cells)[1].to_numpy().argmax())
+        comma = not _parsed(_pointed(cells.iloc[[first]]))[1].any()
+        hint = "; is \"dataset.decimal=','\" meant?" if comma else ""
         raise InputError(
             f"{table.source}: expected at most {most} different texts in {len(rows)} training rows, got "
             f"{len(columns[many[0]])} in {_left_out(many)}; "
-            f"{table.place(int(rows[first]), many[0])}: {shown(cells.iloc[first])} is no number"
+            f"{table.place(int(rows[first]), many[0])}: {shown(cells.iloc[first])} is no number{hint}"
         )
     try:
         return TableEncoder(columns=columns)
     except ValidationError as error:
         raise InputError(f"{table.source}: {one_line(error)}") from None
+
+
+def read_columns(table: Table, rows: np.ndarray) -> dict[str, Any]:
+    """Return what the training rows say of each column, as in ``Columns``; NaN if all cells are empty.
+
+    A column holds numbers if all of its cells are numbers (see ``_parsed``), and dates if all are dates in
+    one format. It is None for identifiers, unless there is nothing else or the table says by ``drop`` what is
+    left out: integers that only rise or only fall from row to row, and texts too many for categories, of
+    which most are no numbers with a decimal point or comma.
+    """
+    rows = np.sort(rows)
+
+    def read(cells: pd.Series) -> Any:
+        training = cells.iloc[rows]
+        if not _parsed(training)[1].any():
+            x = _numbers(table, cells).iloc[rows]
+            one_way = x.is_monotonic_increasing or x.is_monotonic_decreasing
+            counts = one_way and x.is_unique and len(x) > 2 and (x % 1 == 0).all()
+            return None if counts and table.drop is None else x.median()
+        if (form := _format_of(training)) is not None:
+            return Dates(form, _days(training, form).median())
+        categories = sorted(texts(training).unique(), key=lambda text: (text == "", text))
+        varied = len(categories) > most_categories(rows) and _parsed(_pointed(training))[1].mean() > 0.5
+        return None if varied and table.drop is None else categories
+
+    columns = {str(name): read(cells) for name, cells in table.cells.items()}
+    if columns and all(value is None for value in columns.values()):
+        return read_columns(replace(table, drop=()), rows)
+    return columns
+
+
+def most_categories(rows: np.ndarray) -> int:
+    """Return the most categories that a column may have in these rows."""
+    return min(MOST_CATEGORIES, len(rows) // 2)
+
+
+def _pointed(cells: pd.Series) -> pd.Series:
+    """Return text with points for commas."""
+    return cells.astype(object).map(lambda cell: str(cell).replace(",", "."), na_action="ignore")
 
 
 def features(table: Table, encoder: TableEncoder | None) -> Float64[np.ndarray, "m n"]:
@@ -142,7 +217,7 @@ def groups_of(table: Table) -> np.ndarray | None:
         InputError: there is no such column, or a row has no group.
     """
     cells = _column_for(table, "group")
-    return None if cells is None else _texts(cells).to_numpy(str)
+    return None if cells is None else texts(cells).to_numpy(str)
 
 
 def times_of(table: Table) -> Float64[np.ndarray, " m"] | None:
@@ -151,14 +226,11 @@ def times_of(table: Table) -> Float64[np.ndarray, " m"] | None:
     Raises:
         InputError: there is no such column, or a cell is neither.
     """
-    import pandas as pd
-
     if (cells := _column_for(table, "time")) is None:
         return None
     x, text = _parsed(cells)
     if text.any():
-        dates = pd.to_datetime(cells.astype(str), errors="coerce", format="ISO8601", utc=True)
-        x = (dates - pd.Timestamp(0, tz="UTC")).dt.total_seconds()
+        x = _days(cells, _format_of(cells) or ISO)
     for row in np.flatnonzero(~np.isfinite(x))[:1].tolist():
         raise InputError(
             f"{table.place(row, cells.name)}: expected a number or a date such as 2024-12-31, got "
@@ -196,7 +268,7 @@ def _column_for(table: Table, role: str) -> pd.Series | None:
 
 
 def _expect_columns(table: Table) -> None:
-    for name in table.drop:
+    for name in table.drop or ():
         if name not in table.rows:
             hint = did_you_mean(name, map(str, table.cells))
             raise InputError(f"dataset.drop: {table.source} has no column {name!r}; {hint}")
@@ -233,7 +305,55 @@ def _numbers(table: Table, cells: pd.Series) -> pd.Series:
     return x
 
 
-def _texts(cells: pd.Series) -> pd.Series:
+def _format_of(cells: pd.Series) -> str | None:
+    """Return pandas' format of a column of dates: ISO, or the only one that all cells have; None if there is
+    none. Dates such as 03/04/2024 are ambiguous, unless one of them has a day above 12.
+    """
+    from pandas.tseries.api import guess_datetime_format
+
+    present = cells.dropna()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about the order of day and month
+        guesses = {guess_datetime_format(str(present.iloc[0]), dayfirst=first) for first in (False, True)}
+    complete = [form for form in guesses if form and "%Y" in form and "%d" in form]
+    for forms in ([ISO], complete):
+        likely = [form for form in forms if _days(present[:1], form).notna().all()]  # to save time
+        fitting = [form for form in likely if _days(present, form).notna().all()]
+        if len(fitting) == 1:
+            return fitting[0]
+    return None
+
+
+def _days(cells: Any, form: str) -> pd.Series:
+    """Return dates as days since 1970 in UTC; NaN where a cell is none in this format."""
+    import pandas as pd
+
+    cells = pd.Series(cells)
+    if cells.dtype.kind != "M":
+        cells = cells.astype(object).map(str, na_action="ignore")
+        cells = cells.mask(cells.isin(["now", "today"]))  # which pandas knows
+    dates = pd.to_datetime(cells, format=form, errors="coerce", utc=True)
+    days: pd.Series = (dates - pd.Timestamp(0, tz="UTC")) / pd.Timedelta(days=1)
+    return days
+
+
+def _dates(table: Table, cells: pd.Series, form: str) -> pd.Series:
+    """Return a column of dates as days, NaN where it is empty; InputError for a cell that is none."""
+    days = _days(cells, form)
+    for row in np.flatnonzero(days.isna() & cells.notna())[:1].tolist():
+        got = shown(cells.iloc[row])
+        raise InputError(f"{table.place(row, cells.name)}: expected a date in the format {form}, got {got}")
+    return days
+
+
+def _calendar(days: Float64[np.ndarray, " m"]) -> list[np.ndarray]:
+    """Return the features of dates; see ``DATE_FEATURES``."""
+    whole = np.floor(days).astype(np.int64)
+    months = whole.astype("datetime64[D]").astype("datetime64[M]").astype(np.int64)
+    return [days, months % 12 + 1, (whole + 3) % 7]  # 1970 began on a Thursday
+
+
+def texts(cells: pd.Series) -> pd.Series:
     """Return cells as text, with one spelling of truth values; "" where they are empty.
 
     A number of a data frame is the text of its value, without a fraction of 0.
@@ -261,7 +381,7 @@ def code_labels(
     if labels.empty:
         raise InputError(f"{table.source}: expected rows below its header, found none")
     for row in np.flatnonzero(labels.isna() | (labels == ""))[:1].tolist():
-        raise InputError(f"{table.place(row)} has no label")
+        raise InputError(f"{table.place(row)} has no label; dataset.skip_unlabelled=true skips such rows")
     if kind == "regression":
         return _targets(table, labels), ()
     named = labels.map(str)

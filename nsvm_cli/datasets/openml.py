@@ -13,7 +13,7 @@ from pydantic.dataclasses import dataclass
 
 from nsvm_cli.config.registry import STRICT
 from nsvm_cli.datasets.base import Table, TableSource
-from nsvm_cli.datasets.csv import is_number, read_csv
+from nsvm_cli.datasets.csv import is_number, read_cells
 from nsvm_cli.datasets.download import reason
 from nsvm_cli.errors import InputError, did_you_mean
 from nsvm_cli.output import say
@@ -40,10 +40,10 @@ class OpenML(TableSource):
         if self.path is None:
             cells, target = _from_openml(self.id)
         else:
-            cells = read_csv(self.path, "dataset.path")
+            cells = read_cells(self.path, "dataset.path")
             if any(map(is_number, map(str, cells))):
                 names = [f"V{n}" for n in range(1, cells.shape[1] + 1)]
-                cells = read_csv(self.path, "dataset.path", names=names)
+                cells = read_cells(self.path, "dataset.path", names=names)
             target = cells.columns[-1]
         label = self.label or target
         if label not in cells:

@@ -12,7 +12,7 @@ from pydantic.dataclasses import dataclass
 
 from nsvm_cli.config.registry import STRICT
 from nsvm_cli.datasets.base import Table, TableSource
-from nsvm_cli.datasets.csv import read_table
+from nsvm_cli.datasets.csv import Dialect, read_table
 from nsvm_cli.datasets.download import cache_folder, fetch
 from nsvm_cli.errors import InputError, did_you_mean
 
@@ -42,7 +42,7 @@ class PMLB(TableSource):
 
     def load(self, rng: np.random.Generator) -> Table:
         file = self._downloaded() if self.root is None else self._found(Path(os.path.expanduser(self.root)))
-        return read_table({"dataset.table": str(file)}, "\t", LABELS, self)
+        return read_table({"dataset.table": str(file)}, Dialect(separator="\t"), LABELS, self)
 
     def _found(self, root: Path) -> Path:
         files = {file.name.split(".")[0]: file for kind in KINDS for file in root.glob(f"{kind}/*.?sv.gz")}

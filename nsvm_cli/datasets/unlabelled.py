@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,10 +13,10 @@ from jaxtyping import Real
 from torch import Tensor
 
 from nsvm_cli.datasets.base import Table
-from nsvm_cli.datasets.csv import is_number, parsing, reading_csv, separator_in
+from nsvm_cli.datasets.csv import Dialect, cells_by_block, header_of, is_number, reading, separator_in
 from nsvm_cli.datasets.encoding import TableEncoder, features
 from nsvm_cli.datasets.image_folder import MODES, open_image, square
-from nsvm_cli.errors import InputError
+from nsvm_cli.errors import InputError, did_you_mean
 from nsvm_cli.memory import rows_at_a_time
 
 BLOCK_ROWS = 2**14
@@ -33,59 +34,72 @@ EXACT = ("1", "L", "P", "RGB")
 IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pgm", ".ppm")
 """The endings of the names of images."""
 
-Block = tuple[Real[Tensor, "m ..."], Sequence[str] | None]
-"""Some raw samples, ``(m, *shape)``, and the names of their files, if each has its own."""
+Block = tuple[Real[Tensor, "m ..."], Mapping[str, Any]]
+"""Some raw samples, ``(m, *shape)``, and columns beside them: the names of their files as ``file``, if each
+has its own, or the columns of a table that are kept."""
 
 
 def blocks(
     path: Path,
     shape: tuple[int, ...],
     encoder: TableEncoder | None,
-    separator: str,
+    dialect: Dialect = Dialect(),  # noqa: B008
     outputs: int = 1,
     squared: bool = False,
+    keep: Sequence[str] = (),
 ) -> Iterator[Block]:
     """Yield the samples of a file or folder in blocks within ``BLOCK_BYTES``.
 
     Args:
-        path: a CSV file with a header, an image, or a folder of images.
+        path: a CSV file with a header, a Parquet file, an image, or a folder of images.
         encoder: that of a model of a table with named columns.
         outputs: the decision values of a sample.
         squared: whether images are scaled and cut as those of ``ImageFolder``.
+        keep: the columns of a table to return with its samples.
 
     Raises:
         InputError: there are no samples, or they are damaged or have another shape.
     """
     count, numbers = 0, outputs + math.prod(shape)
     if path.is_dir() or (path.is_file() and path.suffix.lower() in IMAGES):
+        if keep:
+            raise InputError(f"--keep takes columns of a table, and {path} is none")
         found = _images(path, shape, numbers, squared)
     elif path.is_file():
-        found = _rows(path, shape, encoder, separator, numbers)
+        found = _rows(path, shape, encoder, dialect, numbers, keep)
     else:
         what = "is not a file" if path.exists() else "does not exist"
         raise InputError(f"{path} {what}: expected a CSV file, an image or a folder of images")
-    for x, files in found:
+    for x, beside in found:
         count += len(x)
         if len(x):
-            yield x, files
+            yield x, beside
     if count == 0:
         raise InputError(f"{path} holds no samples: expected at least one")
 
 
 def _rows(
-    path: Path, shape: tuple[int, ...], encoder: TableEncoder | None, separator: str, numbers: int
+    path: Path,
+    shape: tuple[int, ...],
+    encoder: TableEncoder | None,
+    dialect: Dialect,
+    numbers: int,
+    keep: Sequence[str],
 ) -> Iterator[Block]:
-    import pandas as pd
-
-    with reading_csv(str(path)):
-        header = [*pd.read_csv(path, sep=separator, nrows=0)]
+    with reading(str(path), dialect):
+        header = header_of(path, dialect)
         _expect_header(path, header, math.prod(shape), encoder)
-        options = parsing(separator, text=encoder.text if encoder else ())
+        for name in keep:
+            if name not in header:
+                raise InputError(f"--keep: {path} has no column {name!r}; {did_you_mean(name, header)}")
+        text = (*encoder.dates, *encoder.text) if encoder else ()
+        written = [name for name in keep if encoder and name not in encoder.columns]
         rows = min(BLOCK_ROWS, rows_at_a_time(PER_NUMBER * (numbers + len(header))))
-        with pd.read_csv(path, **options, chunksize=rows) as chunks:
-            for cells in chunks:
-                x = features(Table(cells, (str(path),)), encoder)
-                yield torch.from_numpy(x).reshape(-1, *shape), None
+        for cells in cells_by_block(path, dialect, written, text, rows):
+            x = features(Table(cells.drop(columns=written), (str(path),)), encoder)
+            kept = cells[[*keep]].convert_dtypes().astype(object)  # integers beside gaps, which were floats
+            kept = kept.where(kept.notna(), None)
+            yield torch.from_numpy(x).reshape(-1, *shape), {name: kept[name].tolist() for name in keep}
 
 
 def _expect_header(path: Path, header: Sequence[str], n: int, encoder: TableEncoder | None) -> None:
@@ -121,7 +135,7 @@ def _images(path: Path, shape: tuple[int, ...], numbers: int, squared: bool) -> 
             torch.from_numpy(square(file, shape[1], shape[0])) if squared else _image(file, shape)
             for file in part
         ]
-        yield torch.stack(pixels), [file.name for file in part]
+        yield torch.stack(pixels), {"file": [file.name for file in part]}
 
 
 def _image(file: Path, shape: tuple[int, ...]) -> Tensor:

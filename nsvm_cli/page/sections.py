@@ -123,6 +123,7 @@ def model_sections(run: Path, runtime: Mapping[str, Any]) -> list[Section]:
         return [left_out("Model", "Mistakes, support vectors, kernel matrix and features are", error)]
     return [
         *section("Model", said),
+        *section("Columns", _columns(data)),
         *section("Diagnosis", _diagnosis(model, data)),
         *section("Predictions", pictures.predictions(model, data)),
         *section("Worst mistakes", mistakes(model, data)),
@@ -130,6 +131,13 @@ def model_sections(run: Path, runtime: Mapping[str, Any]) -> list[Section]:
         *section("Kernel matrix", pictures.kernel_matrices(model, data)),
         *section("Features", pictures.features(model, data)),
     ]
+
+
+def _columns(data: Data) -> Blocks:
+    if data.columns is not None:
+        head, *rows = words.column_rows(data.columns)
+        texts = [[shortened(cell, MOST_CHARACTERS) for cell in row] for row in rows]
+        yield Table("How each column of the table is read", head, texts, range(2, 3))
 
 
 def _diagnosis(model: NSVM, data: Data) -> Blocks:

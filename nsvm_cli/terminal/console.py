@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import rich.console
 from rich.box import SIMPLE_HEAD
@@ -122,9 +122,14 @@ def _confusion_table(
     return Group(f"{split}: the most frequent confusions", most_frequent) if most_frequent.row_count else None
 
 
-def _table(rows: words.Rows) -> Table:
+def show_columns(rows: words.Rows) -> None:
+    """Print how the columns of a table are read, below a head."""
+    Console(wide=True).print(_table([tuple(shortened(cell, 40) for cell in row) for row in rows], "left"))
+
+
+def _table(rows: words.Rows, justify: Literal["left", "right"] = "right") -> Table:
     """Return a table of rows, the first of which is its head."""
-    columns = (Column(name, justify="right", no_wrap=True) for name in rows[0])
+    columns = (Column(name, justify=justify, no_wrap=True) for name in rows[0])
     table = Table(*columns, box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
     for row in rows[1:]:
         table.add_row(*row)

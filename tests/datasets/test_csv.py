@@ -90,7 +90,7 @@ SENTENCES = {
     "a quote left open": (table() + '"1,2,ham\n', "cannot be read as CSV"),
     "Latin-1": (
         table(("Käse", "Wurst")).encode("latin-1"),
-        "expected UTF-8, got bytes such as b'K\\xe4se'; convert the file, for instance with iconv -f cp1252",
+        "expected utf-8, got bytes such as b'K\\xe4se'; name its encoding, such as cp1252, latin-1 ",
     ),
     "too few to split": ("a,label\n1,x\n2,x\n3,y\n4,y\n", "more than 10 for 2 classes, found 4"),
 }

@@ -19,7 +19,7 @@ PIXELS = np.arange(24, dtype=np.uint8).reshape(4, 2, 3)
 
 
 def read(file: Path, shape: tuple[int, ...] = SHAPE, encoder: TableEncoder | None = None) -> np.ndarray:
-    return torch.cat([x for x, _ in blocks(file, shape, encoder, ",")]).numpy()
+    return torch.cat([x for x, _ in blocks(file, shape, encoder)]).numpy()
 
 
 def refusal(file: Path, shape: tuple[int, ...] = SHAPE, encoder: TableEncoder | None = None) -> str:
@@ -36,7 +36,7 @@ def test_a_block_has_fewer_samples_the_more_each_of_them_takes(tmp_path: Path) -
         Image.fromarray(pixels).save(tmp_path / "images" / f"{number}.png")
     (tmp_path / "table.csv").write_text("a,b\n" + "1,2\n" * 5)
     for name, shape, sizes in (("images", SHAPE, [2, 2]), ("table.csv", (2,), [2, 2, 1])):
-        found = blocks(tmp_path / name, shape, None, ",", 2**18 - 100)
+        found = blocks(tmp_path / name, shape, None, outputs=2**18 - 100)
         assert [len(x) for x, _ in found] == sizes
 
 
@@ -58,9 +58,9 @@ def test_an_image_that_would_be_clipped_or_lose_transparency(tmp_path: Path, mod
 
 def test_a_single_image(tmp_path: Path) -> None:
     Image.fromarray(PIXELS[1]).save(tmp_path / "image.PNG")
-    [(x, files)] = blocks(tmp_path / "image.PNG", SHAPE, None, ",")
+    [(x, files)] = blocks(tmp_path / "image.PNG", SHAPE, None)
     np.testing.assert_array_equal(x.numpy()[0, 0], PIXELS[1])
-    assert files == ["image.PNG"]
+    assert files == {"file": ["image.PNG"]}
     says = "is an image: the model expects samples of shape (30,), which no image has"
     assert refusal(tmp_path / "image.PNG", (30,)).endswith(says)
 

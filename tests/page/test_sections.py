@@ -180,7 +180,7 @@ def sections(run: Path) -> dict[str, Section]:
 def test_the_sections_of_a_table_of_real_targets(tmp_path: Path) -> None:
     run = trained(tmp_path, **small_table("regression", tmp_path), algorithm={"name": "pegasos", "steps": 40})
     assert [*sections(run)] == [
-        *("Diagnosis", "Predictions", "Strongest support vectors", "Kernel matrix", "Features")
+        *("Columns", "Diagnosis", "Predictions", "Strongest support vectors", "Kernel matrix", "Features")
     ]
 
 

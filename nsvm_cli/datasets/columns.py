@@ -1,0 +1,96 @@
+"""How each column of a table is read, for people: its kind, its gaps and an example."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from nsvm_cli.datasets.base import Table
+from nsvm_cli.datasets.csv import Dialect, read_cells
+from nsvm_cli.datasets.encoding import DATE_FEATURES, Dates, read_columns, texts
+from nsvm_cli.errors import InputError, did_you_mean
+from nsvm_cli.output import shortened
+
+ID = "id"
+"""The kind of a column that names rows, and is left out."""
+
+LONGEST = 300
+"""The most characters of a line that names columns."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table: its kind, for text the number of categories, the number of empty cells, and an
+    example, which is the median of numbers and dates.
+    """
+
+    name: str
+    kind: str
+    categories: int | None
+    missing: int
+    example: str
+
+
+def describe(table: Table, columns: Mapping[str, Any]) -> tuple[Column, ...]:
+    """Return how each column is read by a model that knows ``columns`` (see ``read_columns``)."""
+
+    roles = {name: role for role, name in {**table.roles, "label": table.label}.items()}
+    roles |= dict.fromkeys(table.drop or (), "left out")
+
+    def described(name: Any) -> Column:
+        cells, known = table.rows[name], columns.get(str(name))
+        cells = texts(cells) if cells.dtype.kind == "O" else cells  # Parquet may hold lists
+        present = cells[cells.notna() & (cells != "")]
+        count, example = None, str(present.iloc[0]) if len(present) else ""
+        kind = roles.get(name, ID if known is None else "text")
+        if isinstance(known, Dates):
+            kind, example = "date", str(np.datetime64(int(known.median // 1), "D"))
+        elif isinstance(known, float):
+            kind, example = "number", f"{known:.6g}"
+        elif kind in ("text", "label"):
+            count = present.nunique()
+        if known is not None and len(cells.unique()) == 1:
+            kind = "constant" if len(present) else "empty"
+        return Column(str(name), kind, count, len(cells) - len(present), example)
+
+    return tuple(map(described, table.rows))
+
+
+def survey(path: str, dialect: Dialect, label: str | None) -> tuple[Column, ...]:
+    """Return how training would read the columns of a file, were all of its rows for training.
+
+    Raises:
+        InputError: it cannot be read, or has no such column of labels.
+    """
+    rows = read_cells(path, "", dialect)
+    if label is not None and label not in rows:
+        raise InputError(f"--label: {path} has no column {label!r}; {did_you_mean(label, map(str, rows))}")
+    table = Table(rows, (path,), label or "label", drop=None)
+    return describe(table, read_columns(table, np.arange(len(rows))))
+
+
+def summary(columns: Sequence[Column]) -> list[str]:
+    """Return a few lines about columns, for a run."""
+    names: dict[str, list[str]] = {}
+    for column in columns:
+        names.setdefault(column.kind, []).append(column.name)
+    counts = ", ".join(f"{kind} {len(some)}" for kind, some in names.items())
+    missing = sum(column.missing for column in columns)
+    advice = {
+        "date": f"dates are read as {', '.join(DATE_FEATURES)}",
+        ID: "left out as identifiers, unless dataset.drop=[...] says what is left out",
+    }
+    lines = [f"{text}: {', '.join(names[kind])}" for kind, text in advice.items() if kind in names]
+    return [
+        f"columns by kind: {counts}; {missing} empty cells",
+        *(shortened(line, LONGEST) for line in lines),
+    ]
+
+
+def unseen_categories(counts: Mapping[str, int]) -> list[str]:
+    """Return a line about cells of text with categories that no training row has, if there are any."""
+    cells = ", ".join(f"{name}: {count} cell{'s' * (count > 1)}" for name, count in counts.items())
+    return [shortened(f"categories unseen in training: {cells}", LONGEST)] if cells else []
