@@ -78,7 +78,7 @@ class Sweep:
     jobs: int | None = None
     keys: set[str] = field(default_factory=set)
     _ended: set[Path] = field(default_factory=set)
-    _noticed: Counter[Path] = field(default_factory=Counter)
+    _noticed: set[str] = field(default_factory=set)
     _watching: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
 
     def start(self, directory: Path, jobs: int | None, keys: set[str]) -> None:
@@ -133,9 +133,9 @@ class Sweep:
                 continue
             settings = [word for word in one["overrides"] if word.partition("=")[0] in self.keys]
             label = f"job {one['job']} ({' '.join(settings)})" if settings else f"job {one['job']}"
-            notices = one.get("notices", [])
-            lines += [f"{label}: {notice}" for notice in notices[self._noticed[path] :]]
-            self._noticed[path] = len(notices)
+            new = [notice for notice in one.get("notices", []) if notice not in self._noticed]
+            lines += [f"{label}: {notice}" for notice in new]
+            self._noticed.update(new)
             if one["status"] != "running":
                 self._ended.add(path)
             if one["status"] != "running" and not one.get("kept"):
