@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,7 +15,7 @@ from nsvm_cli.datasets import Data, Split
 from nsvm_cli.errors import RunError
 from nsvm_cli.models.nsvm import NSVM
 from nsvm_cli.output import shortened
-from nsvm_cli.page.document import Block, Blocks
+from nsvm_cli.page.document import Block, Blocks, Picture, Table
 from nsvm_cli.page.plotting import BLUE, GRAY, SERIES, new_figure, style_axis, to_picture
 from nsvm_cli.tasks import Classification, Task
 from nsvm_cli.words import FEW_CLASSES, counted
@@ -24,14 +24,17 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-MOST_POINTS, MOST_ROWS = 1000, 200
-"""The most samples in a picture of points, and in one of a kernel matrix."""
+MOST_POINTS, MOST_ROWS, BINS = 1000, 200, 10
+"""The most samples in a picture of points, and in one of a kernel matrix; the points of reliability."""
 
 SIZE = (4.6, 3.9)
 """Inches; a page on a phone is about 4.8 wide."""
 
-MARKERS, COLORMAP = "osD^vPX*<", "viridis"
-"""Classes have markers for those who cannot tell colours apart, one fewer than there are colours."""
+MARKERS, LINES, COLORMAP = "osD^vPX*<", ("-.", "-", "--"), "viridis"
+"""Classes have markers or lines for those who cannot tell colours apart, fewer than there are colours."""
+
+Curves = dict[tuple[str, str, str], tuple[np.ndarray, np.ndarray]]
+"""The points of curves, across and up, by the title and the names of both directions."""
 
 
 def label(task: Task, y: float) -> str:
@@ -136,3 +139,64 @@ def predictions(model: NSVM, data: Data) -> Blocks:
         axis.axline((float(some.y[0]),) * 2, slope=1, color=GRAY, linewidth=1)
         axis.plot(some.y, model.predict(some.x).cpu(), "o", color=BLUE, markersize=3.5, alpha=0.7)
     yield to_picture(figure, f"Prediction against target of {len(some)} samples")
+
+
+def class_curves(model: NSVM, data: Data, values: Callable[[], Float[Tensor, " m *outputs"]]) -> Blocks:
+    """Draw how decision values of held-out samples tell the second of two classes, or each, from the rest."""
+    task, y = model.task, data.held_out.y
+    if not isinstance(task, Classification):
+        return
+    if not 2 <= len(y.unique()) <= FEW_CLASSES:
+        yield f"These curves are drawn where held-out samples are of 2 to {FEW_CLASSES} classes."
+        return
+    g, curves, rows = values(), dict[int, Curves](), list[list[str]]()
+    p = model.probabilities(g)
+    for r, (name, positive) in enumerate(task.strata(y.numpy())):
+        if positive.any() and (r == 1 or g.ndim == 2):
+            g_r, p_r = g[:, r] if g.ndim == 2 else g, None if p is None else p[:, r]
+            curves[r], figures = _against_rest(positive, g_r, p_r)
+            rows.append([shortened(name), *figures])
+    what = f"{', '.join(row[0] for row in rows)} against the rest of {len(y)} {data.splits.held_out} samples"
+    yield f"Curves of {what}. Dotted is the share of a class: the precision of always deciding for it."
+    if p is not None:
+        yield f"A point of reliability is for {len(y) / BINS:.0f} samples; p is the mean probability of all."
+    drawn = [_draw_curves(task, title, curves, what) for title in curves[min(curves)]]
+    head = ("class", "AUC", "AP", "share", "p")[: len(rows[0])]
+    yield [*drawn, Table("AUC is that of ROC, AP the average precision", head, rows, range(1, 5))]
+
+
+def _against_rest(positive: np.ndarray, g: Tensor, p: Tensor | None) -> tuple[Curves, list[str]]:
+    """Return the curves of a class against the rest, and the figures that go with them."""
+    from sklearn import calibration, metrics  # slow to import
+
+    fpr, tpr, _ = metrics.roc_curve(positive, g.numpy())
+    precision, recall, _ = metrics.precision_recall_curve(positive, g.numpy())
+    curves: Curves = {
+        ("ROC", "false positive rate", "recall"): (fpr, tpr),
+        ("Precision-recall", "recall", "precision"): (recall, precision),
+    }
+    areas = [f(positive, g.numpy()) for f in (metrics.roc_auc_score, metrics.average_precision_score)]
+    figures = [*map("{:.4f}".format, areas), f"{100 * positive.mean():.3g} %"]
+    if p is not None:
+        share, mean = calibration.calibration_curve(positive, p.numpy(), n_bins=BINS, strategy="quantile")
+        curves["Reliability", "mean predicted probability", "observed share"] = mean, share
+        figures.append(f"{100 * float(p.mean()):.3g} %")
+    return curves, figures
+
+
+def _draw_curves(task: Task, title: tuple[str, str, str], curves: dict[int, Curves], what: str) -> Picture:
+    with new_figure(3.9, 3.5) as figure:
+        axis = figure.subplots()
+        style_axis(axis, *title)
+        if title[0] != "Precision-recall":
+            axis.axline((0, 0), slope=1, color=GRAY, linewidth=1)
+        for r, of_class in curves.items():
+            (across, up), color = of_class[title], SERIES[r % len(SERIES)]
+            line = "." * (title[0] == "Reliability") + LINES[r % len(LINES)]
+            axis.plot(across, up, line, color=color, label=shortened(task.classes[r]))
+            if title[0] == "Precision-recall":
+                axis.axhline(up[0], color=color, linewidth=1, linestyle=":")
+        top = max(axis.get_xlim()[1], axis.get_ylim()[1])
+        axis.set(xlim=(-0.05 * top, top), ylim=(-0.05 * top, top))
+        figure.legend(loc="outside lower center", ncols=3, fontsize=8, frameon=False)
+    return to_picture(figure, f"{title[0]} of {what}")

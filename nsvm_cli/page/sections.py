@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import json
 import math
@@ -11,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Real
+from jaxtyping import Float, Real
 from torch import Tensor
 
 from nsvm_cli import words
@@ -121,12 +122,14 @@ def model_sections(run: Path, runtime: Mapping[str, Any]) -> list[Section]:
         model, data = load_trained(run, runtime, said.append)
     except (InputError, RunError) as error:
         return [left_out("Model", "Mistakes, support vectors, kernel matrix and features are", error)]
+    values = functools.cache(lambda: model.decision_function(data.held_out.x).cpu())
     return [
         *section("Model", said),
         *section("Columns", _columns(data)),
         *section("Diagnosis", _diagnosis(model, data)),
         *section("Predictions", pictures.predictions(model, data)),
-        *section("Worst mistakes", mistakes(model, data)),
+        *section("ROC and precision-recall", pictures.class_curves(model, data, values)),
+        *section("Worst mistakes", mistakes(model, data, values)),
         *section("Strongest support vectors", support_vectors(model, data)),
         *section("Kernel matrix", pictures.kernel_matrices(model, data)),
         *section("Features", pictures.features(model, data)),
@@ -147,14 +150,14 @@ def _diagnosis(model: NSVM, data: Data) -> Blocks:
         yield Table("A look inside", FIGURES, words.diagnosis_rows(figures), range(1, 2))
 
 
-def mistakes(model: NSVM, data: Data) -> Blocks:
+def mistakes(model: NSVM, data: Data, values: Callable[[], Float[Tensor, " m *outputs"]]) -> Blocks:
     """Show the held-out samples with the largest g_decided - g_true (with two classes, 2 |g|), the worst
-    first.
+    first, given their decision values.
     """
     task, split, name = model.task, data.held_out, data.splits.held_out
     if not isinstance(task, Classification):
         return
-    g = model.decision_function(split.x).double().cpu()
+    g = values().double()
     true, decided = task.index(split.y).long(), task.index(task.decide(g)).long()
     g = torch.stack([-g, g], 1) if g.ndim == 1 else g
     margin = (g.gather(1, decided[:, None]) - g.gather(1, true[:, None]))[:, 0]

@@ -65,8 +65,8 @@ def test_a_run(folder: Path) -> None:
     page = report("run", cwd=folder)
     assert page.all("h1")[0].text == "alg4 on csv, seed 0"
     assert [*page.sections] == [
-        *("Result", "Settings", "Training", "Confusion", "Columns", "Diagnosis", "Worst mistakes"),
-        "Strongest support vectors",
+        *("Result", "Settings", "Training", "Confusion", "Columns", "Diagnosis"),
+        *("ROC and precision-recall", "Worst mistakes", "Strongest support vectors"),
         *("Kernel matrix", "Features", "Data and computation"),
     ]
     result = json.loads((folder / "run" / "result.json").read_text())

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 from matplotlib.figure import Figure
+from sklearn import metrics
+from sklearn.calibration import calibration_curve
 from sklearn.decomposition import PCA
 
 from nsvm_cli.artifacts.diagnosis import some_of
 from nsvm_cli.errors import RunError
 from nsvm_cli.page.document import Picture
-from nsvm_cli.page.pictures import features, kernel_matrices, predictions, principal_components
+from nsvm_cli.page.pictures import class_curves, features, kernel_matrices, predictions, principal_components
+from nsvm_cli.tasks import task_for
 from tests.page.models import stub
 
 pytestmark = pytest.mark.usefixtures("unchecked")
@@ -89,3 +95,66 @@ def test_principal_components_are_those_of_scikit_learn() -> None:
         assert np.isfinite([*points.flat, share]).all()
     with pytest.raises(RunError, match="not finite"):
         [*features(*stub(X, [1, 2, 3, 4, 5], features=lambda x: x / 0))]
+
+
+def curves_of(
+    y: Any, classes: Sequence[str], g: np.ndarray, p: np.ndarray | None
+) -> tuple[str, dict[str, Any]]:
+    """What is said above the curves of a model with these decision values and probabilities, and the rows of
+    the table beside them by class.
+    """
+    model, data = stub(np.zeros((len(y), 1)), y, classes)
+    model.probabilities = lambda g: p if p is None else torch.from_numpy(p)
+    *texts, (*_, table) = class_curves(model, data, lambda: torch.from_numpy(g))
+    return " ".join(texts), {row[0]: row[1:] for row in table.rows}
+
+
+def lines_of(figure: Figure, name: str) -> tuple[np.ndarray, np.ndarray]:
+    """The points of a class, by its name in the legend."""
+    (line,) = (line for line in figure.axes[0].lines if line.get_label() == name)
+    return np.asarray(line.get_xdata()), np.asarray(line.get_ydata())
+
+
+@pytest.mark.parametrize("calibrated", [False, True])
+@pytest.mark.parametrize("classes", ["ab", "abc"])
+def test_curves_are_those_of_scikit_learn(classes: str, calibrated: bool, drawn: list[Figure]) -> None:
+    """Of each class against the rest, with the figures that a result has."""
+    random, C = np.random.default_rng(0), len(classes)
+    index = random.choice(C, 250, p=[0.5, 0.2, 0.3][:C] if C > 2 else [0.8, 0.2])
+    g = np.eye(C)[index] + random.normal(size=(250, C)).round(1)  # with ties
+    p = np.exp(g) / np.exp(g).sum(1, keepdims=True)
+    y, values = (index, g) if C > 2 else (2 * index - 1, g[:, 1])
+    text, rows = curves_of(y, classes, values, p if calibrated else None)
+    assert "against the rest of 250 test samples" in text
+    assert ("A point of reliability is for 25 samples" in text) == calibrated
+    assert [*rows] == ([*"abc"] if C > 2 else ["b"])
+    assert len(drawn) == 2 + calibrated
+    for name, figures in rows.items():
+        r = classes.index(name)
+        positive = index == r
+        areas = metrics.roc_auc_score(positive, g[:, r]), metrics.average_precision_score(positive, g[:, r])
+        assert figures[:2] == [f"{area:.4f}" for area in areas]
+        shares = [positive.mean(), p[:, r].mean()][: 1 + calibrated]
+        assert figures[2:] == [f"{100 * share:.3g} %" for share in shares]
+        fpr, tpr, _ = metrics.roc_curve(positive, g[:, r])
+        np.testing.assert_array_equal(lines_of(drawn[0], name), (fpr, tpr))
+        precision, recall, _ = metrics.precision_recall_curve(positive, g[:, r])
+        np.testing.assert_array_equal(lines_of(drawn[1], name), (recall, precision))
+        assert positive.mean() in [line.get_ydata()[0] for line in drawn[1].axes[0].lines]
+        if calibrated:
+            share, mean = calibration_curve(positive, p[:, r], n_bins=10, strategy="quantile")
+            np.testing.assert_array_equal(lines_of(drawn[2], name), (mean, share))
+    means = task_for([*classes]).rank_scores(y, values)
+    for place, metric in enumerate(("roc_auc", "average_precision")):
+        mean = np.mean([float(figures[place]) for figures in rows.values()])
+        assert mean == pytest.approx(means[metric], abs=1e-4)
+
+
+def test_curves_of_classes_without_samples_or_of_many_are_left_out(drawn: list[Figure]) -> None:
+    _, rows = curves_of([0, 0, 2, 2], "abc", np.arange(12.0).reshape(4, 3), None)
+    assert [*rows] == ["a", "c"]
+    for y in ([2] * 13, range(13)):
+        found = stub(np.zeros((13, 1)), [*y], [f"class {r}" for r in range(13)])
+        (sentence,) = class_curves(*found, lambda: torch.ones(13, 13))
+        assert sentence == "These curves are drawn where held-out samples are of 2 to 12 classes."
+    assert not [*class_curves(*stub([[1.0], [2.0]], [0.5, 1.0]), lambda: torch.ones(2))]

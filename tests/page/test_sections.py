@@ -39,8 +39,12 @@ def left_minus_right(x: torch.Tensor) -> torch.Tensor:
     return x[:, 0, 0, 0] - x[:, 0, 0, 1]
 
 
+def worst_mistakes(model: Any, data: Any) -> list[Any]:
+    return [*mistakes(model, data, lambda: model.decision_function(data.held_out.x))]
+
+
 def test_a_mistake_is_shown_with_its_class_its_decision_and_its_image() -> None:
-    (block,) = mistakes(*stub(IMAGES, [1, -1, -1], ["hen", "owl"], left_minus_right, train=OTHERS))
+    (block,) = worst_mistakes(*stub(IMAGES, [1, -1, -1], ["hen", "owl"], left_minus_right, train=OTHERS))
     assert block.caption == "The worst 2 of 2 mistakes on the test set: class → decision"
     assert [image.text for image in block.images] == ["owl → hen", "hen → owl"]
     assert [pixels(image) for image in block.images] == [[[0, 255]], [[255, 0]]]
@@ -61,7 +65,7 @@ def test_the_worst_mistakes_are_those_decided_by_the_most(
     g: list[Any], y: list[int], classes: str, worst: list[str]
 ) -> None:
     x = torch.arange(len(y)).reshape(-1, 1)
-    (table,) = mistakes(*stub(x, y, classes, lambda x: torch.tensor(g)))
+    (table,) = worst_mistakes(*stub(x, y, classes, lambda x: torch.tensor(g)))
     assert [f"{row[1]} {row[0]}" for row in table.rows] == worst
 
 
@@ -77,11 +81,11 @@ def test_a_prediction_and_its_support_vectors_are_shown_with_their_own_images() 
 
 def test_a_row_of_a_table_has_the_names_of_its_features() -> None:
     x = [[1.7e9, 0.0, 1.0], [1.7e9 + 1, 1.0, 0.0]]
-    (table,) = mistakes(*stub(x, [1, 1], "ab", lambda x: 1.7e9 - x[:, 0]))
+    (table,) = worst_mistakes(*stub(x, [1, 1], "ab", lambda x: 1.7e9 - x[:, 0]))
     assert table.caption == "The worst 1 of 1 mistakes on the test set: class → decision"
     assert table.head == ["", "size", "kind=b", "kind=c"]
     assert table.rows == [("b → a", "1700000001", "1", "0")]
-    (table,) = mistakes(*stub(torch.ones(2, 2), [-1, -1], "ab"))
+    (table,) = worst_mistakes(*stub(torch.ones(2, 2), [-1, -1], "ab"))
     assert table.head == ["", "feature 1", "feature 2"]
 
 
@@ -175,6 +179,24 @@ def test_before_training_theta_is_what_the_seed_makes_it(found: tuple[NSVM, Data
 
 def sections(run: Path) -> dict[str, Section]:
     return {section.title: section for section in model_sections(run, {"device": "cpu"})}
+
+
+def test_decision_values_are_computed_once(
+    found: tuple[NSVM, Data], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save_model(tmp_path / "model", found[0])
+    counts: list[int] = []
+    compute = NSVM.decision_function
+
+    def decision_function(model: NSVM, x: torch.Tensor) -> torch.Tensor:
+        counts.append(len(x))
+        return compute(model, x)
+
+    monkeypatch.setattr(NSVM, "decision_function", decision_function)
+    monkeypatch.setattr("nsvm_cli.page.sections.diagnose", lambda *_: {"verdict": "", "why": ""})
+    monkeypatch.setattr("nsvm_cli.words.diagnosis_rows", lambda _: [])
+    assert {"ROC and precision-recall", "Worst mistakes"} <= {*sections(tmp_path / "model")}
+    assert counts.count(len(found[1].held_out)) == 1
 
 
 def test_the_sections_of_a_table_of_real_targets(tmp_path: Path) -> None:
