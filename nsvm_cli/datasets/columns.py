@@ -77,7 +77,7 @@ def summary(columns: Sequence[Column]) -> list[str]:
     names: dict[str, list[str]] = {}
     for column in columns:
         names.setdefault(column.kind, []).append(column.name)
-    counts = ", ".join(f"{kind} {len(some)}" for kind, some in names.items())
+    counts = ", ".join(f"{len(some)} {kind}" for kind, some in names.items())
     missing = sum(column.missing for column in columns)
     advice = {
         "date": f"dates are read as {', '.join(DATE_FEATURES)}",
@@ -85,7 +85,7 @@ def summary(columns: Sequence[Column]) -> list[str]:
     }
     lines = [f"{text}: {', '.join(names[kind])}" for kind, text in advice.items() if kind in names]
     return [
-        f"columns by kind: {counts}; {missing} empty cells",
+        f"columns: {counts}; {missing} empty cells",
         *(shortened(line, LONGEST) for line in lines),
     ]
 
