@@ -149,7 +149,7 @@ def _specs(settings: Settings, facts: Facts, got: Mapping[str, Spec]) -> dict[st
     specs |= {name: (DTYPES[dtype], shape) for name, shape in shapes.items()}
     if "i" in got:
         specs["i"] = (DTYPES[torch.int64], z[:1])
-    if settings.calibration:
+    if settings.calibration == "sigmoid" or (settings.calibration and facts.classes and "sigmoids" in got):
         specs["sigmoids"] = (DTYPES[torch.float64], (2, *facts.task.outputs))
     scaling = facts.shape if got.get("mean", ("", ()))[1] else ()
     return specs | dict.fromkeys(("mean", "std"), (DTYPES[torch.float64], scaling))

@@ -100,7 +100,8 @@ class Settings:
         task: whether labels are the names of classes, or real targets.
         metric: the figure by which models are compared and chosen; None for the accuracy, or R^2.
         keep: the model of the run: that of its last step, or the best one on the validation set.
-        calibration: how to turn decision values into probabilities; None for no probabilities.
+        calibration: how to turn decision values into probabilities; ``auto`` for sigmoids where there are
+            validation samples with the classes in proportion, None for no probabilities.
         class_weight: how much the samples of each class count in training; see ``Data.weights``.
         multiclass: the loss of more than two classes; see ``nsvm_cli.models.losses``.
         threads: None for all cores.
@@ -128,7 +129,7 @@ class Settings:
     class_weight: ClassWeight = None
     metric: str | None = None
     keep: Literal["last", "best"] = "last"
-    calibration: Literal["sigmoid"] | None = None
+    calibration: Literal["auto", "sigmoid"] | None = "auto"
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     device: Literal["auto", "cpu", "cuda"] = "auto"
     dtype: Literal["float32", "float64"] = "float32"

@@ -134,7 +134,7 @@ class Experiment:
         )
 
     def final_model(self, state: State) -> NSVM:
-        """Return the model at the end of training, calibrated if asked.
+        """Return the model at the end of training, with its probabilities.
 
         Raises:
             RunError: it cannot tell training samples apart.
@@ -147,8 +147,8 @@ class Experiment:
         return self.calibrated(model)
 
     def calibrated(self, model: NSVM) -> NSVM:
-        """Return the model, calibrated on the validation set if the settings ask for that."""
-        if self.settings.calibration is None or model.sigmoids is not None:
+        """Return the model, calibrated on the validation set unless the settings are against that."""
+        if not calibrates(self.settings, self.data) or model.sigmoids is not None:
             return model
         validation = self.data.splits["validation"]
         return model.calibrated(validation.x, validation.y)
@@ -213,15 +213,30 @@ def load(settings: Settings) -> Data:
         InputError: they are missing or damaged, or lack the validation set that the run needs.
     """
     data = load_data(settings.dataset, settings.seed, settings.task, settings.memory_budget)
-    uses = {"validation.every": settings.validation.every, "calibration=sigmoid": settings.calibration}
+    sigmoid = settings.calibration == "sigmoid"
+    uses = {"validation.every": settings.validation.every, "calibration=sigmoid": sigmoid}
     if settings.keep == "best" and not settings.validation.every:
         raise InputError("keep=best needs validation.every: expected the number of steps between two scores")
-    if settings.metric in OF_PROBABILITIES and not settings.calibration:
-        raise InputError(f"metric={settings.metric} is of probabilities: expected calibration=sigmoid")
     for use, asked in uses.items():
         if asked and not data.splits.sizes["validation"]:
             raise InputError(f"{use} needs a validation set: expected dataset.validation above 0")
+    if settings.metric in OF_PROBABILITIES and not calibrates(settings, data):
+        raise InputError(
+            f"metric={settings.metric} is of probabilities: expected calibration=sigmoid, or auto with a "
+            "validation set that has the classes in proportion, such as dataset.validation=0.1"
+        )
     return data
+
+
+def calibrates(settings: Settings, data: Data) -> bool:
+    """Return whether the model of a run has probabilities.
+
+    Those fitted to as many samples of each class would be too high for rare ones, and have to be asked for.
+    """
+    if settings.calibration != "auto":
+        return settings.calibration is not None
+    as_they_are = not isinstance(settings.dataset.get("validation"), str)  # "200 each"
+    return bool(data.task.classes and as_they_are and data.splits.sizes["validation"])
 
 
 def _facts(data: Data) -> Facts:

@@ -37,7 +37,7 @@ def build_parts(settings: Settings) -> Parts:
         InputError: a name or a setting is wrong, or there is no such device.
     """
     algorithm, loss = build_trainer(settings.algorithm), settings.loss
-    if settings.calibration and settings.task == "regression":
+    if settings.calibration == "sigmoid" and settings.task == "regression":
         raise InputError("calibration=sigmoid gives probabilities of classes, and task=regression has none")
     if settings.class_weight and settings.task == "regression":
         raise InputError("class_weight is for classes, and task=regression has none")

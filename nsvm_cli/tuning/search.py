@@ -74,7 +74,8 @@ def validation_score(values: Mapping[str, Any], seed: int, seconds: float | None
 
     The test set is never touched; see ``nsvm_cli.datasets.Splits``.
     """
-    experiment = prepare(parse_settings({**values, "seed": seed}))
+    # no metric of a search is one of probabilities
+    experiment = prepare(parse_settings({**values, "seed": seed, "calibration": None}))
     end = math.inf if seconds is None else time.monotonic() + seconds
 
     def observe(figures: Record) -> None:

@@ -1,4 +1,4 @@
-"""Runs with ``calibration=sigmoid``: what they calibrate on, and what their model files hold."""
+"""Runs with probabilities: what they calibrate on, and what their model files hold."""
 
 from __future__ import annotations
 
@@ -62,6 +62,29 @@ def test_training_is_the_same_without(trained: Path, tmp_path: Path) -> None:
     assert with_.keys() - without.keys() == {"sigmoids"}
     assert all(torch.equal(with_[name], tensor) for name, tensor in without.items())
     assert load_model(tmp_path / "run" / "final.safetensors").sigmoids is None
+
+
+AUTO = {key: value for key, value in CALIBRATED.items() if key != "calibration"}
+
+
+def test_by_default_it_is_that_of_samples_with_the_classes_in_proportion(
+    trained: Path, tmp_path: Path
+) -> None:
+    small_run(tmp_path / "run", **AUTO | DIGITS)
+    automatic, asked = (contents(path / "final.safetensors")[0] for path in (tmp_path / "run", trained))
+    assert automatic.keys() == asked.keys()
+    assert all(torch.equal(tensor, asked[name]) for name, tensor in automatic.items())
+    for dataset in ({"name": "digits"}, {"name": "digits", "validation": "15 each"}):
+        settings = AUTO | {"dataset": dataset, "validation": {}}
+        assert "test_log_loss" not in small_run(tmp_path / "without", **settings)
+        assert load_model(tmp_path / "without" / "final.safetensors").sigmoids is None
+        shutil.rmtree(tmp_path / "without")
+        with pytest.raises(InputError, match="log_loss is of probabilities"):
+            prepare(small_settings(**settings | {"metric": "log_loss"}))
+    targets = small_table("regression", tmp_path, 0.2)
+    assert "validation_r2" in small_run(tmp_path / "targets", **AUTO | targets)
+    best = small_run(tmp_path / "metric", **AUTO | DIGITS | {"metric": "log_loss"})
+    assert best["best_validation_log_loss"] > 0
 
 
 @pytest.mark.parametrize(

@@ -278,7 +278,7 @@ def test_the_best_step_by_a_metric_is_the_model_of_a_run(
     [
         ({"metric": "auc"}, "metric=auc: did you mean roc_auc"),
         ({"metric": "r2"}, "metric=r2: expected one of: accuracy, average_precision"),
-        ({"metric": "log_loss"}, "metric=log_loss is of probabilities: expected calibration=sigmoid"),
+        ({"metric": "log_loss"}, "metric=log_loss is of probabilities: expected calibration=sigmoid, or"),
         ({"keep": "best", "validation": {"every": None}}, "keep=best needs validation.every"),
     ],
 )
