@@ -146,6 +146,34 @@ def _areas(positive: np.ndarray, g: np.ndarray) -> tuple[float | None, float | N
     return float(roc_auc), float((steps * tp / all_).sum() / P)
 
 
+OF_DECISIONS = ("accuracy", "balanced_accuracy", "f1")
+"""Metrics that depend on the threshold from which on decision values stand for the second of two classes."""
+
+
+def best_threshold(y: np.ndarray, g: np.ndarray, metric: str) -> float:
+    """Return the threshold t for which deciding for the second of two classes where g >= t scores best.
+
+    It lies halfway between two neighbouring values of g, or beyond all of them; of several, it is the one
+    nearest 0.
+    """
+    values, place = np.unique(g, return_inverse=True)
+    beyond = 1 + np.abs(values).max(keepdims=True)
+    low, high = (
+        np.concatenate(ends) for ends in ((values[:1] - beyond, values), (values, values[-1:] + beyond))
+    )
+    t = low / 2 + high / 2
+    t = np.where(t > low, t, high)  # of neighbouring floating-point numbers
+    fn, tn = (np.append(0, np.cumsum(np.bincount(place, y * sign > 0))) for sign in (1, -1))
+    P, N = fn[-1], tn[-1]
+    scores = {
+        "accuracy": tn - fn,
+        "balanced_accuracy": (P - fn) * max(N, 1) + tn * max(P, 1),
+        "f1": (P - fn) / np.maximum(P - fn + P + N - tn, 1),
+    }[metric]
+    best = t[scores == scores.max()]
+    return float(best[np.abs(best).argmin()])
+
+
 @dataclass(frozen=True)
 class BinaryClassification(Classification):
     """Two classes, coded -1 and +1  (paper, Section 2)."""

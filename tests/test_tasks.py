@@ -10,7 +10,16 @@ import pytest
 import torch
 from sklearn import metrics
 
-from nsvm_cli.tasks import BINARY, MulticlassClassification, Regression, Task, encode, task_for
+from nsvm_cli.tasks import (
+    BINARY,
+    OF_DECISIONS,
+    MulticlassClassification,
+    Regression,
+    Task,
+    best_threshold,
+    encode,
+    task_for,
+)
 
 THREE = MulticlassClassification(("a", "b", "c"))
 RNG = np.random.default_rng(0)
@@ -55,6 +64,34 @@ def test_figures_of_the_order_of_decision_values_are_scikit_learns(task: Any) ->
         assert scores[name] == pytest.approx(np.mean([metric(p, column) for p, column in pairs]))
     nothing = {"roc_auc": None, "average_precision": None}
     assert task.rank_scores(np.full(200, y[0]), g) == nothing
+
+
+@pytest.mark.parametrize("metric", OF_DECISIONS)
+def test_no_threshold_is_better_than_the_best(metric: str) -> None:
+    """Compared with every candidate, scored as a result is; and with scikit-learn's curves."""
+    for n in range(300):
+        rng = np.random.default_rng(n)
+        y = np.where(rng.random(size := int(rng.integers(1, 30))) < rng.random(), 1.0, -1.0)
+        g = (rng.normal(rng.normal(), 1, size) + y).round(int(rng.integers(0, 3)))  # with ties
+        if n % 3 == 0:  # of neighbouring floating-point numbers none lies between
+            g = np.nextafter(np.float32(1), np.float32(2)) * np.float32(
+                1 + 2.0**-23 * rng.integers(0, 4, size)
+            )
+        values = np.unique(g).astype(np.float64)
+        candidates = np.array([values[0] - 9, *(values[1:] + values[:-1]) / 2, values[-1] + 9])
+        scores = [BINARY.score(y, BINARY.decide(g - t))[metric] for t in candidates]
+        t = best_threshold(y, g, metric)
+        score = BINARY.score(y, BINARY.decide(g - g.dtype.type(t)))[metric]
+        assert score == pytest.approx(max(scores))
+        inner = [abs(c) for c, s in zip(candidates[1:-1], scores[1:-1], strict=True) if s > score - 1e-9]
+        assert n % 3 == 0 or abs(t) <= min(inner, default=np.inf), "of equals that nearest 0"
+        if metric == "f1" and (y > 0).any():
+            precision, recall, _ = metrics.precision_recall_curve(y, g)
+            f1 = 2 * precision * recall / np.maximum(precision + recall, 1e-9)
+            assert score == pytest.approx(f1.max(), abs=1e-6)
+        elif metric == "balanced_accuracy" and len(set(y)) == 2:
+            fpr, tpr, _ = metrics.roc_curve(y, g)
+            assert score == pytest.approx((1 + (tpr - fpr).max()) / 2)
 
 
 def test_a_class_without_samples_has_no_recall_and_does_not_count() -> None:

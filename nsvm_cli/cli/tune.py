@@ -111,7 +111,7 @@ def _train_command(options: argparse.Namespace, values: Mapping[str, Any], best:
     """Return the command that trains a candidate on all training samples, with the words of this one."""
     folders = [] if options.config_dir is None else ["--config-dir", options.config_dir]
     words = [word for word in options.words if not re.match(r"[+~]*(tune\b|dataset\.validation=)", word)]
-    if values["calibration"] == "sigmoid" or values["validation"]["every"]:
+    if values["calibration"] == "sigmoid" or values["threshold"] or values["validation"]["every"]:
         words.append(f"dataset.validation={values['dataset']['validation']}")
     keys = flat(values)
     best_values = [f"{'' if key in keys else '++'}{key}={_written(v)}" for key, v in best.point.items()]

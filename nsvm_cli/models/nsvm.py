@@ -238,6 +238,17 @@ class NSVM:
         """Return the same model with probabilities fitted to raw samples that it was not trained on."""
         return replace(self, sigmoids=fit_sigmoids(self.decision_function(x).cpu(), self._positive(y)))
 
+    def shifted(self, t: float) -> NSVM:
+        """Return the model with g - t in place of g, which for two classes makes t the threshold of g.
+        Probabilities stay the same.
+        """
+        bias, sigmoids = self.expansion.bias - t, self.sigmoids
+        if sigmoids is not None:
+            a, b = sigmoids
+            sigmoids = torch.stack([a, b + a * t])
+        expansion = replace(self.expansion, bias=bias)
+        return replace(self.with_facts(bias=bias), expansion=expansion, sigmoids=sigmoids)
+
     def _positive(self, y: Float[Tensor, " p"]) -> Bool[Tensor, " p *outputs"]:
         """Return which decision values should be positive."""
         return self.task.code(y.cpu()) > 0

@@ -19,6 +19,7 @@ from nsvm_cli.datasets.scaling import Scaling, fit_scaling
 from nsvm_cli.engines import LITERAL, Engine, compile_steps, select, taken_by, why_slower
 from nsvm_cli.errors import InputError, did_you_mean
 from nsvm_cli.loggers import build_logger
+from nsvm_cli.models.calibration import value_of
 from nsvm_cli.models.change import feature_change, theta_change
 from nsvm_cli.models.feature_map import FeatureMap
 from nsvm_cli.models.initial import at_start
@@ -31,7 +32,7 @@ from nsvm_cli.output import Say
 from nsvm_cli.plugins import code_sha256
 from nsvm_cli.runs.loop import CALLBACKS, Callback, run
 from nsvm_cli.storage.files import file_sha256
-from nsvm_cli.tasks import OF_PROBABILITIES, Regression
+from nsvm_cli.tasks import OF_DECISIONS, OF_PROBABILITIES, Regression, best_threshold
 from nsvm_cli.trainers import Problem, State, Trainer, build_trainer
 from nsvm_cli.trainers.parts import build_parts
 
@@ -153,6 +154,24 @@ class Experiment:
         validation = self.data.splits["validation"]
         return model.calibrated(validation.x, validation.y)
 
+    def decided(self, model: NSVM, say: Say) -> tuple[NSVM, dict[str, Any]]:
+        """Return the model of a finished run with the threshold that the settings ask for, and the field of
+        the result about it.
+        """
+        wanted = self.settings.threshold
+        if wanted is None:
+            return model, {}
+        if wanted == "best":
+            y, g = (split := self.data.splits["validation"]).y, model.decision_function(split.x)
+            t = best_threshold(y.numpy(), g.cpu().numpy(), self.metric)
+            why = f"for the best {self.metric} on the validation set"
+        else:
+            assert model.sigmoids is not None
+            t = value_of(model.sigmoids, wanted)
+            why = f"where its probability is {wanted}" if t else "as probabilities do not grow with it"
+        say(f"threshold: {self.facts.classes[1]} is predicted from a decision value of {t:.4g} on, {why}")
+        return model.shifted(t), {"threshold": t}
+
     def measured(self, model: NSVM) -> NSVM:
         """Return the model, with how far training has moved theta and the kernel matrix among its facts."""
         initial, p = model.before_training(), self.problem
@@ -213,19 +232,35 @@ def load(settings: Settings) -> Data:
         InputError: they are missing or damaged, or lack the validation set that the run needs.
     """
     data = load_data(settings.dataset, settings.seed, settings.task, settings.memory_budget)
-    sigmoid = settings.calibration == "sigmoid"
-    uses = {"validation.every": settings.validation.every, "calibration=sigmoid": sigmoid}
+    uses = {
+        "validation.every": settings.validation.every,
+        "calibration=sigmoid": settings.calibration == "sigmoid",
+        "threshold=best": settings.threshold == "best",
+    }
     if settings.keep == "best" and not settings.validation.every:
         raise InputError("keep=best needs validation.every: expected the number of steps between two scores")
     for use, asked in uses.items():
         if asked and not data.splits.sizes["validation"]:
             raise InputError(f"{use} needs a validation set: expected dataset.validation above 0")
-    if settings.metric in OF_PROBABILITIES and not calibrates(settings, data):
-        raise InputError(
-            f"metric={settings.metric} is of probabilities: expected calibration=sigmoid, or auto with a "
-            "validation set that has the classes in proportion, such as dataset.validation=0.1"
-        )
+    _check_decisions(settings, data)
     return data
+
+
+def _check_decisions(settings: Settings, data: Data) -> None:
+    """Check that the threshold, and what it and the metric depend on, suit the data."""
+    t, metric, classes = settings.threshold, settings.metric or data.task.metric, data.task.classes
+    if t and len(classes) != 2:
+        what = f"{len(classes)} classes" if classes else "real targets"
+        raise InputError(f"threshold={t} is for two classes, and there are {what}")
+    if t == "best" and metric not in OF_DECISIONS:
+        hint = did_you_mean(metric, OF_DECISIONS)
+        raise InputError(f"threshold=best changes nothing about metric={metric}: {hint}")
+    asked = {f"metric={metric}": metric in OF_PROBABILITIES, f"threshold={t}": isinstance(t, float)}
+    for use in (use for use in asked if asked[use] and not calibrates(settings, data)):
+        raise InputError(
+            f"{use} is of probabilities: expected calibration=sigmoid, or auto with a validation set that "
+            "has the classes in proportion, such as dataset.validation=0.1"
+        )
 
 
 def calibrates(settings: Settings, data: Data) -> bool:

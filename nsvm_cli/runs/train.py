@@ -70,10 +70,11 @@ def train_run(
             model = replace(load_model(directory.best), settings=experiment.settings)
         else:
             model = experiment.measured(model)
+        model, decision = experiment.decided(model, say)
         if experiment.trainer.saves_model:
             save_model(directory.final, model)
         now = {"date": datetime.now(UTC).isoformat(timespec="seconds"), "host": platform.node()}
-        result = {**result_of(experiment, state, model), **training, **search, **now}
+        result = {**result_of(experiment, state, model), **training, **decision, **search, **now}
         result |= {"git": git, "settings": settings, **(command or {})}
         directory.finish(result, experiment.settings.checkpoint)
         tracking.result = result

@@ -29,7 +29,7 @@ class Boosted(Expansion):
         """Return g at features z of shape (p, n)."""
         g = getattr(self.trees, "decision_function", self.trees.predict)
         with one_library():
-            return torch.from_numpy(g(z.double().cpu().numpy())).to(z)
+            return torch.from_numpy(g(z.double().cpu().numpy())).to(z) + self.bias
 
 
 @pydantic.dataclasses.dataclass(frozen=True, config=STRICT)

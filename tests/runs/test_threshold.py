@@ -1,0 +1,125 @@
+"""Runs with ``threshold=``: where they decide, and that everything but decisions stays as it was."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sklearn.metrics import precision_recall_curve
+
+from nsvm_cli.artifacts.model_file import load_model
+from nsvm_cli.artifacts.onnx_graph import Graph
+from nsvm_cli.errors import InputError, Interrupted
+from nsvm_cli.estimators import NSVMClassifier
+from nsvm_cli.runs.experiment import prepare
+from tests.artifacts.test_model_file import contents
+from tests.runs.test_train import go, settings_with, stopped_at
+from tests.small_runs import small_run, small_settings
+from tests.small_tables import small_table
+
+pytestmark = pytest.mark.usefixtures("unchecked")
+
+RARE: dict[str, Any] = {"metric": "f1", "dataset": {"name": "ringnorm", "samples": 300, "validation": 0.2}}
+SAME = ("validation_roc_auc", "test_log_loss", "train_average_precision", "alignment", "theta_change")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("threshold")
+
+
+@pytest.fixture(scope="module")
+def plain(folder: Path) -> dict[str, Any]:
+    return small_run(folder / "plain", **RARE)
+
+
+@pytest.mark.parametrize("threshold", ["best", 0.2])
+def test_decisions_alone_are_different(threshold: Any, plain: dict[str, Any], folder: Path) -> None:
+    run = folder / str(threshold)
+    result, t = (found := small_run(run, **RARE, threshold=threshold)), found["threshold"]
+    assert {name: result[name] for name in SAME} == pytest.approx({name: plain[name] for name in SAME})
+    before, after = (load_model(path / "final.safetensors") for path in (folder / "plain", run))
+    tensors = [contents(path / "final.safetensors")[0] for path in (folder / "plain", run)]
+    assert all(torch.equal(tensors[1][name], kept) for name, kept in tensors[0].items() if name != "sigmoids")
+    data = prepare(small_settings(**RARE)).data
+    for split in map(data.splits.__getitem__, ("train", "validation", "test")):
+        g, shifted = before.decision_function(split.x), after.decision_function(split.x)
+        torch.testing.assert_close(shifted, g - t)
+        p, same = before.probabilities(g), after.probabilities(shifted)
+        torch.testing.assert_close(same, p, atol=1e-6, rtol=0)
+        wanted = p[:, 1] >= threshold if threshold != "best" else g >= t
+        assert torch.equal(after.predict(split.x) > 0, wanted)
+    split = data.splits["validation"]
+    if threshold == "best":
+        precision, recall, _ = precision_recall_curve(split.y, before.decision_function(split.x))
+        best = np.nanmax(2 * precision * recall / np.maximum(precision + recall, 1e-9))
+        assert result["validation_f1"] == pytest.approx(best, abs=1e-6)
+        assert result["validation_f1"] >= plain["validation_f1"]
+    assert after.score(split.x, split.y)["f1"] == result["validation_f1"]
+    second = after.predict(split.x) > 0
+    estimator = NSVMClassifier.load(run)
+    assert torch.equal(torch.from_numpy(estimator.predict(split.x) == estimator.classes_[1]), second)
+    _, predicted, probabilities = Graph(after)(split.x)
+    assert torch.equal(predicted, second * 1)
+    torch.testing.assert_close(probabilities, before.probabilities(before.decision_function(split.x)).float())
+
+
+def test_the_best_step_is_chosen_first_and_resuming_changes_nothing(tmp_path: Path) -> None:
+    lines: list[str] = []
+    changes: dict[str, Any] = {**RARE, "keep": "best", "validation": {"every": 20}, "threshold": "best"}
+    settings = settings_with(**changes)
+    whole = go(tmp_path / "whole", settings, say=lines.append)
+    with pytest.raises(Interrupted):
+        go(tmp_path / "run", settings, stopped_at(150))
+    result = go(tmp_path / "run", settings)
+    assert result["threshold"] == whole["threshold"] != 0
+    told = f"from a decision value of {whole['threshold']:.4g} on, for the best f1 on the validation set"
+    assert any(told in line for line in lines)
+    files = [(tmp_path / run / "final.safetensors").read_bytes() for run in ("whole", "run")]
+    assert files[0] == files[1]
+    best, final = (load_model(tmp_path / "run" / f"{name}.safetensors") for name in ("best", "final"))
+    split = prepare(settings).data.splits["validation"]
+    assert best.score(split.x, split.y)["f1"] == result["best_validation_f1"] <= result["validation_f1"]
+    assert best.facts.steps == final.facts.steps == result["best_step"]
+    assert final.facts.bias == best.facts.bias - result["threshold"]
+    (tmp_path / "run" / "final.safetensors").unlink()
+    (tmp_path / "run" / "result.json").unlink()
+    assert go(tmp_path / "run", settings)["threshold"] == whole["threshold"], (
+        "the checkpoint has no threshold"
+    )
+    assert (tmp_path / "run" / "final.safetensors").read_bytes() == files[0]
+
+
+def test_every_kind_of_model_can_have_one(tmp_path: Path) -> None:
+    for name in ("trees", "svc", "majority"):
+        algorithm = {"name": name}
+        for threshold in ("best", 0.3):
+            result = small_run(tmp_path / "run", **RARE | {"algorithm": algorithm, "threshold": threshold})
+            assert np.isfinite(result["threshold"])
+            if threshold == "best":
+                assert result["validation_f1"] >= 0.5, (
+                    "at worst, that of always deciding for the second class"
+                )
+            shutil.rmtree(tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"metric": "roc_auc"}, "changes nothing about metric=roc_auc: expected one of: accuracy, bal"),
+        ({"dataset": {"name": "ringnorm", "samples": 300}}, "threshold=best needs a validation set"),
+        ({"threshold": 0.3, "calibration": None}, "threshold=0.3 is of probabilities: expected calibration"),
+        ({"threshold": 1.5}, "threshold: expected best, null, or a probability between 0 and 1"),
+        ({"dataset": {"name": "digits", "classes": None, "validation": 0.2}}, "and there are 10 classes"),
+        ("regression", "threshold=best is for two classes, and there are real targets"),
+    ],
+)
+def test_what_has_no_threshold_is_refused(changes: Any, said: str, tmp_path: Path) -> None:
+    if changes == "regression":
+        changes = {**small_table("regression", tmp_path), "metric": None}
+    with pytest.raises(InputError, match=said):
+        prepare(small_settings(**{**RARE, "threshold": "best", **changes}))
