@@ -50,9 +50,12 @@ def held_out(result: Mapping[str, Any]) -> str:
     return "validation" if result["data"]["samples"]["validation"] else "test"
 
 
-def score_of(result: Mapping[str, Any]) -> tuple[str, str, float] | None:
-    """Return the score of a result on held-out data, with the split and the metric; None if it has none."""
-    for split, metric in product(("validation", "test"), METRIC_FORMATS):
+def score_of(result: Mapping[str, Any], by: object = None) -> tuple[str, str, float] | None:
+    """Return the score of a result on held-out data, with the split and the metric, ``by`` this one if it has
+    it; None if it has none.
+    """
+    metrics = sorted(METRIC_FORMATS, key=lambda metric: metric != by)
+    for split, metric in product(("validation", "test"), metrics):
         if isinstance(value := result.get(f"{split}_{metric}"), (int, float)):
             return split, metric, value
     return None

@@ -17,10 +17,11 @@ DESCRIPTION = """\
 Compare runs: the mean score of each of the settings that were tried over their
 seeds, with a 95 % interval, the difference to the best, a paired test, and
 ranks. Failed runs are counted; those that were interrupted or are still running
-are left out. Writes no file but figures: curves, the accuracy or R^2 after
-training and, where it was recorded (see validation.every=), during it, against
-steps, seconds and support vectors; ranks, a critical-difference diagram of
-three or more settings on independent data sets or seeds.
+are left out. Scores are the accuracy or R^2, or what metric= names in all runs.
+Writes no file but figures: curves, the scores after training and, where they
+were recorded (see validation.every=), during it, against steps, seconds and
+support vectors; ranks, a critical-difference diagram of three or more settings
+on independent data sets or seeds.
 """
 EPILOG = """\
 examples:

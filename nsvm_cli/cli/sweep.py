@@ -194,7 +194,8 @@ def _score(path: Path) -> str:
     from nsvm_cli.words import METRIC_FORMATS, score_of
 
     with contextlib.suppress(InputError):
-        if score := score_of(read_json(path / RESULT)):
+        result = read_json(path / RESULT)
+        if score := score_of(result, by=result.get("metric")):
             split, metric, value = score
             name, shown = METRIC_FORMATS[metric]
             return f", {split} {name} {shown(value)}"

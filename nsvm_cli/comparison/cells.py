@@ -26,6 +26,8 @@ from nsvm_cli.config.settings import flat
 from nsvm_cli.errors import InputError
 from nsvm_cli.output import printable
 from nsvm_cli.storage.run_directory import RESULT, reading
+from nsvm_cli.tasks import sign_of
+from nsvm_cli.words import METRIC_FORMATS
 
 K = TypeVar("K")
 T = TypeVar("T")
@@ -45,6 +47,7 @@ class Cell:
         runs: those that have finished, by seed and fold.
         failed: seed and fold of those that failed.
         guess: whether failed runs score as guessing does.
+        metric: the figure that the runs are compared by; None for that of their task.
     """
 
     dataset: str
@@ -54,23 +57,29 @@ class Cell:
     runs: Mapping[Repetition, RunRecord]
     failed: Sequence[Repetition] = ()
     guess: bool = False
+    metric: str | None = None
+
+    @property
+    def figure(self) -> str:
+        """The metric of the scores."""
+        return self.metric or ("accuracy" if f"{self.split}_errors" in self.figures else "r2")
 
     @property
     def samples(self) -> int | None:
-        """Of how many samples errors are counted; None for R^2."""
-        counted = f"{self.split}_errors" in self.figures
+        """Of how many samples errors are counted; None for figures other than the accuracy."""
+        counted = self.figure == "accuracy"
         return int(self.figures["data"]["samples"][self.split]) if counted else None
 
     @cached_property
     def scores(self) -> dict[Repetition, float]:
-        """The accuracy in percent, or R^2, of each seed that has one, or fold."""
+        """The accuracy in percent, or the other figure, of each seed that has one, or fold."""
         figures = {seed: run.figures for seed, run in self.runs.items()}
-        errors, r2 = f"{self.split}_errors", f"{self.split}_r2"
+        errors, score = f"{self.split}_errors", f"{self.split}_{self.figure}"
         if self.guess:
-            guess = {**self.figures, errors: self.figures.get("guess_errors"), r2: 0.0}
+            guess = {**self.figures, errors: self.figures.get("guess_errors"), score: 0.0}
             figures |= dict.fromkeys(self.failed, guess)
         if self.samples is None:
-            return {seed: float(of[r2]) for seed, of in figures.items()}
+            return {seed: float(of[score]) for seed, of in figures.items()}
         one = {seed: 100 / of["data"]["samples"][self.split] for seed, of in figures.items()}
         counted = {seed: of[errors] for seed, of in figures.items() if of[errors] is not None}
         return {seed: 100 - one[seed] * int(number) for seed, number in counted.items()}
@@ -85,7 +94,12 @@ class Cell:
     @property
     def unit(self) -> str:
         """The unit of the scores."""
-        return R2 if self.samples is None else "accuracy, %"
+        return {"accuracy": "accuracy, %", "r2": R2}.get(self.figure) or METRIC_FORMATS[self.figure][0]
+
+    @property
+    def sign(self) -> int:
+        """1 if larger scores are better, or else -1."""
+        return sign_of(self.figure)
 
     @cached_property
     def score(self) -> Estimate:
@@ -94,6 +108,8 @@ class Cell:
         def interval(scores: Values) -> Inferred:
             if self.samples is None:
                 low, high, _ = mean_test(scores, self.overlap)
+                if self.sign < 0:
+                    return np.stack([np.maximum(low, 0.0), high])
                 return np.stack([low, np.minimum(high, 1.0)])
             return 100 * proportion_interval(scores / 100, self.samples, self.overlap)
 
@@ -102,7 +118,7 @@ class Cell:
     @property
     def digits(self) -> int:
         """To how many decimals the scores are shown."""
-        return 4 if self.unit == R2 else 2
+        return 4 if self.samples is None else 2
 
     def minus(self, other: Cell) -> Estimate:
         """Estimate the mean score minus the other's, over the seeds that both have."""
@@ -145,7 +161,7 @@ def cells(records: Sequence[RunRecord], guess: bool = False, split: str | None =
     Of runs with the same settings and seed, the first that has finished is taken. A ``guess`` for failed runs
     is the most frequent class of the training set, whose errors a finished run on the same data set has
     recorded, or an R^2 of 0. Scores are those on a ``split``, by default the validation set if all runs have
-    one, or else the test set.
+    one, or else the test set, by the metric that all runs name, or else that of their task.
 
     Raises:
         InputError: no run has finished, a result is damaged, or runs were not evaluated on the same data.
@@ -153,9 +169,12 @@ def cells(records: Sequence[RunRecord], guess: bool = False, split: str | None =
     finished = [record for record in records if record.status == "finished"]
     if not finished:
         raise InputError("expected finished runs to compare, got none; see nsvm runs")
-    split = _split(finished, split)
+    metric = named_metrics(finished).pop() if len(named_metrics(finished)) == 1 else None
+    if guess and metric not in (None, "accuracy", "r2"):
+        raise InputError(f"--failed guess: expected runs that go by the accuracy or R^2, not metric={metric}")
+    split = _split(finished, split, metric)
     for record in finished:
-        _expect_figures(record, split)
+        _expect_figures(record, split, metric)
     tried = [*finished, *filter(_has_failed, records)]
     places = _places(tried)
     _expect_the_same_data(finished, places)
@@ -166,8 +185,14 @@ def cells(records: Sequence[RunRecord], guess: bool = False, split: str | None =
         runs = dict(sorted({run.repetition: run for run in reversed(done)}.items()))
         failed = sorted({run.repetition for run in group if run.status == "failed"} - runs.keys())
         figures = next(iter(runs.values()), like.get(dataset, finished[0])).figures
-        found.append(Cell(dataset, candidate, split, figures, runs, failed, guess))
+        found.append(Cell(dataset, candidate, split, figures, runs, failed, guess, metric))
     return found
+
+
+def named_metrics(records: Iterable[RunRecord]) -> set[str | None]:
+    """Return the metrics that the settings of runs name, None where they name none that is known."""
+    names = {str(record.settings.get("metric")) for record in records}
+    return {name if name in METRIC_FORMATS else None for name in names}
 
 
 def _has_failed(record: RunRecord) -> bool:
@@ -177,21 +202,22 @@ def _has_failed(record: RunRecord) -> bool:
     return record.status == "failed" and named and isinstance(record.settings.get("seed"), int)
 
 
-def _split(records: Sequence[RunRecord], asked: str | None) -> str:
+def _split(records: Sequence[RunRecord], asked: str | None, metric: str | None) -> str:
     """Return the held-out data that all runs were evaluated on, or those that are asked for."""
     lacking = {}
     for split in ("validation", "test") if asked is None else (asked,):
-        names = [f"{split}_errors", f"{split}_r2"]
+        names = [f"{split}_{metric}"] if metric else [f"{split}_errors", f"{split}_r2"]
         lacking[split] = [r.path for r in records if all(r.figures.get(name) is None for name in names)]
         if not lacking[split]:
             return split
-    without = ", and ".join(f"{paths[0]} has no score on {split} data" for split, paths in lacking.items())
+    score = METRIC_FORMATS[metric][0] if metric else "score"
+    without = ", and ".join(f"{paths[0]} has no {score} on {split} data" for split, paths in lacking.items())
     raise InputError(f"{without}: compare runs that were evaluated on the same")
 
 
-def _expect_figures(record: RunRecord, split: str) -> None:
+def _expect_figures(record: RunRecord, split: str, metric: str | None) -> None:
     """Validate the result of a run, which may come from someone else."""
-    cell = Cell("", "", split, record.figures, {(0, ""): record})
+    cell = Cell("", "", split, record.figures, {(0, ""): record}, metric=metric)
     with reading(record.path / RESULT):
         names = [record.settings[part]["name"] for part in ("algorithm", "dataset")]
         numbers = [record.repetition[0], cell.scores[0, ""], cell.overlap]

@@ -92,16 +92,17 @@ def curves(rows: Sequence[Comparison]) -> Figure | None:
 
 def _course(cell: Cell) -> Float64[np.ndarray, "seeds records 4"]:
     """Return the scores at the steps where all seeds recorded one, each with its places on the axes."""
-    name = f"{cell.split}_{'r2' if cell.unit == R2 else 'accuracy'}"
-    runs = [_recorded(run.path, name) for run in cell.runs.values()]
+    name = f"{cell.split}_{cell.figure}"
+    scale = 1 if cell.samples is None else 100
+    runs = [_recorded(run.path, name, scale) for run in cell.runs.values()]
     steps = sorted(set.intersection(*map(set, runs)))
     found = np.array([[run[step] for step in steps] for run in runs], dtype=np.float64)
     return found.reshape(len(runs), len(steps), 1 + len(ENDS))
 
 
-def _recorded(run: Path, name: str) -> dict[int, tuple[float | int | None, ...]]:
+def _recorded(run: Path, name: str, scale: int) -> dict[int, tuple[float | int | None, ...]]:
     """Return the score and the place on each axis of the steps at which the score was recorded."""
-    file, scale = run / METRICS, 1 if name.endswith("r2") else 100
+    file = run / METRICS
     records, times = read_metrics(file) if file.is_file() else [], read_times(run / TIMES)
     return {
         r["step"]: (max(0.0, scale * r[name]), r["step"], times.get(r["step"]), r.get("support_vectors"))

@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from nsvm_cli.comparison.cells import Cell
+from nsvm_cli.comparison.cells import Cell, named_metrics
 from nsvm_cli.comparison.compare import FEWEST_BLOCKS, Comparison, Ranking, shared_samples
 from nsvm_cli.comparison.intervals import FEWEST_SEEDS, known
 from nsvm_cli.output import printable
@@ -148,6 +148,9 @@ def cautions(cells: Sequence[Cell], runs: int) -> list[str]:
     if left_out := runs - len(counted) - sum(len(cell.failed) for cell in cells):
         why = "not finished, failed before settings were recorded, or repeat another's settings and seed"
         sentences.append(f"Left out: {left_out} of {runs} runs ({why}).")
+    if len(metrics := named_metrics(counted)) > 1:
+        names = ", ".join(sorted(metric or "none" for metric in metrics))
+        sentences.append(f"The runs go by different metrics ({names}): compared is that of their task.")
     with_plugins = [run for run in counted if run.figures.get("plugins_sha256")]
     paths = {str(run.figures["plugins_sha256"]): str(run.path) for run in with_plugins}
     if len(paths) > 1:

@@ -23,7 +23,6 @@ from optuna.trial import TrialState
 
 from nsvm_cli.comparison.intervals import standard_error
 from nsvm_cli.config.settings import flat, is_record_of, parse_settings, with_values
-from nsvm_cli.datasets import Data
 from nsvm_cli.datasets.base import EACH
 from nsvm_cli.errors import InputError, RunError
 from nsvm_cli.models.kernels import or_one_over_n
@@ -156,7 +155,7 @@ def tune(
             observe(_tried(study, trial, search, point, score))
 
         _optimize(study, search.trials, attempt, jobs, workers)
-        finalists = _final(study, search, score, experiment.data)
+        finalists = _final(study, search, score, experiment)
     if not finalists or finalists[0].mean == 0:
         raise RunError("no candidate completed training with every seed: expected a smaller tune.space")
     rows = [candidate.row(experiment.metric) for candidate in finalists]
@@ -251,7 +250,7 @@ def _study(values: Mapping[str, Any], search: Search, space: Space, file: Path) 
     return study
 
 
-def _final(study: optuna.Study, search: Search, score: Score, data: Data) -> list[Candidate]:
+def _final(study: optuna.Study, search: Search, score: Score, experiment: Experiment) -> list[Candidate]:
     """Return the best candidates, ranked with further seeds: the first ones favour lucky candidates."""
     first = search.first_seed + search.seeds
     seeds = range(first, first + search.final_seeds)
@@ -268,9 +267,9 @@ def _final(study: optuna.Study, search: Search, score: Score, data: Data) -> lis
     for future in as_completed(futures):
         known[futures[future]] = outcome(future)
         study.set_user_attr("final", known)
-    sizes = data.splits.sizes
+    data, sizes = experiment.data, experiment.data.splits.sizes
     overlap = 0.0 if data.samples.generated else sizes["validation"] / sizes["train"]
-    samples = sizes["validation"] if data.task.classes else None
+    samples = sizes["validation"] if experiment.metric == "accuracy" else None
     for c in finalists:
         scores = [known[f"{c.number} {seed}"] for seed in seeds]
         finals.append(replace(c, final=scores, error=standard_error(scores, overlap, samples)))

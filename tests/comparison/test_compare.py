@@ -216,9 +216,46 @@ def test_real_targets_and_validation_data() -> None:
     assert row.p == pytest.approx(2 * stats.t.sf(worse.mean() / scale, 2))
 
 
+def by(metric: str | None, record: RunRecord) -> RunRecord:
+    return replace(record, settings={**record.settings, "metric": metric})
+
+
+@pytest.mark.parametrize(
+    ("metric", "head", "best"),
+    [("f1", "F1", "alg2"), ("log_loss", "log loss", "alg1"), (None, "accuracy, %", "alg1")],
+)
+def test_runs_that_share_a_metric_are_compared_by_it(metric: str | None, head: str, best: str) -> None:
+    records = [
+        by(metric, run(s, e, name, test_f1=f1 + s / 100, test_log_loss=f1 + s / 100))
+        for name, e, f1 in (("alg1", 40, 0.2), ("alg2", 50, 0.6), ("alg3", 60, 0.4))
+        for s in range(4)
+    ]
+    found = cells(records)
+    rows, ranks = compare(found), ranking(found)
+    assert {row.cell.title for row in rows} == {f"ring: test {head}"}
+    order = {"f1": ["alg2", "alg3", "alg1"], "log_loss": ["alg1", "alg3", "alg2"]}
+    expected = order.get(metric or "", ["alg1", "alg2", "alg3"])
+    assert [row.cell.candidate for row in rows] == expected
+    assert expected[0] == best
+    assert [row.rank for row in rows] == [1, 2, 3]
+    assert ranks is not None
+    assert [*ranks.ranks] == expected
+    assert f"ring: test {head}" in page(records)
+    if metric:
+        assert rows[0].cell.score.mean == pytest.approx({"f1": 0.615, "log_loss": 0.215}[metric])
+        low, high = stats.t.interval(0.95, 3, 0.215, np.std([0, 1, 2, 3], ddof=1) / 100 / 2)
+        alg1 = next(cell for cell in found if cell.candidate == "alg1").score
+        assert (alg1.low, alg1.high) == pytest.approx((low, high))
+    mixed = page([*records[:8], *(by("roc_auc", record) for record in records[8:])])
+    assert "ring: test accuracy, %" in mixed
+    assert f"The runs go by different metrics ({', '.join(sorted([metric or 'none', 'roc_auc']))})" in mixed
+    assert "different metrics" not in page(records)
+
+
 @pytest.mark.parametrize(
     ("records", "message"),
     [
+        ([by("f1", run()), by("f1", run(1, test_f1=0.5))], "ring-alg1-0 has no F1 on test data"),
         ([failed(0, "alg1")], "expected finished runs to compare, got none; see nsvm runs"),
         ([run(), changed(run(algorithm="alg2"), sha256="other")], "trained on different data"),
         ([run(), run(1, test_errors=None, validation_errors=3)], "ring-alg1-1 has no score on test data"),
@@ -264,6 +301,8 @@ def test_failed_seeds_and_settings_are_counted() -> None:
 
 
 def test_a_failed_run_may_score_as_guessing() -> None:
+    with pytest.raises(InputError, match=r"the accuracy or R\^2, not metric=f1"):
+        cells([by("f1", run(test_f1=0.5))], guess=True)
     records = runs_of(ERRORS)[1:]
     for record in records:
         record.figures["guess_errors"] = 500

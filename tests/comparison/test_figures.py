@@ -19,7 +19,7 @@ from nsvm_cli.comparison.compare import Ranking, compare, ranking
 from nsvm_cli.comparison.figures import figures, mean_ranks
 from nsvm_cli.comparison.records import RunRecord
 from nsvm_cli.errors import InputError
-from tests.comparison.test_compare import runs_of
+from tests.comparison.test_compare import by, runs_of
 
 STEPS = range(10, 210, 10)
 
@@ -87,6 +87,18 @@ def test_curves_are_means_over_the_seeds_against_steps_seconds_and_support_vecto
             assert np.asarray(line.get_xdata()) == pytest.approx([at * t + constant for t in STEPS])
         band = axis.collections[2].get_paths()[0].vertices[:, 1]  # type: ignore[index]
         assert (band.min(), band.max()) == pytest.approx((np.min(scores), np.max(scores)))
+
+
+def test_curves_of_runs_that_share_a_metric_are_of_it(tmp_path: Path) -> None:
+    records = [by("f1", record) for record in written(runs_of(ERRORS), tmp_path, "validation_f1")]
+    for record in validated(records):
+        record.figures["validation_f1"] = 0.5
+    axis = drawn(records)["curves"].axes[0]
+    assert axis.get_ylabel() == "validation F1"
+    lines, points = drawn_in(axis)
+    assert points == [(200, 0.5)] * 2
+    scores = [[score_of(record, t) for t in STEPS] for record in records[:2]]
+    assert np.asarray(lines[0].get_ydata()) == pytest.approx(np.mean(scores, axis=0))
 
 
 def test_the_best_is_drawn_though_it_recorded_no_curve_and_no_training_accuracy_is(tmp_path: Path) -> None:

@@ -9,6 +9,15 @@ from typing import Any
 import pytest
 
 from nsvm_cli.terminal.console import sweep_progress
+from nsvm_cli.words import score_of
+
+
+def test_the_score_of_a_job_is_by_its_metric_or_that_of_the_task() -> None:
+    result = {"metric": "f1", "validation_accuracy": 0.9, "validation_f1": 0.3, "test_f1": 0.2}
+    assert score_of(result, by=result["metric"]) == ("validation", "f1", 0.3)
+    assert score_of(result) == ("validation", "accuracy", 0.9)
+    assert score_of({**result, "validation_f1": None}, by="f1") == ("validation", "accuracy", 0.9)
+    assert score_of({"test_r2": 0.5}, by=[]) == ("test", "r2", 0.5)
 
 
 @pytest.mark.parametrize("terminal", [True, False])
