@@ -16,15 +16,15 @@ import torch
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, check_X_y, validate_data
 
 from nsvm_cli.artifacts.model_file import save_model
 from nsvm_cli.compose.composition import compose_settings
 from nsvm_cli.config.registry import OWN_PART, Given, Registry, build, fields_of, shown
 from nsvm_cli.config.settings import Settings, parse_settings, plain, with_values
-from nsvm_cli.datasets import Samples, Table, split_data
+from nsvm_cli.datasets import Samples, Splits, Table, split_data
 from nsvm_cli.datasets.base import ARRAYS
-from nsvm_cli.datasets.encoding import TableEncoder
+from nsvm_cli.datasets.encoding import fit_encoder
 from nsvm_cli.errors import InputError, RunError, did_you_mean
 from nsvm_cli.models.nsvm import NSVM
 from nsvm_cli.parallel.device import own_threads
@@ -162,6 +162,7 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
             yield
         except (InputError, RunError) as error:
             text = str(error).replace(OWN_PART, "to use your own, import its module first")
+            text = re.sub(r"(leave this out) with dataset\.drop=\[.*?\]", r"\1", text)
             error.args = (re.sub(rf"(?<![\w./])\+?\b({'|'.join(PARTS)})\.(?!py\b)(\w+)", parameter, text),)
             raise
 
@@ -203,25 +204,34 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
         changes = json.loads(json.dumps(changes, default=lambda value: value.tolist()))  # numbers of NumPy
         return parse_settings(with_values(composed, {**sections, **changes}))
 
-    def _train(self, x: np.ndarray, y: np.ndarray, weight: Any, classes: np.ndarray | None = None) -> None:
+    def _checked(self, X: Any, y: Any, **checks: Any) -> tuple[Any, np.ndarray]:
+        """Return samples, an array or a data frame, and classes or targets, as scikit-learn checks them."""
+        if _table(X) is None:
+            return validate_data(self, X, y, allow_nd=True, **checks)  # type: ignore[no-any-return]
+        validate_data(self, X, skip_check_array=True)  # records the names
+        return X, check_X_y(np.zeros((len(X), 1)), y, estimator=self, **checks)[1]
+
+    def _train(self, X: Any, y: np.ndarray, weight: Any, classes: np.ndarray | None = None) -> None:
         """Train on samples and the codes of their classes, or real targets."""
-        w = None if weight is None else _check_sample_weight(weight, x, dtype=np.float64)
-        names = getattr(self, "feature_names_in_", None)
+        w = None if weight is None else _check_sample_weight(weight, y, dtype=np.float64)
         labels = () if classes is None else tuple(map(str, classes))
-        samples = Samples(_numbers(x), y, labels, ARRAYS, len(y), weight=w)
+        table = _table(X)
+        x = _numbers(X) if table is None else np.empty((len(y), 0))
+        samples = Samples(x, y, labels, ARRAYS, len(y), weight=w)
         lenient = None if classes is None else samples.task  # there may be one sample of a class
         data = split_data(samples, 0, 0, x.ndim > 2, self._task, lenient)
-        if names is not None:
-            medians = dict(zip(map(str, names), np.median(samples.x, 0).tolist(), strict=True))
-            data = replace(data, encoder=TableEncoder(medians))
         with self._in_python(), own_threads():
+            if table is not None:
+                encoder = fit_encoder(table, data.splits.rows["train"])
+                samples = replace(samples, x=encoder(table))
+                splits = Splits(samples, data.splits.rows)
+                data = replace(data, samples=samples, splits=splits, encoder=encoder)
             experiment = prepare(self._settings(), data=data)
             self._take(experiment.train(experiment.callbacks()))
 
     def _take(self, model: NSVM) -> None:
         self.model_, self.settings_ = model, model.settings
         self.n_support_, self.kernel_parameters_ = len(model.expansion.alpha), model.kernel_parameters
-        self._encoder: TableEncoder | None = None
 
     def _of_model(self, compute: Callable[[NSVM, torch.Tensor], torch.Tensor], X: Any) -> np.ndarray:
         """Return what the model computes for samples."""
@@ -235,20 +245,16 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
 
     def _samples(self, X: Any) -> np.ndarray:
         """Return samples in the model's form; a model of a table encodes a data frame."""
-        if self._encoder is not None:
-            import pandas as pd
-
-            if isinstance(X, pd.DataFrame):
-                cells = validate_data(self, X, reset=False, skip_check_array=True)
-                return self._encoder(Table(cells.reset_index(drop=True), ("X",)))
+        encoder = self.model_.facts.encoder
+        if encoder is not None and (table := _table(X)) is not None:
+            return encoder(table)
         return _numbers(validate_data(self, X, reset=False, allow_nd=True))
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
         """Return the estimator of a model file or run directory, with the settings that it was trained with.
 
-        Classes are integers if all of them are, and otherwise text. A model of a table takes a data frame as
-        ``nsvm predict`` takes a file: it may hold text and empty cells.
+        Classes are integers if all of them are, and otherwise text.
 
         Raises:
             InputError: there is no such file, it is damaged, or of another kind of task.
@@ -260,7 +266,7 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
             raise InputError(f"{path} has task={settings.task}: expected task={cls._task}")
         estimator = cls(**_parameters(settings))
         estimator._take(model)
-        estimator._encoder, columns = facts.encoder, facts.columns
+        columns = facts.columns
         estimator.n_features_in_ = facts.shape[0] if columns is None else len(columns)
         if columns is not None:
             estimator.feature_names_in_ = np.array([*columns], dtype=object)
@@ -282,14 +288,16 @@ class NSVMClassifier(ClassifierMixin, _NSVM):  # type: ignore[misc]
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> NSVMClassifier:
         """Train on samples X of shape (m, n), or (m, channels, height, width) for images, and classes y.
 
-        Bytes of more than two dimensions are pixels, and are divided by 255, here and in prediction. A sample
-        of weight w counts as w samples, one of weight 0 is left out.
+        The columns of a data frame are read as those of a CSV file: they may hold text and empty cells, and
+        are matched by name in prediction, where others are ignored. Bytes of more than two dimensions are
+        pixels, and are divided by 255, here and in prediction. A sample of weight w counts as w samples, one
+        of weight 0 is left out.
 
         Raises:
             InputError: a parameter is wrong, or does not suit the data; it is a ValueError.
             RunError: training diverged; it is a RuntimeError.
         """
-        X, y = validate_data(self, X, y, allow_nd=True)
+        X, y = self._checked(X, y)
         check_classification_targets(y)
         self.classes_, index = np.unique(y, return_inverse=True)
         self._train(X, encode(index, range(len(self.classes_))), sample_weight, self.classes_)
@@ -319,7 +327,7 @@ class NSVMRegressor(RegressorMixin, _NSVM):  # type: ignore[misc]
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> NSVMRegressor:
         """Train on samples X and targets y; see ``NSVMClassifier.fit``."""
-        X, y = validate_data(self, X, y, allow_nd=True, y_numeric=True, ensure_min_samples=2)
+        X, y = self._checked(X, y, y_numeric=True, ensure_min_samples=2)
         self._train(X, np.asarray(y, np.float64), sample_weight)
         return self
 
@@ -336,6 +344,16 @@ def load_model(path: str | Path) -> NSVM:
     """
     with own_threads():
         return open_model(path)[1]
+
+
+def _table(X: Any) -> Table | None:
+    """Return a data frame as a table; None for an array, or if not every column has its own name."""
+    import pandas as pd
+
+    if not isinstance(X, pd.DataFrame):
+        return None
+    named = X.columns.is_unique and all(isinstance(name, str) for name in X.columns)
+    return Table(X.reset_index(drop=True), ("X",)) if named else None
 
 
 def _numbers(x: np.ndarray) -> np.ndarray:

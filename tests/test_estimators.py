@@ -14,8 +14,12 @@ import pandas as pd
 import pytest
 import torch
 from sklearn.base import BaseEstimator, clone
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.compose import ColumnTransformer
 from sklearn.datasets import make_moons
-from sklearn.model_selection import GridSearchCV
+from sklearn.impute import SimpleImputer
+from sklearn.model_selection import GridSearchCV, cross_val_predict
+from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import check_estimator
 
 import nsvm_cli
@@ -169,8 +173,122 @@ def test_a_loaded_model_of_a_table_takes_text_and_empty_cells(tmp_path: Path) ->
     assert (loaded.n_features_in_, loaded.feature_names_in_.tolist()) == (2, ["colour", "size"])
     done = nsvm("predict", run, "table.csv", cwd=tmp_path)
     assert [line.split(",")[0] for line in done.stdout.splitlines()[1:]] == loaded.predict(table).tolist()
-    with pytest.raises(ValueError, match="feature names"):
+    with pytest.raises(ValueError, match=r"^X lacks columns that the model was trained on: size$"):
         loaded.predict(table.rename(columns={"size": "weight"}))
+
+
+def mixed(m: int = 120) -> tuple[pd.DataFrame, pd.Series]:
+    """Return a table with columns of all kinds and gaps in most of them, and labels."""
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(
+        {
+            "colour": rng.choice(["red", "blue"], m),
+            "size": rng.normal(size=m).round(3),
+            "member": rng.choice([True, False], m),
+            "plan": pd.Categorical(rng.choice(["small", "large"], m), ["small", "large", "none"]),
+            "count": pd.array(rng.integers(0, 9, m), dtype="Int64"),
+            "since": pd.to_datetime("2024-01-01") + pd.to_timedelta(rng.integers(0, 500, m), "D"),
+        },
+        index=rng.permutation(m),
+    )
+    labels = pd.Series(np.where((frame["size"] > 0) ^ (frame["colour"] == "red"), "hen", "owl"), frame.index)
+    for column, gaps in {"colour": 3, "size": 9, "plan": 5, "count": 7, "since": 8}.items():
+        frame.iloc[:gaps, [*frame].index(column)] = None
+    return frame, labels
+
+
+def same_model(ours: Any, theirs: Any) -> bool:
+    """Return whether two models have the same bits."""
+    pairs = [(getattr(ours.expansion, name), getattr(theirs.expansion, name)) for name in ("alpha", "z")]
+    pairs += zip(ours.network.state_dict().values(), theirs.network.state_dict().values(), strict=True)
+    return all(torch.equal(a, b) for a, b in pairs) and ours.facts.columns == theirs.facts.columns
+
+
+@pytest.mark.parametrize("Estimator", [NSVMClassifier, NSVMRegressor])
+def test_a_data_frame_is_read_as_a_table_is(Estimator: Any, tmp_path: Path) -> None:
+    frame, labels = mixed()
+    if Estimator is NSVMRegressor:
+        labels = frame["size"].fillna(0) + 2 * frame["member"]
+    frame.assign(label=labels).to_csv(tmp_path / "table.csv", index=False)
+    words = ["dataset=csv", f"dataset.path={tmp_path / 'table.csv'}", "seed=3", "algorithm=alg1"]
+    words += [f"task={Estimator._task}", "algorithm.steps=50"]
+    run, _ = trained(*words, "curves=false", cwd=tmp_path)
+    data = prepare(parse_settings(compose_settings(words))).data
+    rows = data.splits.rows["train"]
+    ours = Estimator("alg1", steps=50, random_state=3).fit(frame.iloc[rows], labels.iloc[rows])
+    assert same_model(ours.model_, nsvm_cli.load_model(run))
+    assert ours.feature_names_in_.tolist() == [*frame]
+    assert ours.n_features_in_ == 6
+    np.testing.assert_array_equal(Estimator.load(run).predict(frame), ours.predict(frame))
+    encoded = Estimator("alg1", steps=50, random_state=3).fit(data.samples.x[rows], labels.iloc[rows])
+    np.testing.assert_array_equal(encoded.predict(data.samples.x), ours.predict(frame))
+
+
+def test_columns_are_matched_by_name() -> None:
+    frame, labels = mixed()
+    fitted = NSVMClassifier(**QUICK).fit(frame, labels)
+    g = fitted.decision_function(frame)
+    other = frame[[*reversed([*frame])]].astype({"plan": object}).assign(more=1.0)
+    np.testing.assert_array_equal(fitted.decision_function(other), g)
+    assert fitted.score(other, labels) > 0.85
+    with pytest.raises(ValueError, match=r"^X lacks columns that the model was trained on: size, plan$"):
+        fitted.predict(frame.drop(columns=["plan", "size"]))
+    with pytest.raises(ValueError, match=r"^X: column size, row 2: expected a number, got 'x'$"):
+        fitted.predict(frame.assign(size=[1, "x", *frame["size"][2:]]))
+    unseen = fitted.decision_function(frame.assign(plan="giant"))
+    np.testing.assert_array_equal(unseen, fitted.decision_function(frame.assign(plan="tiny")))
+    with pytest.raises(
+        ValueError, match=r"in name: leave this out; X: column name, row 1: 'n0' is no number$"
+    ):
+        fitted.fit(frame.assign(name=[f"n{row}" for row in range(len(frame))]), labels)
+    with pytest.raises(ValueError, match="contains NaN"):
+        fitted.fit(frame[["size"]].to_numpy(), labels)
+
+
+def test_a_frame_of_numbers_is_an_array_with_names() -> None:
+    X, y = MOONS
+    frame = pd.DataFrame(X, columns=["left", "up"])
+    of_frame, of_array = (NSVMClassifier(**QUICKLY).fit(x, y) for x in (frame, X))
+    np.testing.assert_array_equal(of_frame.decision_function(frame), of_array.decision_function(X))
+    assert of_frame.model_.facts.columns == frame.median().to_dict()
+    codes = frame.assign(up=pd.Categorical((X[:, 1] > 0).astype(int)))
+    assert NSVMClassifier(**QUICKLY).fit(codes, y).model_.facts.columns["up"] == ("0", "1")
+    unnamed = NSVMClassifier(**QUICKLY).fit(pd.DataFrame(X), y)
+    np.testing.assert_array_equal(unnamed.decision_function(X), of_array.decision_function(X))
+    with pytest.raises(Exception, match="Expected unique column names"):
+        of_frame.predict(frame.set_axis(["left", "left"], axis=1))
+
+
+def test_frames_in_the_tools_of_scikit_learn() -> None:
+    frame, labels = mixed(300)
+    classifier = NSVMClassifier(**QUICK)
+    search = GridSearchCV(classifier, {"lam": [1e-2, 1e-3]}, cv=2, error_score="raise").fit(frame, labels)
+    fitted = search.best_estimator_
+    g = fitted.decision_function(frame)
+    for same in (pickle.loads(pickle.dumps(fitted)), clone(fitted).fit(frame, labels)):
+        np.testing.assert_array_equal(same.decision_function(frame), g)
+    assert np.mean(cross_val_predict(classifier, frame, labels, cv=3) == labels) > 0.8
+    filled = ColumnTransformer(
+        [("fill", SimpleImputer(), ["size"])], remainder="passthrough", verbose_feature_names_out=False
+    )
+    pipeline = make_pipeline(filled.set_output(transform="pandas"), classifier).fit(frame, labels)
+    assert pipeline[-1].feature_names_in_.tolist() == ["size", "colour", "member", "plan", "count", "since"]
+    assert pipeline.score(frame, labels) > 0.85
+    calibrated = CalibratedClassifierCV(classifier, cv=2).fit(frame, labels)
+    assert calibrated.predict_proba(frame)[labels == "hen", 0].mean() > 0.7
+
+
+def test_weights_of_the_rows_of_a_frame() -> None:
+    """A row of weight 0 counts neither in training nor in how columns are read."""
+    frame, labels = mixed()
+    frame.iloc[-1, 0] = "green"
+    weights = np.arange(len(frame)) < 90
+    balanced = NSVMClassifier(class_weight="balanced", **QUICK)
+    weighted = clone(balanced).fit(frame, labels, weights)
+    without = clone(balanced).fit(frame[weights], labels[weights])
+    assert weighted.model_.facts.columns == without.model_.facts.columns
+    np.testing.assert_allclose(weighted.decision_function(frame), without.decision_function(frame), rtol=1e-5)
+    assert not same_model(without.model_, NSVMClassifier(**QUICK).fit(frame[weights], labels[weights]).model_)
 
 
 def test_parameters() -> None:

@@ -167,12 +167,13 @@ def read_columns(table: Table, rows: np.ndarray) -> dict[str, Any]:
 
     def read(cells: pd.Series) -> Any:
         training = cells.iloc[rows]
-        if not _parsed(training)[1].any():
+        stated = cells.dtype == "category" and training.notna().any()  # by a data frame
+        if not stated and not _parsed(training)[1].any():
             x = _numbers(table, cells).iloc[rows]
             one_way = x.is_monotonic_increasing or x.is_monotonic_decreasing
             counts = one_way and x.is_unique and len(x) > 2 and (x % 1 == 0).all()
             return None if counts and table.drop is None else x.median()
-        if (form := _format_of(training)) is not None:
+        if not stated and (form := _format_of(training)) is not None:
             return Dates(form, _days(training, form).median())
         categories = sorted(texts(training).unique(), key=lambda text: (text == "", text))
         varied = len(categories) > most_categories(rows) and _parsed(_pointed(training))[1].mean() > 0.5
