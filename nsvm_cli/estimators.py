@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils import check_random_state
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, check_X_y, validate_data
 
@@ -22,7 +23,7 @@ from nsvm_cli.artifacts.model_file import save_model
 from nsvm_cli.compose.composition import compose_settings
 from nsvm_cli.config.registry import OWN_PART, Given, Registry, build, fields_of, shown
 from nsvm_cli.config.settings import Settings, parse_settings, plain, with_values
-from nsvm_cli.datasets import Samples, Splits, Table, split_data
+from nsvm_cli.datasets import Samples, Splits, Table, build_source, split_data
 from nsvm_cli.datasets.base import ARRAYS
 from nsvm_cli.datasets.encoding import fit_encoder
 from nsvm_cli.errors import InputError, RunError, did_you_mean
@@ -52,7 +53,7 @@ PARTS = ("algorithm", "network", "kernel", "optimizer", "loss")
 
 APPLY = (
     *(*PARTS, *HOW, "penalties", "init", "freeze", "callbacks", "seed"),
-    *("multiclass", "memory_budget", "dataset.scaling"),
+    *("multiclass", "memory_budget", "dataset.scaling", "dataset.validation"),
 )
 """The settings of ``nsvm train`` that apply to an estimator, unlike others of data sets, files and scores."""
 
@@ -67,8 +68,8 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
         lam, steps, batch_size, gamma, lr, widths: the settings that are changed most often; None for the
             values in ``settings``, or else the defaults of ``nsvm train dataset=csv`` with this algorithm.
         settings: settings of these parts by name, such as ``{"algorithm.solver": "pegasos"}``, and
-            ``penalties``, ``init``, ``freeze``, ``callbacks``, ``multiclass``, ``memory_budget`` and
-            ``dataset.scaling``.
+            ``penalties``, ``init``, ``freeze``, ``callbacks``, ``multiclass``, ``memory_budget``,
+            ``dataset.scaling`` and ``dataset.validation``, the samples to calibrate probabilities on.
         class_weight: how much each class counts, as scikit-learn has it: "balanced" or a dictionary.
         random_state: the seed, or another ``random_state`` of scikit-learn.
         dtype, device, engine, threads: as on the command line.
@@ -200,6 +201,8 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
             own = getattr(self, section, None) if section in PARTS else None
             if not isinstance(own, str | None) and key not in shared:
                 raise InputError(f"settings: {key}: {section} is an object, which has its own settings")
+        if self._task == "classification" and (self.settings or {}).get("dataset.validation"):
+            how["calibration"] = "sigmoid"
         changes = {**how, **(self.settings or {}), **short}
         changes = json.loads(json.dumps(changes, default=lambda value: value.tolist()))  # numbers of NumPy
         return parse_settings(with_values(composed, {**sections, **changes}))
@@ -218,22 +221,24 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
         table = _table(X)
         x = _numbers(X) if table is None else np.empty((len(y), 0))
         samples = Samples(x, y, labels, ARRAYS, len(y), weight=w)
-        lenient = None if classes is None else samples.task  # there may be one sample of a class
-        data = split_data(samples, 0, 0, x.ndim > 2, self._task, lenient)
         with self._in_python(), own_threads():
+            settings = self._settings()
+            held_out = build_source(settings.dataset).validation
+            lenient = None if classes is None or held_out else samples.task  # one sample of a class is enough
+            data = split_data(samples, held_out, settings.seed, x.ndim > 2, self._task, lenient)
             if table is not None:
                 encoder = fit_encoder(table, data.splits.rows["train"])
                 samples = replace(samples, x=encoder(table))
                 splits = Splits(samples, data.splits.rows)
                 data = replace(data, samples=samples, splits=splits, encoder=encoder)
-            experiment = prepare(self._settings(), data=data)
+            experiment = prepare(settings, data=data)
             self._take(experiment.train(experiment.callbacks()))
 
     def _take(self, model: NSVM) -> None:
         self.model_, self.settings_ = model, model.settings
         self.n_support_, self.kernel_parameters_ = len(model.expansion.alpha), model.kernel_parameters
 
-    def _of_model(self, compute: Callable[[NSVM, torch.Tensor], torch.Tensor], X: Any) -> np.ndarray:
+    def _of_model(self, compute: Callable[[NSVM, torch.Tensor], Any], X: Any) -> np.ndarray:
         """Return what the model computes for samples."""
         check_is_fitted(self, "model_")
         x = self._samples(X)
@@ -278,6 +283,12 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
         save_model(Path(path), self.model_, named=True)
 
 
+def _is_calibrated(classifier: Any) -> bool:
+    if getattr(getattr(classifier, "model_", None), "sigmoids", None) is None:
+        raise AttributeError("expected a calibrated model, as by settings={'dataset.validation': 0.1}")
+    return True
+
+
 class NSVMClassifier(ClassifierMixin, _NSVM):  # type: ignore[misc]
     __doc__ = f"""A neural SVM for any number of classes. {_NSVM.__doc__}
         classes_: the classes, in the order of the columns of ``decision_function``.
@@ -317,6 +328,11 @@ class NSVMClassifier(ClassifierMixin, _NSVM):  # type: ignore[misc]
         decided = self._of_model(NSVM.predict, X)
         classes: np.ndarray = self.classes_[self.model_.task.index(decided).astype(int)]  # type: ignore[attr-defined]
         return classes
+
+    @available_if(_is_calibrated)  # type: ignore[untyped-decorator]
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Return the probability of each class, of shape (m, classes), if the model is calibrated."""
+        return self._of_model(lambda model, x: model.probabilities(model.decision_function(x)), X)
 
 
 class NSVMRegressor(RegressorMixin, _NSVM):  # type: ignore[misc]

@@ -18,6 +18,7 @@ from sklearn.calibration import CalibratedClassifierCV
 from sklearn.compose import ColumnTransformer
 from sklearn.datasets import make_moons
 from sklearn.impute import SimpleImputer
+from sklearn.metrics import log_loss
 from sklearn.model_selection import GridSearchCV, cross_val_predict
 from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import check_estimator
@@ -26,6 +27,7 @@ import nsvm_cli
 from nsvm_cli import NSVMClassifier, NSVMRegressor
 from nsvm_cli.compose.composition import compose_settings
 from nsvm_cli.config.settings import parse_settings
+from nsvm_cli.datasets import Table, split_data
 from nsvm_cli.errors import InputError, RunError
 from nsvm_cli.models.kernels import KERNELS, RBF, Kernel, squared_distances
 from nsvm_cli.models.optimizers import Adam
@@ -278,6 +280,30 @@ def test_frames_in_the_tools_of_scikit_learn() -> None:
     assert calibrated.predict_proba(frame)[labels == "hen", 0].mean() > 0.7
 
 
+def test_probabilities_are_fitted_to_samples_held_out(tmp_path: Path) -> None:
+    frame, labels = mixed()
+    held_out = {"dataset.validation": 0.25}
+    classifier = NSVMClassifier("alg1", steps=50, settings=held_out, random_state=3)
+    assert not hasattr(classifier, "predict_proba")
+    p = classifier.fit(frame, labels).predict_proba(frame)
+    np.testing.assert_allclose(p.sum(1), 1)
+    assert log_loss(labels, p) < 0.5
+    frame.assign(label=labels).to_csv(tmp_path / "table.csv", index=False)
+    whole = Table(pd.read_csv(tmp_path / "table.csv"), ("table",), "label", official_test=len(frame))
+    data = split_data(whole, 0.25, 3, False)
+    words = ["dataset=csv", f"dataset.path={tmp_path / 'table.csv'}", "seed=3", "algorithm=alg1"]
+    settings = compose_settings([*words, "algorithm.steps=50", "calibration=sigmoid"])
+    run = prepare(parse_settings(settings), data=data)
+    assert same_model(run.train(), classifier.model_)
+    classifier.save(tmp_path / "model.safetensors")
+    loaded = NSVMClassifier.load(tmp_path / "model.safetensors")
+    np.testing.assert_array_equal(loaded.predict_proba(frame), p)
+    with pytest.raises(AttributeError, match="no attribute 'predict_proba'"):
+        NSVMClassifier(**QUICKLY).fit(frame, labels).predict_proba(frame)
+    with pytest.raises(InputError, match=r"dataset\.validation: expected a number of samples, .*, got -1"):
+        NSVMClassifier(settings={"dataset.validation": -1}).fit(frame, labels)
+
+
 def test_weights_of_the_rows_of_a_frame() -> None:
     """A row of weight 0 counts neither in training nor in how columns are read."""
     frame, labels = mixed()
@@ -304,8 +330,9 @@ def test_parameters() -> None:
     for wrong, message in {"algoritm.lam": "algoritm", "algorithm.lamm": "lamm"}.items():
         with pytest.raises(ValueError, match=message):
             NSVMClassifier(settings={wrong: 1}).fit(X, y)
-    for elsewhere in ("task", "dataset.validation", "validation.every", "calibration"):
-        with pytest.raises(InputError, match=f"an estimator has no {elsewhere}; expected one of: algorithm"):
+    for elsewhere in ("task", "dataset.fold", "validation.every", "calibration"):
+        known = f"an estimator has no {elsewhere}; .*: algorithm, callbacks, class_weight, dataset.scaling"
+        with pytest.raises(InputError, match=known):
             NSVMClassifier(settings={elsewhere: "regression"}).fit(X, y)
     both = NSVMClassifier("alg1", steps=10, settings={"algorithm.steps": 20}).fit(X, y)
     assert both.settings_.algorithm["steps"] == 10
