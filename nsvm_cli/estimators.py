@@ -30,6 +30,7 @@ from nsvm_cli.errors import InputError, RunError, did_you_mean
 from nsvm_cli.models.nsvm import NSVM
 from nsvm_cli.parallel.device import own_threads
 from nsvm_cli.runs.experiment import prepare
+from nsvm_cli.runs.loop import Callback
 from nsvm_cli.runs.open_model import open_model
 from nsvm_cli.tasks import encode
 
@@ -71,6 +72,7 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
             ``penalties``, ``init``, ``freeze``, ``callbacks``, ``multiclass``, ``memory_budget``,
             ``dataset.scaling`` and ``dataset.validation``, the samples to calibrate probabilities on.
         class_weight: how much each class counts, as scikit-learn has it: "balanced" or a dictionary.
+        callbacks: objects that observe training, after those that ``settings`` name.
         random_state: the seed, or another ``random_state`` of scikit-learn.
         dtype, device, engine, threads: as on the command line.
 
@@ -100,6 +102,7 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
         widths: Sequence[int] | None = None,
         settings: Mapping[str, Any] | None = None,
         class_weight: str | Mapping[Any, float] | None = None,
+        callbacks: Sequence[Callback] = (),
         random_state: Any = 0,
         dtype: str = "float32",
         device: str = "auto",
@@ -119,6 +122,7 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
         self.widths = widths
         self.settings = settings
         self.class_weight = class_weight
+        self.callbacks = callbacks
         self.random_state = random_state
         self.dtype = dtype
         self.device = device
@@ -232,7 +236,7 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
                 splits = Splits(samples, data.splits.rows)
                 data = replace(data, samples=samples, splits=splits, encoder=encoder)
             experiment = prepare(settings, data=data)
-            self._take(experiment.train(experiment.callbacks()))
+            self._take(experiment.train([*experiment.callbacks(), *self.callbacks]))
 
     def _take(self, model: NSVM) -> None:
         self.model_, self.settings_ = model, model.settings

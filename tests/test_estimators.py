@@ -32,6 +32,7 @@ from nsvm_cli.errors import InputError, RunError
 from nsvm_cli.models.kernels import KERNELS, RBF, Kernel, squared_distances
 from nsvm_cli.models.optimizers import Adam
 from nsvm_cli.runs.experiment import prepare
+from nsvm_cli.runs.loop import Callback
 from nsvm_cli.trainers.alg1 import Alg1
 from tests.cli.process import nsvm, trained
 from tests.small_tables import small_table
@@ -451,6 +452,27 @@ def test_what_moves_in_theta_and_when_to_stop_are_settings() -> None:
     before = classifier.model_.before_training().network
     assert all(map(torch.equal, classifier.model_.network.parameters(), before.parameters()))
     assert classifier.model_.facts.steps < 3000
+
+
+class Objectives(Callback):
+    """Collect objectives, and stop after three of them."""
+
+    def __init__(self) -> None:
+        self.values: list[float] = []
+
+    def on_log(self, state: Any, record: dict[str, Any]) -> str | None:
+        self.values.append(record["objective"])
+        return "three values" if len(self.values) == 3 else None
+
+
+def test_callbacks_are_objects_that_keep_what_they_see() -> None:
+    seen = Objectives()
+    classifier = NSVMClassifier("alg1", steps=300, callbacks=[seen]).fit(*MOONS)
+    assert len(seen.values) == 3
+    assert classifier.model_.facts.steps < 300
+    copied = clone(classifier.set_params(callbacks=[Objectives()])).fit(*MOONS)
+    assert copied.callbacks[0].values == seen.values
+    assert classifier.callbacks[0].values == []
 
 
 @pytest.mark.parametrize("kernel", [Matern52(0.5), Adjustable(0.5)], ids=["dataclass", "get_params"])
