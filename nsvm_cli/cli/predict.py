@@ -17,7 +17,8 @@ Predict with a trained model: a class or a target for each sample, and the score
 of each class, with its probability if the model is calibrated, as it is where a
 run has a validation set. Samples are the rows of a CSV file with a header,
 which may be compressed and of any size, or of a Parquet file; an image, or the
-images in a folder. Columns are matched by name; others, such as a label, are ignored.
+images in a folder.
+Columns are matched by name; others, such as a label, are ignored.
 """
 EPILOG = """\
 examples:
