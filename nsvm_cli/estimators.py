@@ -205,8 +205,6 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
             own = getattr(self, section, None) if section in PARTS else None
             if not isinstance(own, str | None) and key not in shared:
                 raise InputError(f"settings: {key}: {section} is an object, which has its own settings")
-        if self._task == "classification" and (self.settings or {}).get("dataset.validation"):
-            how["calibration"] = "sigmoid"
         changes = {**how, **(self.settings or {}), **short}
         changes = json.loads(json.dumps(changes, default=lambda value: value.tolist()))  # numbers of NumPy
         return parse_settings(with_values(composed, {**sections, **changes}))

@@ -293,7 +293,7 @@ def test_probabilities_are_fitted_to_samples_held_out(tmp_path: Path) -> None:
     whole = Table(pd.read_csv(tmp_path / "table.csv"), ("table",), "label", official_test=len(frame))
     data = split_data(whole, 0.25, 3, False)
     words = ["dataset=csv", f"dataset.path={tmp_path / 'table.csv'}", "seed=3", "algorithm=alg1"]
-    settings = compose_settings([*words, "algorithm.steps=50", "calibration=sigmoid"])
+    settings = compose_settings([*words, "algorithm.steps=50", "dataset.validation=0.25"])
     run = prepare(parse_settings(settings), data=data)
     assert same_model(run.train(), classifier.model_)
     classifier.save(tmp_path / "model.safetensors")
