@@ -139,11 +139,16 @@ def _areas(positive: np.ndarray, g: np.ndarray) -> tuple[float | None, float | N
     P = int(positive.sum())
     if not 0 < P < len(g):
         return None, None
-    place = np.unique(-g, return_inverse=True)[1]  # thresholds in descending order; equal values share one
-    tp, all_ = (np.cumsum(np.bincount(place, weights)) for weights in (positive, None))
-    steps, fp = np.diff(tp, prepend=0), all_ - tp
+    _, tp, fp = _counts(positive, g)
+    steps = np.diff(tp, prepend=0)
     roc_auc = (np.diff(fp, prepend=0) * (tp - steps / 2)).sum() / P / (len(g) - P)
-    return float(roc_auc), float((steps * tp / all_).sum() / P)
+    return float(roc_auc), float((steps * tp / (tp + fp)).sum() / P)
+
+
+def _counts(positive: np.ndarray, g: np.ndarray) -> tuple[np.ndarray, ...]:
+    """Return the values of g, descending, and how many positive and other samples have at least each."""
+    values, place = np.unique(-g, return_inverse=True)
+    return -values, *(np.cumsum(np.bincount(place, counted)) for counted in (positive, ~positive))
 
 
 OF_DECISIONS = ("accuracy", "balanced_accuracy", "f1")
@@ -151,25 +156,21 @@ OF_DECISIONS = ("accuracy", "balanced_accuracy", "f1")
 
 
 def best_threshold(y: np.ndarray, g: np.ndarray, metric: str) -> float:
-    """Return the threshold t for which deciding for the second of two classes where g >= t scores best.
-
-    It lies halfway between two neighbouring values of g, or beyond all of them; of several, it is the one
-    nearest 0.
+    """Return the threshold t for which deciding for the second of two classes where g >= t scores best: it is
+    halfway between two neighbouring values of g, or beyond all of them, and of several the nearest to 0.
     """
-    values, place = np.unique(g, return_inverse=True)
-    beyond = 1 + np.abs(values).max(keepdims=True)
-    low, high = (
-        np.concatenate(ends) for ends in ((values[:1] - beyond, values), (values, values[-1:] + beyond))
-    )
-    t = low / 2 + high / 2
-    t = np.where(t > low, t, high)  # of neighbouring floating-point numbers
-    fn, tn = (np.append(0, np.cumsum(np.bincount(place, y * sign > 0))) for sign in (1, -1))
-    P, N = fn[-1], tn[-1]
+    values, *counts = _counts(y > 0, g)
+    tp, fp = (np.append(0, count) for count in counts)
+    P, N = tp[-1], fp[-1]
     scores = {
-        "accuracy": tn - fn,
-        "balanced_accuracy": (P - fn) * max(N, 1) + tn * max(P, 1),
-        "f1": (P - fn) / np.maximum(P - fn + P + N - tn, 1),
+        "accuracy": tp - fp,
+        "balanced_accuracy": tp * max(N, 1) - fp * max(P, 1),
+        "f1": tp / np.maximum(P + tp + fp, 1),
     }[metric]
+    beyond = 1 + np.abs(g).max()
+    high, low = np.append(values[0] + beyond, values), np.append(values, values[-1] - beyond)
+    t = high / 2 + low / 2
+    t = np.where(t > low, t, high)  # of neighbouring floating-point numbers
     best = t[scores == scores.max()]
     return float(best[np.abs(best).argmin()])
 

@@ -51,9 +51,7 @@ def held_out(result: Mapping[str, Any]) -> str:
 
 
 def score_of(result: Mapping[str, Any], by: object = None) -> tuple[str, str, float] | None:
-    """Return the score of a result on held-out data, with the split and the metric, ``by`` this one if it has
-    it; None if it has none.
-    """
+    """Return the score of a result on held-out data, ``by`` a metric if it has it, with split and metric."""
     metrics = sorted(METRIC_FORMATS, key=lambda metric: metric != by)
     for split, metric in product(("validation", "test"), metrics):
         if isinstance(value := result.get(f"{split}_{metric}"), (int, float)):

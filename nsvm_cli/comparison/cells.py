@@ -32,8 +32,6 @@ from nsvm_cli.words import METRIC_FORMATS
 K = TypeVar("K")
 T = TypeVar("T")
 
-R2 = "R²"
-
 
 @dataclass(frozen=True)
 class Cell:
@@ -67,8 +65,8 @@ class Cell:
     @property
     def samples(self) -> int | None:
         """Of how many samples errors are counted; None for figures other than the accuracy."""
-        counted = self.figure == "accuracy"
-        return int(self.figures["data"]["samples"][self.split]) if counted else None
+        samples = self.figures["data"]["samples"]
+        return int(samples[self.split]) if self.figure == "accuracy" else None
 
     @cached_property
     def scores(self) -> dict[Repetition, float]:
@@ -94,12 +92,8 @@ class Cell:
     @property
     def unit(self) -> str:
         """The unit of the scores."""
-        return {"accuracy": "accuracy, %", "r2": R2}.get(self.figure) or METRIC_FORMATS[self.figure][0]
-
-    @property
-    def sign(self) -> int:
-        """1 if larger scores are better, or else -1."""
-        return sign_of(self.figure)
+        name = METRIC_FORMATS[self.figure][0].replace("^2", "²")
+        return name if self.samples is None else f"{name}, %"
 
     @cached_property
     def score(self) -> Estimate:
@@ -108,9 +102,8 @@ class Cell:
         def interval(scores: Values) -> Inferred:
             if self.samples is None:
                 low, high, _ = mean_test(scores, self.overlap)
-                if self.sign < 0:
-                    return np.stack([np.maximum(low, 0.0), high])
-                return np.stack([low, np.minimum(high, 1.0)])
+                ends = (0.0, None) if sign_of(self.figure) < 0 else (None, 1.0)
+                return np.stack([low, high]).clip(*ends)
             return 100 * proportion_interval(scores / 100, self.samples, self.overlap)
 
         return estimate([*self.scores.values()], self.digits, interval)
@@ -169,7 +162,7 @@ def cells(records: Sequence[RunRecord], guess: bool = False, split: str | None =
     finished = [record for record in records if record.status == "finished"]
     if not finished:
         raise InputError("expected finished runs to compare, got none; see nsvm runs")
-    metric = named_metrics(finished).pop() if len(named_metrics(finished)) == 1 else None
+    metric = names.pop() if len(names := named_metrics(finished)) == 1 else None
     if guess and metric not in (None, "accuracy", "r2"):
         raise InputError(f"--failed guess: expected runs that go by the accuracy or R^2, not metric={metric}")
     split = _split(finished, split, metric)
@@ -210,8 +203,7 @@ def _split(records: Sequence[RunRecord], asked: str | None, metric: str | None) 
         lacking[split] = [r.path for r in records if all(r.figures.get(name) is None for name in names)]
         if not lacking[split]:
             return split
-    score = METRIC_FORMATS[metric][0] if metric else "score"
-    without = ", and ".join(f"{paths[0]} has no {score} on {split} data" for split, paths in lacking.items())
+    without = ", and ".join(f"{paths[0]} has no score on {split} data" for split, paths in lacking.items())
     raise InputError(f"{without}: compare runs that were evaluated on the same")
 
 

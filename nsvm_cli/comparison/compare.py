@@ -15,6 +15,7 @@ from scipy.stats import friedmanchisquare, rankdata, studentized_range
 from nsvm_cli.comparison.cells import Cell
 from nsvm_cli.comparison.intervals import LEVEL, Estimate, holm
 from nsvm_cli.errors import InputError, did_you_mean
+from nsvm_cli.tasks import sign_of
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ def compare(found: Sequence[Cell], against: str | None = None) -> list[Compariso
 
 
 def _compared(group: Sequence[Cell], against: str | None) -> list[Comparison]:
-    ranks = rankdata([-cell.sign * cell.score.mean for cell in group], nan_policy="omit")
+    ranks = rankdata([-sign_of(cell.figure) * cell.score.mean for cell in group], nan_policy="omit")
     order = np.argsort(ranks, kind="stable")  # those without a score, whose rank is NaN, last
     ordered = [group[n] for n in order]
     reference = next((cell for cell in ordered if cell.candidate == against), None if against else ordered[0])
@@ -123,7 +124,7 @@ def ranking(found: Sequence[Cell]) -> Ranking | None:
     n, k = table.shape
     if k < FEWEST_BLOCKS or n < FEWEST_BLOCKS:
         return None
-    ranks = table.rank(axis=1, ascending=found[0].sign < 0).mean().sort_values(kind="stable")
+    ranks = table.rank(axis=1, ascending=sign_of(found[0].figure) < 0).mean().sort_values(kind="stable")
     with np.errstate(invalid="ignore"):  # NaN if all are equal
         p = float(friedmanchisquare(*table.to_numpy().T).pvalue)
     q = float(studentized_range.ppf(LEVEL, k, np.inf)) / math.sqrt(2)

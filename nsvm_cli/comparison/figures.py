@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float64
 
-from nsvm_cli.comparison.cells import R2, Cell
+from nsvm_cli.comparison.cells import Cell
 from nsvm_cli.comparison.compare import Comparison, Ranking
 from nsvm_cli.page.plotting import BLUE, GRAY, SERIES, new_figure, style_axis
 from nsvm_cli.storage.metrics_file import read_metrics, read_times
@@ -80,7 +80,7 @@ def curves(rows: Sequence[Comparison]) -> Figure | None:
                 style_axis(axis, "", title)
             cell, _ = cells[0]
             line[0].set_title(_shown(cell.dataset), loc="left", fontsize=10)
-            line[0].set_ylabel(f"{cell.split} {cell.unit}{' (0 if negative)' if cell.unit == R2 else ''}")
+            line[0].set_ylabel(f"{cell.split} {cell.unit}{' (0 if negative)' if cell.figure == 'r2' else ''}")
         words = [f"the best {len(colours)} of {len(names)} settings"] if len(colours) < len(names) else []
         words += ["lines: during training, points: after it" if recorded else "points: after training"]
         words += ["means over the seeds, bands and bars from the lowest seed to the highest"]

@@ -51,11 +51,6 @@ ClassWeight = Annotated[
     expecting("balanced, null, or weights above 0 of classes, such as {no: 1, yes: 5}"),
 ]
 
-Threshold = Annotated[
-    Literal["best"] | Annotated[float, Field(gt=0, lt=1)] | None,
-    expecting("best, null, or a probability between 0 and 1"),
-]
-
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
 class Checkpoints:
@@ -105,10 +100,8 @@ class Settings:
         task: whether labels are the names of classes, or real targets.
         metric: the figure by which models are compared and chosen; None for the accuracy, or R^2.
         keep: the model of the run: that of its last step, or the best one on the validation set.
-        calibration: how to turn decision values into probabilities; ``auto`` for sigmoids where there are
-            validation samples with the classes in proportion, None for no probabilities.
-        threshold: where the second of two classes is predicted: from the decision value on that has the best
-            ``metric`` on the validation set, or from a probability on; None for decision values above 0.
+        calibration: how to turn decision values into probabilities; None for none. See ``calibrates``.
+        threshold: the probability from which on the second of two classes is predicted, or ``best``.
         class_weight: how much the samples of each class count in training; see ``Data.weights``.
         multiclass: the loss of more than two classes; see ``nsvm_cli.models.losses``.
         threads: None for all cores.
@@ -137,7 +130,10 @@ class Settings:
     metric: str | None = None
     keep: Literal["last", "best"] = "last"
     calibration: Literal["auto", "sigmoid"] | None = "auto"
-    threshold: Threshold = None
+    threshold: Annotated[
+        Literal["best"] | Annotated[float, Field(gt=0, lt=1)] | None,
+        expecting("best, null, or a probability between 0 and 1"),
+    ] = None
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     device: Literal["auto", "cpu", "cuda"] = "auto"
     dtype: Literal["float32", "float64"] = "float32"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -57,12 +56,6 @@ def probabilities(sigmoids: Sigmoids, g: Float[Tensor, " p *outputs"]) -> Float[
         return torch.stack([1 - p, p], 1)
     total = p.sum(1, keepdim=True)
     return torch.where(total > 0, p / total, 1 / p.shape[1])
-
-
-def value_of(sigmoids: Sigmoids, p: float) -> float:
-    """Return the decision value g with P(g) = p; 0 if P does not grow with it."""
-    a, b = sigmoids.tolist()
-    return (math.log(1 / p - 1) - b) / a if a < 0 else 0.0
 
 
 def probability_scores(p: Float[Tensor, "p C"], positive: Bool[Tensor, " p *outputs"]) -> dict[str, float]:

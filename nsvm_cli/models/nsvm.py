@@ -239,9 +239,7 @@ class NSVM:
         return replace(self, sigmoids=fit_sigmoids(self.decision_function(x).cpu(), self._positive(y)))
 
     def shifted(self, t: float) -> NSVM:
-        """Return the model with g - t in place of g, which for two classes makes t the threshold of g.
-        Probabilities stay the same.
-        """
+        """Return the model with g - t in place of g, and the same probabilities."""
         bias, sigmoids = self.expansion.bias - t, self.sigmoids
         if sigmoids is not None:
             a, b = sigmoids

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,7 +20,6 @@ from nsvm_cli.datasets.scaling import Scaling, fit_scaling
 from nsvm_cli.engines import LITERAL, Engine, compile_steps, select, taken_by, why_slower
 from nsvm_cli.errors import InputError, did_you_mean
 from nsvm_cli.loggers import build_logger
-from nsvm_cli.models.calibration import value_of
 from nsvm_cli.models.change import feature_change, theta_change
 from nsvm_cli.models.feature_map import FeatureMap
 from nsvm_cli.models.initial import at_start
@@ -155,9 +155,7 @@ class Experiment:
         return model.calibrated(validation.x, validation.y)
 
     def decided(self, model: NSVM, say: Say) -> tuple[NSVM, dict[str, Any]]:
-        """Return the model of a finished run with the threshold that the settings ask for, and the field of
-        the result about it.
-        """
+        """Return the model with the threshold that is asked for, and the field of the result about it."""
         wanted = self.settings.threshold
         if wanted is None:
             return model, {}
@@ -167,7 +165,8 @@ class Experiment:
             why = f"for the best {self.metric} on the validation set"
         else:
             assert model.sigmoids is not None
-            t = value_of(model.sigmoids, wanted)
+            a, b = model.sigmoids.tolist()
+            t = (math.log(1 / wanted - 1) - b) / a if a < 0 else 0.0
             why = f"where its probability is {wanted}" if t else "as probabilities do not grow with it"
         say(f"threshold: {self.facts.classes[1]} is predicted from a decision value of {t:.4g} on, {why}")
         return model.shifted(t), {"threshold": t}
@@ -250,13 +249,11 @@ def _check_decisions(settings: Settings, data: Data) -> None:
     """Check that the threshold, and what it and the metric depend on, suit the data."""
     t, metric, classes = settings.threshold, settings.metric or data.task.metric, data.task.classes
     if t and len(classes) != 2:
-        what = f"{len(classes)} classes" if classes else "real targets"
-        raise InputError(f"threshold={t} is for two classes, and there are {what}")
+        raise InputError(f"threshold={t} is for two classes, and the data have {len(classes) or 'none'}")
     if t == "best" and metric not in OF_DECISIONS:
-        hint = did_you_mean(metric, OF_DECISIONS)
-        raise InputError(f"threshold=best changes nothing about metric={metric}: {hint}")
-    asked = {f"metric={metric}": metric in OF_PROBABILITIES, f"threshold={t}": isinstance(t, float)}
-    for use in (use for use in asked if asked[use] and not calibrates(settings, data)):
+        raise InputError(f"threshold=best is for metric={', '.join(OF_DECISIONS)}, not metric={metric}")
+    use = f"threshold={t}" if isinstance(t, float) else f"metric={metric}"
+    if (isinstance(t, float) or metric in OF_PROBABILITIES) and not calibrates(settings, data):
         raise InputError(
             f"{use} is of probabilities: expected calibration=sigmoid, or auto with a validation set that "
             "has the classes in proportion, such as dataset.validation=0.1"
@@ -264,9 +261,8 @@ def _check_decisions(settings: Settings, data: Data) -> None:
 
 
 def calibrates(settings: Settings, data: Data) -> bool:
-    """Return whether the model of a run has probabilities.
-
-    Those fitted to as many samples of each class would be too high for rare ones, and have to be asked for.
+    """Return whether the model of a run has probabilities. Those fitted to as many samples of each class are
+    too high for rare ones, and have to be asked for.
     """
     if settings.calibration != "auto":
         return settings.calibration is not None

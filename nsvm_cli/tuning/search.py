@@ -74,8 +74,8 @@ def validation_score(values: Mapping[str, Any], seed: int, seconds: float | None
     The test set is never touched; see ``nsvm_cli.datasets.Splits``.
     """
     # no metric of a search is one of probabilities, and a threshold is chosen when a run has finished
-    without = {"calibration": None, "threshold": None}
-    experiment = prepare(parse_settings({**values, "seed": seed, **without}))
+    changes = {"seed": seed, "calibration": None, "threshold": None}
+    experiment = prepare(parse_settings({**values, **changes}))
     end = math.inf if seconds is None else time.monotonic() + seconds
 
     def observe(figures: Record) -> None:

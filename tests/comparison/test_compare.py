@@ -255,7 +255,7 @@ def test_runs_that_share_a_metric_are_compared_by_it(metric: str | None, head: s
 @pytest.mark.parametrize(
     ("records", "message"),
     [
-        ([by("f1", run()), by("f1", run(1, test_f1=0.5))], "ring-alg1-0 has no F1 on test data"),
+        ([by("f1", run()), by("f1", run(1, test_f1=0.5))], "ring-alg1-0 has no score on test data"),
         ([failed(0, "alg1")], "expected finished runs to compare, got none; see nsvm runs"),
         ([run(), changed(run(algorithm="alg2"), sha256="other")], "trained on different data"),
         ([run(), run(1, test_errors=None, validation_errors=3)], "ring-alg1-1 has no score on test data"),

@@ -110,12 +110,15 @@ def test_every_kind_of_model_can_have_one(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"metric": "roc_auc"}, "changes nothing about metric=roc_auc: expected one of: accuracy, bal"),
+        ({"metric": "roc_auc"}, "is for metric=accuracy, balanced_accuracy, f1, not metric=roc_auc"),
         ({"dataset": {"name": "ringnorm", "samples": 300}}, "threshold=best needs a validation set"),
         ({"threshold": 0.3, "calibration": None}, "threshold=0.3 is of probabilities: expected calibration"),
         ({"threshold": 1.5}, "threshold: expected best, null, or a probability between 0 and 1"),
-        ({"dataset": {"name": "digits", "classes": None, "validation": 0.2}}, "and there are 10 classes"),
-        ("regression", "threshold=best is for two classes, and there are real targets"),
+        (
+            {"dataset": {"name": "digits", "classes": None, "validation": 0.2}},
+            "two classes, and the data have 10",
+        ),
+        ("regression", "threshold=best is for two classes, and the data have none"),
     ],
 )
 def test_what_has_no_threshold_is_refused(changes: Any, said: str, tmp_path: Path) -> None:
