@@ -60,7 +60,7 @@ class Cell:
     @property
     def figure(self) -> str:
         """The metric of the scores."""
-        return self.metric or ("accuracy" if f"{self.split}_errors" in self.figures else "r2")
+        return self.metric or ("accuracy" if f"{self.split}_accuracy" in self.figures else "r2")
 
     @property
     def samples(self) -> int | None:
@@ -71,16 +71,12 @@ class Cell:
     @cached_property
     def scores(self) -> dict[Repetition, float]:
         """The accuracy in percent, or the other figure, of each seed that has one, or fold."""
-        figures = {seed: run.figures for seed, run in self.runs.items()}
-        errors, score = f"{self.split}_errors", f"{self.split}_{self.figure}"
+        found = {seed: run.figures[f"{self.split}_{self.figure}"] for seed, run in self.runs.items()}
         if self.guess:
-            guess = {**self.figures, errors: self.figures.get("guess_errors"), score: 0.0}
-            figures |= dict.fromkeys(self.failed, guess)
-        if self.samples is None:
-            return {seed: float(of[score]) for seed, of in figures.items()}
-        one = {seed: 100 / of["data"]["samples"][self.split] for seed, of in figures.items()}
-        counted = {seed: of[errors] for seed, of in figures.items() if of[errors] is not None}
-        return {seed: 100 - one[seed] * int(number) for seed, number in counted.items()}
+            majority = self.figures.get(f"{self.split}_majority_accuracy")
+            found |= dict.fromkeys(self.failed, majority if self.samples else 0.0)
+        unit = 100 if self.samples else 1
+        return {seed: unit * float(score) for seed, score in found.items() if score is not None}
 
     @property
     def overlap(self) -> float:
@@ -152,7 +148,7 @@ def cells(records: Sequence[RunRecord], guess: bool = False, split: str | None =
     """Return the cells of the finished and failed runs among these, those of a data set together.
 
     Of runs with the same settings and seed, the first that has finished is taken. A ``guess`` for failed runs
-    is the most frequent class of the training set, whose errors a finished run on the same data set has
+    is the most frequent class of the training set, whose accuracy a finished run on the same data set has
     recorded, or an R^2 of 0. Scores are those on a ``split``, by default the validation set if all runs have
     one, or else the test set, by the metric that all runs name, or else that of their task.
 
@@ -199,7 +195,7 @@ def _split(records: Sequence[RunRecord], asked: str | None, metric: str | None) 
     """Return the held-out data that all runs were evaluated on, or those that are asked for."""
     lacking = {}
     for split in ("validation", "test") if asked is None else (asked,):
-        names = [f"{split}_{metric}"] if metric else [f"{split}_errors", f"{split}_r2"]
+        names = [f"{split}_{name}" for name in ([metric] if metric else ["accuracy", "r2"])]
         lacking[split] = [r.path for r in records if all(r.figures.get(name) is None for name in names)]
         if not lacking[split]:
             return split
@@ -214,7 +210,7 @@ def _expect_figures(record: RunRecord, split: str, metric: str | None) -> None:
         names = [record.settings[part]["name"] for part in ("algorithm", "dataset")]
         numbers = [record.repetition[0], cell.scores[0, ""], cell.overlap]
         numbers += [cell.mean("train_seconds"), record.figures["support_vectors"] or 0]
-        numbers += [int(record.figures.get("guess_errors") or 0)]
+        numbers += [float(record.figures.get(f"{split}_majority_accuracy") or 0)]
         if not all([*names, cell.sources]) or not all(map(math.isfinite, numbers)):
             raise ValueError("expected names, samples and finite numbers")
 

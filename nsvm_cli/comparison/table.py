@@ -105,7 +105,7 @@ def _texts(row: Comparison) -> dict[str, str]:
 SENTENCES = {
     "test": "These are test scores: to choose settings, hold out samples with dataset.validation=N.",
     "failed": "Failed runs are left out of means and tests, which favours settings that fail; nsvm compare "
-    "--failed guess scores them as guessing, where a finished run on the same data has guess_errors.",
+    "--failed guess scores them as guessing, where a finished run on the same data says how that scores.",
     "guessed": "Guessed: failed runs, scored as the most frequent class of the training set, or R² = 0.",
     "few": f"Intervals and tests need {FEWEST_SEEDS} seeds.",
     "overlap": "Each seed splits the samples differently; intervals and tests allow for the overlap (Nadeau "

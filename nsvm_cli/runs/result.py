@@ -61,9 +61,8 @@ def _scores(experiment: Experiment, model: NSVM) -> dict[str, Any]:
         figures |= of_classes if name == held_out else {}
         figures |= {f"{name}_{figure}": value for figure, value in scores.items()}
         if name != "train" and isinstance(task, Classification):
-            missed = int((y != train.mode().values).sum())
-            figures[f"{name}_majority_accuracy"] = (len(y) - missed) / len(y)
-            figures |= {"guess_errors": missed} if name == held_out else {}
+            guessed = int((y == train.mode().values).sum())
+            figures[f"{name}_majority_accuracy"] = guessed / len(y)
         elif name != "train":
             figures[f"{name}_mean_rmse"] = float((y - train.mean()).square().mean().sqrt())
     return figures

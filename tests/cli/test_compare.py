@@ -49,7 +49,7 @@ def test_the_table_goes_to_standard_output_and_the_names_of_figures_do_not(
 
 def test_a_failed_job_is_in_the_table_and_may_score_as_guessing(sweep: Path) -> None:
     for file in sweep.rglob("result.json"):
-        file.write_text(json.dumps({**json.loads(file.read_text()), "guess_errors": 500}))
+        file.write_text(json.dumps({**json.loads(file.read_text()), "test_majority_accuracy": 0.5}))
     for name in ("ring-alg1-1", "ring-alg2-2"):
         settings = json.loads((sweep / name / "result.json").read_text())["settings"]
         (sweep / name / "result.json").unlink()

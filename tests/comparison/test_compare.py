@@ -33,7 +33,7 @@ def run(
     samples = {"train": 9 * SAMPLES, "validation": 0, "test": SAMPLES}
     data = {"sha256": f"{dataset}{seed}", "official_split": False, "generated": True, "origins": []}
     figures: dict[str, Any] = {
-        "test_errors": errors,
+        "test_accuracy": (SAMPLES - errors) / SAMPLES,
         "seed": seed,
         "steps": 200,
         "support_vectors": 10 * seed,
@@ -199,7 +199,7 @@ def test_a_label_has_no_more_than_tells_candidates_of_its_data_set_apart() -> No
 def test_real_targets_and_validation_data() -> None:
     records = runs_of({"alg1": [0] * 3, "alg2": [0] * 3})
     for record in records:
-        del record.figures["test_errors"]
+        del record.figures["test_accuracy"]
         record.figures.update(test_r2=None, validation_r2=0.5 + record.figures["seed"] / 10)
         record.figures["data"]["samples"]["validation"] = 100
     rows = compare(cells(records))
@@ -258,9 +258,12 @@ def test_runs_that_share_a_metric_are_compared_by_it(metric: str | None, head: s
         ([by("f1", run()), by("f1", run(1, test_f1=0.5))], "ring-alg1-0 has no score on test data"),
         ([failed(0, "alg1")], "expected finished runs to compare, got none; see nsvm runs"),
         ([run(), changed(run(algorithm="alg2"), sha256="other")], "trained on different data"),
-        ([run(), run(1, test_errors=None, validation_errors=3)], "ring-alg1-1 has no score on test data"),
-        ([run(), run(1, test_errors=None, test_r2=None)], "ring-alg1-1 has no score on test data"),
-        ([run(), run(1, errors="many")], "ring-alg1-1/result.json is damaged"),
+        (
+            [run(), run(1, test_accuracy=None, validation_accuracy=0.3)],
+            "ring-alg1-1 has no score on test data",
+        ),
+        ([run(), run(1, test_accuracy=None, test_r2=None)], "ring-alg1-1 has no score on test data"),
+        ([run(), run(1, test_accuracy="high")], "ring-alg1-1/result.json is damaged"),
         ([run(), run(1, data={})], "ring-alg1-1/result.json is damaged"),
         ([run(), changed(run(1), origins=[[]])], "ring-alg1-1/result.json is damaged"),
     ],
@@ -305,14 +308,13 @@ def test_a_failed_run_may_score_as_guessing() -> None:
         cells([by("f1", run(test_f1=0.5))], guess=True)
     records = runs_of(ERRORS)[1:]
     for record in records:
-        record.figures["guess_errors"] = 500
+        record.figures.update(test_majority_accuracy=0.5, validation_majority_accuracy=0.9)
     records += [failed(0, "alg1"), failed(0, "alg4")]
     found = {cell.candidate: cell for cell in cells(records, guess=True)}
     assert (found["alg1"].scores[0, ""], found["alg4"].scores) == (50, {(0, ""): 50})
     assert "| alg1 | 5 (1 guessed) |" in page(records, guess=True)
     for record in records[:-2]:
-        del record.figures["guess_errors"]
-        record.figures["test_r2"] = 1 - record.figures.pop("test_errors") / SAMPLES
+        record.figures["test_r2"] = record.figures.pop("test_accuracy")
     assert cells(records, guess=True)[0].scores[0, ""] == 0
 
 

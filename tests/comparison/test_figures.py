@@ -48,7 +48,7 @@ def written(
 def validated(records: Sequence[RunRecord]) -> list[RunRecord]:
     """Return the runs as if they had been evaluated on validation data."""
     for record in records:
-        record.figures["validation_errors"] = record.figures.pop("test_errors")
+        record.figures["validation_accuracy"] = record.figures.pop("test_accuracy")
         record.figures["data"]["samples"] = {"train": 9000, "validation": 1000, "test": 1000}
     return [*records]
 

@@ -50,7 +50,6 @@ def test_model_files_and_evaluate_know_what_changed(tmp_path: Path) -> None:
     test = evaluate_model(*open_model(tmp_path / "run"), "test", None, {})
     assert all(result[f"test_{name}"] == test[name] for name in ("accuracy", "errors"))
     assert [sum(row) for row in result["confusion"]] == [20, 20, 20]
-    assert result["guess_errors"] == 40
     best = load_model(tmp_path / "run" / "best.safetensors").facts
     assert best.steps == result["best_step"]
     assert (best.theta_change or 0) > 0
