@@ -7,7 +7,6 @@ import functools
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -23,9 +22,8 @@ from nsvm_cli.artifacts.model_file import save_model
 from nsvm_cli.compose.composition import compose_settings
 from nsvm_cli.config.registry import OWN_PART, Given, Registry, build, fields_of, shown
 from nsvm_cli.config.settings import Settings, parse_settings, plain, with_values
-from nsvm_cli.datasets import Samples, Splits, Table, build_source, split_data
+from nsvm_cli.datasets import Samples, Table, build_source, split_data
 from nsvm_cli.datasets.base import ARRAYS
-from nsvm_cli.datasets.encoding import fit_encoder
 from nsvm_cli.errors import InputError, RunError, did_you_mean
 from nsvm_cli.models.nsvm import NSVM
 from nsvm_cli.parallel.device import own_threads
@@ -226,13 +224,7 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
         with self._in_python(), own_threads():
             settings = self._settings()
             held_out = build_source(settings.dataset).validation
-            lenient = None if classes is None or held_out else samples.task  # one sample of a class is enough
-            data = split_data(samples, held_out, settings.seed, x.ndim > 2, self._task, lenient)
-            if table is not None:
-                encoder = fit_encoder(table, data.splits.rows["train"])
-                samples = replace(samples, x=encoder(table))
-                splits = Splits(samples, data.splits.rows)
-                data = replace(data, samples=samples, splits=splits, encoder=encoder)
+            data = split_data(samples, held_out, settings.seed, x.ndim > 2, self._task, table=table)
             experiment = prepare(settings, data=data)
             self._take(experiment.train([*experiment.callbacks(), *self.callbacks]))
 

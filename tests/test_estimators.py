@@ -28,6 +28,8 @@ from nsvm_cli import NSVMClassifier, NSVMRegressor
 from nsvm_cli.compose.composition import compose_settings
 from nsvm_cli.config.settings import parse_settings
 from nsvm_cli.datasets import Table, split_data
+from nsvm_cli.datasets.encoding import labelled
+from nsvm_cli.datasets.splits import split_rows
 from nsvm_cli.errors import InputError, RunError
 from nsvm_cli.models.kernels import KERNELS, RBF, Kernel, squared_distances
 from nsvm_cli.models.optimizers import Adam
@@ -217,7 +219,7 @@ def test_a_data_frame_is_read_as_a_table_is(Estimator: Any, tmp_path: Path) -> N
     words += [f"task={Estimator._task}", "algorithm.steps=50"]
     run, _ = trained(*words, "curves=false", cwd=tmp_path)
     data = prepare(parse_settings(compose_settings(words))).data
-    rows = data.splits.rows["train"]
+    rows = split_rows(data.samples, 0, 3)["train"]
     ours = Estimator("alg1", steps=50, random_state=3).fit(frame.iloc[rows], labels.iloc[rows])
     assert same_model(ours.model_, nsvm_cli.load_model(run))
     assert ours.feature_names_in_.tolist() == [*frame]
@@ -291,7 +293,7 @@ def test_probabilities_are_fitted_to_samples_held_out(tmp_path: Path) -> None:
     assert log_loss(labels, p) < 0.5
     frame.assign(label=labels).to_csv(tmp_path / "table.csv", index=False)
     whole = Table(pd.read_csv(tmp_path / "table.csv"), ("table",), "label", official_test=len(frame))
-    data = split_data(whole, 0.25, 3, False)
+    data = split_data(labelled(whole, "classification"), 0.25, 3, False, table=whole)
     words = ["dataset=csv", f"dataset.path={tmp_path / 'table.csv'}", "seed=3", "algorithm=alg1"]
     settings = compose_settings([*words, "algorithm.steps=50", "dataset.validation=0.25"])
     run = prepare(parse_settings(settings), data=data)

@@ -44,7 +44,7 @@ def evaluate_model(
     name = split or ("validation" if own else "test")
     chosen = checked_split(facts, data, name)
     svm = TRAINERS[settings.algorithm["name"]].trains_svm
-    for remark in (*_remarks(facts, data), *data.notes):
+    for remark in (*_remarks(facts, data), *data.unseen):
         say(remark)
     if facts.plugins_sha256 not in (None, code_sha256()):
         say("the plugins, or their code, are not those of training: the scores may be those of another model")

@@ -17,21 +17,13 @@ from nsvm_cli.config.settings import ClassWeight
 from nsvm_cli.datasets.base import Samples, Source, Split, Table, Validation
 from nsvm_cli.datasets.columns import Column, describe, summary, unseen_categories
 from nsvm_cli.datasets.csv import CSV
-from nsvm_cli.datasets.encoding import (
-    TableEncoder,
-    code_labels,
-    features,
-    fit_encoder,
-    groups_of,
-    times_of,
-    weights_of,
-)
+from nsvm_cli.datasets.encoding import TableEncoder, features, fit_encoder, labelled
 from nsvm_cli.datasets.image_files import CIFAR10, KMNIST, MNIST, FashionMNIST, SklearnDigits
 from nsvm_cli.datasets.image_folder import ImageFolder
 from nsvm_cli.datasets.openml import OpenML
 from nsvm_cli.datasets.pmlb import PMLB
 from nsvm_cli.datasets.ringnorm import Ringnorm
-from nsvm_cli.datasets.splits import split_rows
+from nsvm_cli.datasets.splits import expect_two_of_each, split_rows
 from nsvm_cli.errors import InputError, did_you_mean
 from nsvm_cli.memory import MEMORY_BUDGET, memory_limit
 from nsvm_cli.plugins import plugin_errors
@@ -65,7 +57,7 @@ class Splits:
     """
 
     def __init__(self, samples: Samples, rows: Mapping[str, np.ndarray]) -> None:
-        self._samples, self.rows = samples, rows
+        self._samples, self._rows = samples, rows
         self._taken: dict[str, Split] = {}
         self.sizes = {name: len(rows) for name, rows in rows.items()}
 
@@ -76,7 +68,7 @@ class Splits:
 
     def __getitem__(self, name: str) -> Split:
         if name not in self._taken:
-            s, rows = self._samples, self.rows[name]
+            s, rows = self._samples, self._rows[name]
             arrays = [array[rows] for array in (s.x, s.y, s.weight) if array is not None]
             self._taken[name] = Split(*(torch.from_numpy(np.ascontiguousarray(a)) for a in arrays))
         return self._taken[name]
@@ -86,8 +78,7 @@ class Splits:
 class Data:
     """A data set and its splits.
 
-    For a table, ``columns`` says how they are read, ``encoder`` turned them into features, and ``notes`` are
-    lines about that for the user.
+    For a table, ``columns`` says how they are read, and ``encoder`` turned them into features.
     """
 
     samples: Samples
@@ -96,7 +87,6 @@ class Data:
     task: Task
     columns: tuple[Column, ...] | None = None
     encoder: TableEncoder | None = None
-    notes: tuple[str, ...] = ()
 
     @property
     def held_out(self) -> Split:
@@ -136,17 +126,21 @@ class Data:
         )
         return int(np.isin(rows, seen).sum())
 
+    @property
+    def unseen(self) -> list[str]:
+        """A line about categories that no training row has, if there are any."""
+        return unseen_categories(self.encoder.unseen(self.samples.x)) if self.encoder else []
+
     def remarks(self) -> list[str]:
-        """Return lines about the data that matter for trusting a score."""
-        name = self.splits.held_out
+        """Return lines about how the data are read, and what matters for trusting a score."""
+        lines, name = [*summary(self.columns or ()), *self.unseen], self.splits.held_out
         size = self.splits.sizes[name]
-        if self.duplicates / size < REPORTED_DUPLICATES:
-            return [*self.notes]
-        return [
-            *self.notes,
-            f"{self.duplicates} of {size} {name} samples have exactly the features of a training sample: "
-            "the score on these says little about new samples",
-        ]
+        if self.duplicates / size >= REPORTED_DUPLICATES:
+            lines += [
+                f"{self.duplicates} of {size} {name} samples have exactly the features of a training sample: "
+                "the score on these says little about new samples"
+            ]
+        return lines
 
 
 def build_source(settings: Mapping[str, Any]) -> Source:
@@ -171,19 +165,23 @@ def load_data(
     Raises:
         InputError: a setting is wrong, or the data are missing or damaged.
     """
-    source = build_source(settings)
+    source, table = build_source(settings), None
     with memory_limit(memory_budget):
         with plugin_errors():
             samples = source.load(generator(seed, Stream.DATA))
-        if not isinstance(samples, Samples | Table):
+        if isinstance(samples, Table):
+            table, samples = samples, labelled(samples, kind, task)
+        elif not isinstance(samples, Samples):
             got = type(samples).__name__
             raise InputError(f"dataset {settings['name']} returned {got}, expected Samples or a Table")
+        if task is None:
+            expect_two_of_each(samples)
         how = source.validation, seed, source.global_scaling
-        return split_data(samples, *how, kind, task, encoder, source.fold)
+        return split_data(samples, *how, kind, task, encoder, source.fold, table)
 
 
 def split_data(
-    samples: Samples | Table,
+    samples: Samples,
     validation: Validation,
     seed: int,
     global_scaling: bool,
@@ -191,36 +189,19 @@ def split_data(
     task: Task | None = None,
     encoder: TableEncoder | None = None,
     fold: str | None = None,
+    table: Table | None = None,
 ) -> Data:
-    """Split samples; see ``split_rows`` and ``Source``.
+    """Split samples, whose features may be those of a ``table``; see ``split_rows`` and ``Source``.
 
     The encoder of a table and the scale of real targets are fitted to its training set, of which samples of
-    weight 0 are no part. For a trained model, classes may be absent or rare.
+    weight 0 are no part. For the task of a trained model, classes may be absent or rare.
 
     Raises:
         InputError: there are too few samples for such a split, a table cannot be encoded, or the task does
             not suit the data.
     """
-    table, columns, notes = None, None, list[str]()
-    if isinstance(samples, Table):
-        table = samples
-        if task:  # for a trained model, which may be given rows without these
-            there = {role: name for role, name in table.roles.items() if name in table.rows}
-            table = replace(table, roles=there)
-        y, classes = code_labels(table, kind, task.classes if task else None)
-        samples = Samples(
-            np.empty((len(y), 0)),
-            y,
-            classes,
-            table.source,
-            table.official_test,
-            origins=table.origins,
-            official_validation=table.official_validation,
-            groups=groups_of(table),
-            times=times_of(table),
-            weight=weights_of(table),
-        )
-    elif kind != (expected := samples.task.kind):
+    columns = None
+    if kind != (expected := samples.task.kind):
         what = "classes" if expected == "classification" else "real targets"
         raise InputError(f"{samples.source} has {what}: expected task={expected}, got task={kind}")
     rows = split_rows(samples, validation, seed, fold, lenient=task is not None)
@@ -232,10 +213,8 @@ def split_data(
         encoder = encoder if task else fit_encoder(table, rows["train"])
         samples = replace(samples, x=features(table, encoder))
         columns = describe(table, encoder.columns if encoder else {})
-        notes = [] if task else summary(columns)
-        notes += unseen_categories(encoder.unseen(samples.x)) if encoder else []
     task = task if task and kind == "regression" else _task(samples, rows["train"])
-    return Data(samples, Splits(samples, rows), global_scaling, task, columns, encoder, tuple(notes))
+    return Data(samples, Splits(samples, rows), global_scaling, task, columns, encoder)
 
 
 def _task(samples: Samples, train: np.ndarray) -> Task:

@@ -73,7 +73,7 @@ def survey(path: str, dialect: Dialect, label: str | None) -> tuple[Column, ...]
 
 
 def summary(columns: Sequence[Column]) -> list[str]:
-    """Return a few lines about columns, for a run."""
+    """Return a few lines about the columns of a table, if there are any, for a run."""
     names: dict[str, list[str]] = {}
     for column in columns:
         names.setdefault(column.kind, []).append(column.name)
@@ -84,10 +84,8 @@ def summary(columns: Sequence[Column]) -> list[str]:
         ID: "left out as identifiers, unless dataset.drop=[...] says what is left out",
     }
     lines = [f"{text}: {', '.join(names[kind])}" for kind, text in advice.items() if kind in names]
-    return [
-        f"columns: {counts}; {missing} empty cells",
-        *(shortened(line, LONGEST) for line in lines),
-    ]
+    whole = [f"columns: {counts}; {missing} empty cells"] if columns else []
+    return [*whole, *(shortened(line, LONGEST) for line in lines)]
 
 
 def unseen_categories(counts: Mapping[str, int]) -> list[str]:

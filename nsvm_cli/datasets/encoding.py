@@ -14,9 +14,9 @@ from pydantic import Field, ValidationError
 from pydantic.dataclasses import dataclass
 
 from nsvm_cli.config.registry import STRICT, one_line, shown
-from nsvm_cli.datasets.base import Table
+from nsvm_cli.datasets.base import Samples, Table
 from nsvm_cli.errors import InputError, did_you_mean
-from nsvm_cli.tasks import encode
+from nsvm_cli.tasks import Task, encode
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -211,22 +211,13 @@ def features(table: Table, encoder: TableEncoder | None) -> Float64[np.ndarray, 
     return x
 
 
-def groups_of(table: Table) -> np.ndarray | None:
-    """Return the name of the group of each row; None without a column of them.
-
-    Raises:
-        InputError: there is no such column, or a row has no group.
-    """
+def _groups_of(table: Table) -> np.ndarray | None:
     cells = _column_for(table, "group")
     return None if cells is None else texts(cells).to_numpy(str)
 
 
-def times_of(table: Table) -> Float64[np.ndarray, " m"] | None:
-    """Return the time of each row, from numbers or dates; None without a column of them.
-
-    Raises:
-        InputError: there is no such column, or a cell is neither.
-    """
+def _times_of(table: Table) -> Float64[np.ndarray, " m"] | None:
+    """Return the time of each row, from numbers or dates."""
     if (cells := _column_for(table, "time")) is None:
         return None
     x, text = _parsed(cells)
@@ -240,12 +231,7 @@ def times_of(table: Table) -> Float64[np.ndarray, " m"] | None:
     return x.to_numpy()
 
 
-def weights_of(table: Table) -> Float64[np.ndarray, " m"] | None:
-    """Return the weight of each row; None without a column of them.
-
-    Raises:
-        InputError: there is no such column, or a cell is no number of 0 or more.
-    """
+def _weights_of(table: Table) -> Float64[np.ndarray, " m"] | None:
     if (cells := _column_for(table, "weight")) is None:
         return None
     weights: np.ndarray = _numbers(table, cells).to_numpy()
@@ -367,17 +353,37 @@ def texts(cells: pd.Series) -> pd.Series:
     return cells.astype(object).where(cells.notna(), "").map(text)
 
 
-def code_labels(
-    table: Table, kind: str, classes: tuple[str, ...] | None = None
-) -> tuple[Float64[np.ndarray, " m"], tuple[str, ...]]:
-    """Return the codes of the labels and the classes; or real targets and no classes.
+def labelled(table: Table, kind: str, task: Task | None = None) -> Samples:
+    """Return the samples of a table, as yet without features.
 
     Args:
-        classes: the classes of a model; None for those of the table, in ascending order.
+        task: that of a model, whose classes these are, and which needs none of the columns for roles; None
+            for the classes of the table, in ascending order.
 
     Raises:
-        InputError: there are no rows, a label is missing or unknown, or a target is not a number.
+        InputError: there are no rows, a label is missing or unknown, a target is not a number, or a column
+            for a role is missing or has other cells.
     """
+    if task:
+        table = replace(table, roles={r: name for r, name in table.roles.items() if name in table.rows})
+    y, classes = _code_labels(table, kind, task.classes if task else None)
+    return Samples(
+        np.empty((len(y), 0)),
+        y,
+        classes,
+        table.source,
+        table.official_test,
+        origins=table.origins,
+        official_validation=table.official_validation,
+        groups=_groups_of(table),
+        times=_times_of(table),
+        weight=_weights_of(table),
+    )
+
+
+def _code_labels(
+    table: Table, kind: str, classes: tuple[str, ...] | None
+) -> tuple[Float64[np.ndarray, " m"], tuple[str, ...]]:
     labels = table.rows[table.label].astype(object)
     if labels.empty:
         raise InputError(f"{table.source}: expected rows below its header, found none")

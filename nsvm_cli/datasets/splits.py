@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 
 import numpy as np
 
@@ -37,8 +36,6 @@ def split_rows(
     rows = np.arange(len(samples.y))
     if samples.times is not None and (samples.groups is not None or fold is not None):
         raise InputError("dataset.time: the latest samples are held out, by neither dataset.group nor fold")
-    if not lenient:
-        _expect_two_of_each(samples, _sizes(samples, rows))
     ends = [len(rows) if row is None else row for row in (samples.official_validation, samples.official_test)]
     train, held_out, test = rows[: min(ends)], rows[min(ends) : ends[1]], rows[ends[1] :]
     if samples.official_test is None:
@@ -130,7 +127,9 @@ def _latest(samples: Samples, rows: np.ndarray, count: int) -> np.ndarray:
     return chosen
 
 
-def _expect_two_of_each(samples: Samples, sizes: Mapping[str, int]) -> None:
+def expect_two_of_each(samples: Samples) -> None:
+    """Expect two samples of each class, one of which may be held out."""
+    sizes = _sizes(samples, np.arange(len(samples.y)))
     for name, size in sizes.items():
         if size < 2:
             of_class = f" of class {name}" if name else ""

@@ -154,7 +154,7 @@ def test_categories_unseen_in_training_are_counted(write: Write) -> None:
     data = load("csv", path=write(train), test_path=write(test, "test.csv"))
     assert "categories unseen in training: city: 5 cells" in data.remarks()
     trained = load_data({"name": "csv", "path": write(test)}, 0, task=data.task, encoder=data.encoder)
-    assert trained.notes == ("categories unseen in training: city: 5 cells",)
+    assert trained.unseen == ["categories unseen in training: city: 5 cells"]
 
 
 def test_parquet_is_read_as_csv_is(tmp_path: Path, write: Write) -> None:
