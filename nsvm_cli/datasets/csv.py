@@ -155,17 +155,19 @@ def read_cells(
         if other := not is_parquet(file) and separator_in(header_of(file, dialect)):
             meant = f"\"dataset.separator='{other}'\"" if setting else f"--separator '{other}'"
             raise InputError(f"{what} has 1 column: is {meant} meant?")
+        table: pd.DataFrame
         if is_parquet(file):
-            table = _parquet(file)
+            table = parquet().read_table(file).to_pandas(ignore_metadata=True)  # as for pandas' index
             table = table.assign(**{name: texts(table[name]) for name in labels if name in table})
         else:
             table = pd.read_csv(file, **parsing(dialect, labels, text) | {"names": names})
+            table = _read(table, dialect, labels)
     if labels and not {*labels} & {*table}:
         raise InputError(
             f"dataset.label: {path} has no column {' or '.join(map(repr, labels))}; "
             f"{did_you_mean(labels[0], map(str, table))}"
         )
-    return _read(table, dialect, labels)
+    return table
 
 
 def is_parquet(file: Path) -> bool:
@@ -180,12 +182,6 @@ def parquet() -> Any:
     except ImportError:
         raise InputError("Parquet files need pyarrow: pip install 'nsvm[parquet]'") from None
     return pyarrow.parquet
-
-
-def _parquet(file: Path) -> pd.DataFrame:
-    """Return the columns of a Parquet file, among them those that pandas would take for its index."""
-    table: pd.DataFrame = parquet().read_table(file).to_pandas(ignore_metadata=True)
-    return table
 
 
 def write_parquet(file: BinaryIO, blocks: Iterable[Mapping[str, Sequence[Any]]]) -> int:
@@ -203,7 +199,7 @@ def header_of(file: Path, dialect: Dialect) -> list[str]:
     import pandas as pd
 
     if is_parquet(file):
-        return [*_parquet(file)]
+        return [*parquet().read_schema(file).names]
     return [*pd.read_csv(file, sep=dialect.separator, encoding=dialect.encoding, nrows=0)]
 
 
@@ -214,8 +210,8 @@ def cells_by_block(
     import pandas as pd
 
     if is_parquet(file):
-        table = _parquet(file)
-        yield from (table[first : first + rows] for first in range(0, len(table), rows))
+        with parquet().ParquetFile(file) as content:
+            yield from (batch.to_pandas(ignore_metadata=True) for batch in content.iter_batches(rows))
         return
     with pd.read_csv(file, **parsing(dialect, labels, text), chunksize=rows) as chunks:
         for cells in chunks:

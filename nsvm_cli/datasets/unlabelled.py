@@ -97,9 +97,9 @@ def _rows(
         rows = min(BLOCK_ROWS, rows_at_a_time(PER_NUMBER * (numbers + len(header))))
         for cells in cells_by_block(path, dialect, written, text, rows):
             x = features(Table(cells.drop(columns=written), (str(path),)), encoder)
-            kept = cells[[*keep]].convert_dtypes().astype(object)  # integers beside gaps, which were floats
-            kept = kept.where(kept.notna(), None)
-            yield torch.from_numpy(x).reshape(-1, *shape), {name: kept[name].tolist() for name in keep}
+            kept = cells[[*dict.fromkeys(keep)]].convert_dtypes()  # integers beside gaps were floats
+            columns: Any = kept.astype(object).where(kept.notna(), None).to_dict("list")
+            yield torch.from_numpy(x).reshape(-1, *shape), columns
 
 
 def _expect_header(path: Path, header: Sequence[str], n: int, encoder: TableEncoder | None) -> None:
