@@ -107,7 +107,7 @@ def _model_of(
     if not e.trainer.classifies(state) and e.trainer.part_steps[-1]:
         raise NoModelYetError(f"{file} is of {step}: expected one of Part 2, as there is no SVM before")
     say(f"{file}: the model after {step}")
-    model = e.measured(e.calibrated(e.model(state)))
+    model, _ = e.decided(e.measured(e.calibrated(e.model(state))), say)
     try:
         return model.with_facts(plugins_sha256=checkpoint.environment.get("plugins_sha256"))
     except ValueError as error:

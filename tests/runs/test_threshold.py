@@ -16,6 +16,7 @@ from nsvm_cli.artifacts.onnx_graph import Graph
 from nsvm_cli.errors import InputError, Interrupted
 from nsvm_cli.estimators import NSVMClassifier
 from nsvm_cli.runs.experiment import prepare
+from nsvm_cli.runs.open_model import open_model
 from tests.artifacts.test_model_file import contents
 from tests.runs.test_train import go, settings_with, stopped_at
 from tests.small_runs import small_run, small_settings
@@ -66,6 +67,8 @@ def test_decisions_alone_are_different(threshold: Any, plain: dict[str, Any], fo
     _, predicted, probabilities = Graph(after)(split.x)
     assert torch.equal(predicted, second * 1)
     torch.testing.assert_close(probabilities, before.probabilities(before.decision_function(split.x)).float())
+    (run / "final.safetensors").unlink()
+    assert open_model(run)[1].facts.bias == after.facts.bias == -t, "that of the checkpoint decides alike"
 
 
 def test_the_best_step_is_chosen_first_and_resuming_changes_nothing(tmp_path: Path) -> None:
