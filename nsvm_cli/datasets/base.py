@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
@@ -16,7 +16,7 @@ from pydantic import AfterValidator, Field
 from torch import Tensor
 
 from nsvm_cli.config.registry import STRICT, expecting
-from nsvm_cli.errors import InputError
+from nsvm_cli.errors import InputError, did_you_mean
 from nsvm_cli.tasks import Regression, Task, Values, task_for
 
 if TYPE_CHECKING:
@@ -140,6 +140,12 @@ class Table:
         starts = (start for start in (self.official_validation, self.official_test) if start is not None)
         file = self.files[sum(row >= start for start in starts)]
         return f"{file}: {'' if column is None else f'column {column}, '}row {self.rows.index[row] + 1}"
+
+
+def expect_column(setting: str, source: object, name: str | None, names: Iterable[object]) -> None:
+    """Raise an InputError about a setting unless a column that it names is there."""
+    if name not in (known := [*map(str, names)]):
+        raise InputError(f"{setting}: {source} has no column {name!r}; {did_you_mean(str(name), known)}")
 
 
 EACH = " each"

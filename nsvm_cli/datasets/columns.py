@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from nsvm_cli.datasets.base import Table
+from nsvm_cli.datasets.base import Table, expect_column
 from nsvm_cli.datasets.csv import Dialect, read_cells
 from nsvm_cli.datasets.encoding import DATE_FEATURES, Dates, read_columns, texts
-from nsvm_cli.errors import InputError, did_you_mean
 from nsvm_cli.output import shortened
 
 ID = "id"
@@ -66,8 +65,8 @@ def survey(path: str, dialect: Dialect, label: str | None) -> tuple[Column, ...]
         InputError: it cannot be read, or has no such column of labels.
     """
     rows = read_cells(path, "", dialect)
-    if label is not None and label not in rows:
-        raise InputError(f"--label: {path} has no column {label!r}; {did_you_mean(label, map(str, rows))}")
+    if label is not None:
+        expect_column("--label", path, label, rows)
     table = Table(rows, (path,), label or "label", drop=None)
     return describe(table, read_columns(table, np.arange(len(rows))))
 

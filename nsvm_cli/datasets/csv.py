@@ -15,9 +15,9 @@ from pydantic import AfterValidator
 from pydantic.dataclasses import dataclass
 
 from nsvm_cli.config.registry import STRICT, shown
-from nsvm_cli.datasets.base import Table, TableSource
+from nsvm_cli.datasets.base import Table, TableSource, expect_column
 from nsvm_cli.datasets.encoding import texts
-from nsvm_cli.errors import InputError, did_you_mean, out_of_memory
+from nsvm_cli.errors import InputError, out_of_memory
 from nsvm_cli.memory import expect_room
 from nsvm_cli.output import Say, say
 from nsvm_cli.storage.files import file_sha256
@@ -71,25 +71,23 @@ class CSV(Dialect, TableSource):
     def load(self, rng: np.random.Generator) -> Table:
         files = {name: getattr(self, name) for name in ("path", "validation_path", "test_path")}
         paths = {f"dataset.{name}": path for name, path in files.items() if path is not None}
-        return read_table(paths, self, (self.label,), self, self.skip_unlabelled)
+        return read_table(paths, self, self.label, self, self.skip_unlabelled)
 
 
 def read_table(
-    files: Mapping[str, str], dialect: Dialect, labels: Sequence[str], source: TableSource, skip: bool = False
+    files: Mapping[str, str], dialect: Dialect, label: str, source: TableSource, skip: bool = False
 ) -> Table:
     """Return the rows of a file, followed by those of the files of the validation and test sets, if any.
 
-    The files are given by the settings that name them; ``labels`` are the names that the column of labels may
-    have; ``skip`` leaves out rows without a label. A column of the first file that holds text is text in the
-    others, too.
+    The files are given by the settings that name them; ``skip`` leaves out rows without a label. A column of
+    the first file that holds text is text in the others, too.
     """
     import pandas as pd  # slow to import, and most runs read no table
 
     def read(text: Collection[str], tell: Say = str) -> list[pd.DataFrame]:
         tables: list[pd.DataFrame] = []
         for setting, path in files.items():
-            cells = read_cells(path, setting, dialect, labels, text)
-            label = next(name for name in labels if name in cells)
+            cells = read_cells(path, setting, dialect, label, text)
             tables.append(cells[cells[label] != ""] if skip else cells)
             if skip:
                 tell(f"{path}: skipped {len(cells) - len(tables[-1])} rows without a label")
@@ -109,7 +107,7 @@ def read_table(
     return Table(
         pd.concat(tables)[[*first]],
         paths,
-        next(name for name in labels if name in first),
+        label,
         source.drop,
         official_test=starts.get("dataset.test_path"),
         official_validation=starts.get("dataset.validation_path"),
@@ -123,7 +121,7 @@ def read_cells(
     path: str,
     setting: str,
     dialect: Dialect = Dialect(),  # noqa: B008
-    labels: Sequence[str] = (),
+    label: str | None = None,
     text: Collection[str] = (),
     names: Sequence[str] | None = None,
 ) -> pd.DataFrame:
@@ -131,17 +129,18 @@ def read_cells(
 
     Args:
         setting: the one that names the file, for messages; empty if it is named without one.
-        labels: names one of which a column must have; it is read unchanged.
+        label: the column of labels, which is read unchanged.
         text: columns that are text even if they look like numbers.
         names: those of the columns of a table without a header.
 
     Raises:
-        InputError: there is no such file, or it is neither CSV nor Parquet.
+        InputError: there is no such file or column, or it is neither CSV nor Parquet.
         RunError: memory ran out.
     """
     import pandas as pd
 
     what, file = f"{setting}={path}" if setting else path, Path(os.path.expanduser(path))
+    labels = [] if label is None else [label]
     with reading(what, dialect):
         if not file.is_file():
             problem = "is not a file" if file.exists() else "does not exist"
@@ -162,11 +161,8 @@ def read_cells(
         else:
             table = pd.read_csv(file, **parsing(dialect, labels, text) | {"names": names})
             table = _read(table, dialect, labels)
-    if labels and not {*labels} & {*table}:
-        raise InputError(
-            f"dataset.label: {path} has no column {' or '.join(map(repr, labels))}; "
-            f"{did_you_mean(labels[0], map(str, table))}"
-        )
+    if label is not None:
+        expect_column("dataset.label", path, label, table)
     return table
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import numpy as np
 from jaxtyping import Float64
@@ -14,12 +14,14 @@ from pydantic import Field, ValidationError
 from pydantic.dataclasses import dataclass
 
 from nsvm_cli.config.registry import STRICT, one_line, shown
-from nsvm_cli.datasets.base import Samples, Table
-from nsvm_cli.errors import InputError, did_you_mean
+from nsvm_cli.datasets.base import Samples, Table, expect_column
+from nsvm_cli.errors import InputError
 from nsvm_cli.tasks import Task, encode
 
 if TYPE_CHECKING:
     import pandas as pd
+
+T = TypeVar("T")
 
 MOST_CATEGORIES = 1000
 """The largest number of categories in a column of text."""
@@ -75,27 +77,16 @@ class TableEncoder:
 
     columns: Columns
 
-    @property
-    def numbers(self) -> dict[str, float]:
-        """The columns of numbers and their medians."""
-        return {name: median for name, median in self.columns.items() if isinstance(median, float)}
-
-    @property
-    def dates(self) -> dict[str, Dates]:
-        """The columns of dates."""
-        return {name: dates for name, dates in self.columns.items() if isinstance(dates, Dates)}
-
-    @property
-    def text(self) -> dict[str, tuple[str, ...]]:
-        """The columns of text and their categories."""
-        return {name: texts for name, texts in self.columns.items() if isinstance(texts, tuple)}
+    def of(self, kind: type[T]) -> dict[str, T]:
+        """Return what is known of the columns of numbers (float), of dates (Dates), or of text (tuple)."""
+        return {name: known for name, known in self.columns.items() if isinstance(known, kind)}
 
     @property
     def features(self) -> list[str]:
         """The names of the features, such as ``age`` and ``colour=red``."""
-        dates = (f"{name}.{part}" for name in self.dates for part in DATE_FEATURES)
-        text = (f"{name}={category}" for name, some in self.text.items() for category in some)
-        return [*self.numbers, *dates, *text]
+        dates = (f"{name}.{part}" for name in self.of(Dates) for part in DATE_FEATURES)
+        text = (f"{name}={category}" for name, some in self.of(tuple).items() for category in some)
+        return [*self.of(float), *dates, *text]
 
     def __call__(self, table: Table) -> Float64[np.ndarray, "m n"]:
         """Return the features of all rows. Columns are matched by name, others are ignored.
@@ -107,21 +98,23 @@ class TableEncoder:
         if missing := [name for name in self.columns if name not in cells]:
             names = ", ".join(missing[:20])
             raise InputError(f"{table.source} lacks columns that the model was trained on: {names}")
-        numeric = [name for name in (*self.dates, *self.text) if cells[name].dtype.kind in "iuf"]
+        medians, text = self.of(float), self.of(tuple)
+        numeric = [name for name in self.columns if name not in medians and cells[name].dtype.kind in "iuf"]
         if numeric and table.with_text is not None:  # pandas knows 01 and 1 as one number
             cells = table.with_text(numeric)
-        x: list[Any] = [_numbers(table, cells[name]).fillna(median) for name, median in self.numbers.items()]
-        for name, dates in self.dates.items():
+        x: list[Any] = [_numbers(table, cells[name]).fillna(median) for name, median in medians.items()]
+        for name, dates in self.of(Dates).items():
             x += _calendar(_dates(table, cells[name], dates.format).fillna(dates.median).to_numpy())
-        for name, categories in self.text.items():
+        for name, categories in text.items():
             codes = texts(cells[name]).map({text: r for r, text in enumerate(categories)}).to_numpy()
             x.append(codes[:, None] == np.arange(len(categories)))
         return np.column_stack(x).astype(np.float64, copy=False)
 
     def unseen(self, x: Float64[np.ndarray, "m n"]) -> dict[str, int]:
         """Return in how many rows of features each column of text has a category unseen in training."""
-        end, counts = len(self.numbers) + len(DATE_FEATURES) * len(self.dates), {}
-        for name, categories in self.text.items():
+        text = self.of(tuple)
+        end, counts = x.shape[1] - sum(map(len, text.values())), {}
+        for name, categories in text.items():
             start, end = end, end + len(categories)
             counts[name] = int((~x[:, start:end].any(1)).sum())
         return {name: count for name, count in counts.items() if count}
@@ -245,9 +238,7 @@ def _column_for(table: Table, role: str) -> pd.Series | None:
     """Return the column that is named for a role; None if there is none."""
     if (name := table.roles.get(role)) is None:
         return None
-    if name not in table.rows:
-        hint = did_you_mean(name, map(str, table.rows))
-        raise InputError(f"dataset.{role}: {table.source} has no column {name!r}; {hint}")
+    expect_column(f"dataset.{role}", table.source, name, table.rows)
     cells = table.rows[name]
     for row in np.flatnonzero(cells.isna())[:1].tolist():
         raise InputError(f"{table.place(row, name)}: expected the {role} of the row, got an empty cell")
@@ -256,9 +247,7 @@ def _column_for(table: Table, role: str) -> pd.Series | None:
 
 def _expect_columns(table: Table) -> None:
     for name in table.drop or ():
-        if name not in table.rows:
-            hint = did_you_mean(name, map(str, table.cells))
-            raise InputError(f"dataset.drop: {table.source} has no column {name!r}; {hint}")
+        expect_column("dataset.drop", table.source, name, table.rows)
     if table.cells.shape[1] == 0:
         raise InputError(f"{table.source}: expected at least one feature beside the label, found none")
 

@@ -12,10 +12,10 @@ from pydantic import PositiveInt
 from pydantic.dataclasses import dataclass
 
 from nsvm_cli.config.registry import STRICT
-from nsvm_cli.datasets.base import Table, TableSource
+from nsvm_cli.datasets.base import Table, TableSource, expect_column
 from nsvm_cli.datasets.csv import is_number, read_cells
 from nsvm_cli.datasets.download import reason
-from nsvm_cli.errors import InputError, did_you_mean
+from nsvm_cli.errors import InputError
 from nsvm_cli.output import say
 from nsvm_cli.storage.files import locked
 
@@ -46,9 +46,7 @@ class OpenML(TableSource):
                 cells = read_cells(self.path, "dataset.path", names=names)
             target = cells.columns[-1]
         label = self.label or target
-        if label not in cells:
-            known = did_you_mean(str(label), map(str, cells))
-            raise InputError(f"dataset.label: {source} has no column {label!r}; {known}")
+        expect_column("dataset.label", source, label, cells)
         return Table(cells, (source,), label, self.drop, origins=(f"OpenML {self.id}",), roles=self.roles)
 
 

@@ -12,7 +12,7 @@ from pydantic.dataclasses import dataclass
 
 from nsvm_cli.config.registry import STRICT
 from nsvm_cli.datasets.base import Table, TableSource
-from nsvm_cli.datasets.csv import Dialect, read_table
+from nsvm_cli.datasets.csv import Dialect, header_of, read_table, reading
 from nsvm_cli.datasets.download import cache_folder, fetch
 from nsvm_cli.errors import InputError, did_you_mean
 
@@ -21,9 +21,6 @@ REVISION = "7c1f4bdc00136dc2e55c87fa6b8ba6e8af6d1a68"
 
 DATASETS = f"https://media.githubusercontent.com/media/EpistasisLab/pmlb/{REVISION}/datasets"
 """The address of the tables."""
-
-LABELS = ("target", "class")
-"""The name of the column of labels, and that in the first releases."""
 
 KINDS = ("classification", "regression")
 
@@ -42,7 +39,10 @@ class PMLB(TableSource):
 
     def load(self, rng: np.random.Generator) -> Table:
         file = self._downloaded() if self.root is None else self._found(Path(os.path.expanduser(self.root)))
-        return read_table({"dataset.table": str(file)}, Dialect(separator="\t"), LABELS, self)
+        dialect = Dialect(separator="\t")
+        with reading(str(file), dialect):
+            label = "class" if "class" in header_of(file, dialect) else "target"  # as in the first releases
+        return read_table({"dataset.table": str(file)}, dialect, label, self)
 
     def _found(self, root: Path) -> Path:
         files = {file.name.split(".")[0]: file for kind in KINDS for file in root.glob(f"{kind}/*.?sv.gz")}

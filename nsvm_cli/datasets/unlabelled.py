@@ -12,11 +12,11 @@ import torch
 from jaxtyping import Real
 from torch import Tensor
 
-from nsvm_cli.datasets.base import Table
+from nsvm_cli.datasets.base import Table, expect_column
 from nsvm_cli.datasets.csv import Dialect, cells_by_block, header_of, is_number, reading, separator_in
 from nsvm_cli.datasets.encoding import TableEncoder, features
 from nsvm_cli.datasets.image_folder import MODES, open_image, square
-from nsvm_cli.errors import InputError, did_you_mean
+from nsvm_cli.errors import InputError
 from nsvm_cli.memory import rows_at_a_time
 
 BLOCK_ROWS = 2**14
@@ -90,9 +90,8 @@ def _rows(
         header = header_of(path, dialect)
         _expect_header(path, header, math.prod(shape), encoder)
         for name in keep:
-            if name not in header:
-                raise InputError(f"--keep: {path} has no column {name!r}; {did_you_mean(name, header)}")
-        text = (*encoder.dates, *encoder.text) if encoder else ()
+            expect_column("--keep", path, name, header)
+        text = encoder.columns.keys() - encoder.of(float) if encoder else ()
         written = [name for name in keep if encoder and name not in encoder.columns]
         rows = min(BLOCK_ROWS, rows_at_a_time(PER_NUMBER * (numbers + len(header))))
         for cells in cells_by_block(path, dialect, written, text, rows):

@@ -51,7 +51,7 @@ def test_a_misspelt_table(write: Write, tmp_path: Path) -> None:
 
 def test_a_table_without_labels(write: Write, tmp_path: Path) -> None:
     write(table("label"), "letter/letter.tsv.gz")
-    says = "has no column 'target' or 'class'; expected one of: a, b, label"
+    says = "has no column 'target'; expected one of: a, b, label"
     assert says in refusal("pmlb", table="letter", root=str(tmp_path))
 
 
