@@ -50,10 +50,9 @@ HOW = ("dtype", "device", "engine", "threads", "class_weight")
 
 PARTS = ("algorithm", "network", "kernel", "optimizer", "loss")
 
-APPLY = (
-    *(*PARTS, *HOW, "penalties", "init", "freeze", "callbacks", "seed"),
-    *("multiclass", "memory_budget", "dataset.scaling", "dataset.validation"),
-)
+OTHERS = ("penalties", "init", "freeze", "callbacks", "multiclass", "memory_budget")
+
+APPLY = (*PARTS, *HOW, *OTHERS, "seed", "dataset.scaling", "dataset.validation")
 """The settings of ``nsvm train`` that apply to an estimator, unlike others of data sets, files and scores."""
 
 
@@ -388,8 +387,9 @@ def _parameters(settings: Settings) -> dict[str, Any]:
     parts = {part: section["name"] for part in PARTS if (section := values[part]) is not None}
     inner = {f"{part}.{key}": value for part in parts for key, value in values[part].items() if key != "name"}
     how = {name: values[name] for name in HOW}
-    inner |= {name: values[name] for name in ("multiclass", "memory_budget")}
-    inner["dataset.scaling"] = settings.dataset.get("scaling", "standard")
+    inner |= {name: values[name] for name in OTHERS}
+    section = settings.dataset
+    inner |= {f"dataset.{key}": section[key] for key in ("scaling", "validation") if key in section}
     return {**parts, **how, "random_state": settings.seed, "settings": inner}
 
 

@@ -285,7 +285,7 @@ def test_frames_in_the_tools_of_scikit_learn() -> None:
 
 def test_probabilities_are_fitted_to_samples_held_out(tmp_path: Path) -> None:
     frame, labels = mixed()
-    held_out = {"dataset.validation": 0.25}
+    held_out = {"dataset.validation": 0.25, "freeze": ["layers.0"]}
     classifier = NSVMClassifier("alg1", steps=50, settings=held_out, random_state=3)
     assert not hasattr(classifier, "predict_proba")
     p = classifier.fit(frame, labels).predict_proba(frame)
@@ -295,12 +295,14 @@ def test_probabilities_are_fitted_to_samples_held_out(tmp_path: Path) -> None:
     whole = Table(pd.read_csv(tmp_path / "table.csv"), ("table",), "label", official_test=len(frame))
     data = split_data(labelled(whole, "classification"), 0.25, 3, False, table=whole)
     words = ["dataset=csv", f"dataset.path={tmp_path / 'table.csv'}", "seed=3", "algorithm=alg1"]
-    settings = compose_settings([*words, "algorithm.steps=50", "dataset.validation=0.25"])
+    words += ["algorithm.steps=50", "dataset.validation=0.25", "freeze=[layers.0]"]
+    settings = compose_settings(words)
     run = prepare(parse_settings(settings), data=data)
     assert same_model(run.train(), classifier.model_)
     classifier.save(tmp_path / "model.safetensors")
     loaded = NSVMClassifier.load(tmp_path / "model.safetensors")
     np.testing.assert_array_equal(loaded.predict_proba(frame), p)
+    assert same_model(loaded.fit(frame, labels).model_, classifier.model_), "with the same settings"
     with pytest.raises(AttributeError, match="no attribute 'predict_proba'"):
         NSVMClassifier(**QUICKLY).fit(frame, labels).predict_proba(frame)
     with pytest.raises(InputError, match=r"dataset\.validation: expected a number of samples, .*, got -1"):
