@@ -30,11 +30,7 @@ PREFIX = "="
 
 
 def parse_separator(typed: str) -> str:
-    """Return the separator of the cells of a table.
-
-    Raises:
-        InputError: it cannot be one.
-    """
+    """Return the separator of the cells of a table, or raise an InputError."""
     separator = "\t" if typed == r"\t" else typed  # how one types a tab in a shell
     if len(separator) != 1 or not separator.isascii() or separator in '"\r\n':
         expected = r"expected one ASCII character as separator, such as ; or \t, and no quote"
@@ -150,6 +146,9 @@ def read_cells(
         # before it is read: a stranger's settings may name any file
         if (size := file.stat().st_size) == 0:  # as of those of /proc, which may be endless
             raise InputError(f"{what} cannot be read as CSV: it is empty")
+        if is_parquet(file):  # compressed
+            about = parquet().read_metadata(file)
+            size = max(size, 8 * about.num_rows * about.num_columns)
         expect_room(size, what)
         if other := not is_parquet(file) and separator_in(header_of(file, dialect)):
             meant = f"\"dataset.separator='{other}'\"" if setting else f"--separator '{other}'"

@@ -216,22 +216,16 @@ def _times_of(table: Table) -> Float64[np.ndarray, " m"] | None:
     x, text = _parsed(cells)
     if text.any():
         x = _days(cells, _format_of(cells) or ISO)
-    for row in np.flatnonzero(~np.isfinite(x))[:1].tolist():
-        raise InputError(
-            f"{table.place(row, cells.name)}: expected a number or a date such as 2024-12-31, got "
-            f"{shown(cells.iloc[row])}"
-        )
+    _expect(table, cells, ~np.isfinite(x), "a number or a date such as 2024-12-31")
     return x.to_numpy()
 
 
 def _weights_of(table: Table) -> Float64[np.ndarray, " m"] | None:
     if (cells := _column_for(table, "weight")) is None:
         return None
-    weights: np.ndarray = _numbers(table, cells).to_numpy()
-    for row in np.flatnonzero(weights < 0)[:1].tolist():
-        place = table.place(row, cells.name)
-        raise InputError(f"{place}: expected a weight of 0 or more, got {weights[row]:g}")
-    return weights
+    weights = _numbers(table, cells)
+    _expect(table, cells, weights < 0, "a weight of 0 or more")
+    return weights.to_numpy()
 
 
 def _column_for(table: Table, role: str) -> pd.Series | None:
@@ -274,11 +268,15 @@ def _parsed(cells: pd.Series) -> tuple[pd.Series, pd.Series]:
 def _numbers(table: Table, cells: pd.Series) -> pd.Series:
     """Return a column as finite numbers, NaN where it is empty; InputError for any other cell."""
     x, text = _parsed(cells)
-    for row in np.flatnonzero(text | np.isinf(x))[:1].tolist():
-        raise InputError(
-            f"{table.place(row, cells.name)}: expected a number, got {shown(cells.tolist()[row])}"
-        )
+    _expect(table, cells, text | np.isinf(x), "a number")
     return x
+
+
+def _expect(table: Table, cells: pd.Series, wrong: pd.Series, what: str) -> None:
+    """Raise an InputError about the first cell of a column that is wrong."""
+    for row in np.flatnonzero(wrong)[:1].tolist():
+        got = shown(cells.tolist()[row])
+        raise InputError(f"{table.place(row, cells.name)}: expected {what}, got {got}")
 
 
 def _format_of(cells: pd.Series) -> str | None:
@@ -316,9 +314,7 @@ def _days(cells: Any, form: str) -> pd.Series:
 def _dates(table: Table, cells: pd.Series, form: str) -> pd.Series:
     """Return a column of dates as days, NaN where it is empty; InputError for a cell that is none."""
     days = _days(cells, form)
-    for row in np.flatnonzero(days.isna() & cells.notna())[:1].tolist():
-        got = shown(cells.iloc[row])
-        raise InputError(f"{table.place(row, cells.name)}: expected a date in the format {form}, got {got}")
+    _expect(table, cells, days.isna() & cells.notna(), f"a date in the format {form}")
     return days
 
 

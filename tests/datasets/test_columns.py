@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from nsvm_cli import memory
 from nsvm_cli.datasets import Data, load_data
 from nsvm_cli.datasets.encoding import TableEncoder
 from nsvm_cli.datasets.unlabelled import blocks
@@ -158,7 +159,7 @@ def test_categories_unseen_in_training_are_counted(write: Write) -> None:
     assert trained.unseen == ["categories unseen in training: city: 5 cells"]
 
 
-def test_parquet_is_read_as_csv_is(tmp_path: Path, write: Write) -> None:
+def test_parquet_is_read_as_csv_is(tmp_path: Path, write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     table = TABLE.assign(
         day=DAYS.dt.floor("s"), city=np.resize(["Ulm", None], ROWS), label=np.resize([1, 2], ROWS)
     )
@@ -177,6 +178,11 @@ def test_parquet_is_read_as_csv_is(tmp_path: Path, write: Write) -> None:
     assert nested.encoder.columns["nested"] == ("[0]", "[1]"), "text"
     table.assign(label=np.resize(["=a", "b"], ROWS)).to_parquet(tmp_path / "signs.parquet")
     assert load("csv", path=str(tmp_path / "signs.parquet")).task.classes == ("=a", "b")
+    rows, narrow = pa.table({"a": np.zeros(2**17), "label": np.arange(2**17) % 2}), tmp_path / "zeros.parquet"
+    pq.write_table(rows, narrow)
+    monkeypatch.setattr(memory, "MEMORY_BUDGET", 1)
+    with pytest.raises(InputError, match=r"zeros\.parquet has 2 MiB, more than memory_budget=1"):
+        load_data({"name": "csv", "path": str(narrow)}, 0, memory_budget=1)
     twice = pa.table([ROW, ROW, TABLE["label"]], ["a", "a", "label"])
     pq.write_table(twice, tmp_path / "twice.parquet")
     assert "twice.parquet cannot be read as Parquet: " in refusal("csv", path=str(tmp_path / "twice.parquet"))
