@@ -209,9 +209,7 @@ def run_app(task: Callable[[DictConfig], float | None], arguments: Sequence[str]
 def compose_settings(overrides: list[str], complete: bool = True) -> dict[str, Any]:
     """Return the settings that ``nsvm train`` with these overrides would run, as plain values.
 
-    Args:
-        overrides: those of the command line.
-        complete: whether every value must be given; otherwise it is ???, which ``build`` takes for none.
+    A value that is not given is an error or, unless all have to be, ???, which ``build`` takes for none.
 
     Raises:
         InputError: an unknown group, option or key, or an override that cannot be read.

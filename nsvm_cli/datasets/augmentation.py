@@ -63,12 +63,7 @@ class Augmentation:
         i: Int64[np.ndarray, " p"],
         key: int,
     ) -> Float[Tensor, "p c h w"]:
-        """Return changed copies of the images x.
-
-        Args:
-            i: their indices in the training set.
-            key: the key of the step; see ``key_of_step``.
-        """
+        """Return changed copies of the images x, given their indices i in the training set."""
         mean, std = self._scaling.mean, self._scaling.std
         images = x.to("cpu", torch.float64) * std + mean
         with DrawingFrom(torch.Generator()) as drawing:

@@ -48,14 +48,10 @@ def blocks(
     squared: bool = False,
     keep: Sequence[str] = (),
 ) -> Iterator[Block]:
-    """Yield the samples of a file or folder in blocks within ``BLOCK_BYTES``.
+    """Yield the samples of a table, an image or a folder of images, in blocks within ``BLOCK_BYTES``.
 
-    Args:
-        path: a CSV file with a header, a Parquet file, an image, or a folder of images.
-        encoder: that of a model of a table with named columns.
-        outputs: the decision values of a sample.
-        squared: whether images are scaled and cut as those of ``ImageFolder``.
-        keep: the columns of a table to return with its samples.
+    Images are scaled and cut as those of ``ImageFolder`` if they are to be ``squared``; ``keep`` names the
+    columns of a table to return with its samples.
 
     Raises:
         InputError: there are no samples, or they are damaged or have another shape.

@@ -60,11 +60,7 @@ def probabilities(sigmoids: Sigmoids, g: Float[Tensor, " p *outputs"]) -> Float[
 
 def probability_scores(p: Float[Tensor, "p C"], positive: Bool[Tensor, " p *outputs"]) -> dict[str, float]:
     """Return the sums over samples of which ``log_loss`` and ``brier_score``, as scikit-learn defines them,
-    are the means; smaller is better.
-
-    Args:
-        p: the probability of each class.
-        positive: which decision values of the samples should be positive.
+    are the means; smaller is better. ``positive`` are the decision values that should be.
     """
     label = positive if positive.ndim == 2 else torch.stack([~positive, positive], 1)
     share = 2 if p.shape[1] == 2 else 1  # the error of the other class is the same

@@ -209,13 +209,8 @@ class FeatureMap:
         """Take one gradient descent step in theta, and return the objective's value before it.
 
         Dropout and augmentation act in the forward passes of the objective, and in no other. A network
-        without parameters does not change.
-
-        Args:
-            objective: see ``Objective``.
-            K: the kernel.
-            t: this step.
-            T: the last step in which theta may move; the learning rate may depend on (t - 1) / T.
+        without parameters does not change. T is the last step in which theta may move; the learning rate
+        may depend on (t - 1) / T.
 
         Raises:
             NotFiniteError: the objective is not finite.

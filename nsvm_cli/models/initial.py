@@ -36,12 +36,8 @@ def at_start(
     outputs: tuple[int, ...],
     like: Shaped[Tensor, "..."],
 ) -> tuple[nn.Module, Kernel]:
-    """Return the network and the kernel before the first step, of the type and on the device of a tensor.
-
-    Args:
-        K: the kernel that the settings name.
-        shape: that of one sample.
-        outputs: the shape of one decision value.
+    """Return the network and the kernel before the first step, of the type and on the device of a tensor, for
+    samples and decision values of these shapes.
 
     Raises:
         InputError: a setting of theirs is wrong, or there is no such theta to start from.

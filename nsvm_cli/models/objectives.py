@@ -99,11 +99,6 @@ def full_objective(
     """Return lambda/2 ||f||^2_H + 1/m sum_i w_i l(y_i, f(z_i))  (paper, Section 3), in float64.
 
     The bias, if there is one, counts in the loss only. None with ``one_vs_one``, where g counts votes.
-
-    Args:
-        z: the features of all training samples, (m, n).
-        y: their labels, as the task codes them.
-        w: their weights; None if all are 1.
     """
     if f.one_vs_one:
         return None

@@ -48,11 +48,6 @@ def torchvision_network(
     weights need BatchNorm. For images below 64 pixels per side, the first convolution is 3x3 with
     stride 1, and ResNets have no max-pooling after it.
 
-    Args:
-        shape: channels, height and width of an image.
-        model: the name of torchvision's function.
-        norm: GroupNorm or BatchNorm.
-
     Raises:
         InputError: samples of this shape are not images, or too small.
     """

@@ -186,14 +186,7 @@ def read_json(file: Path) -> dict[str, Any]:
 
 
 def write_status(path: Path, status: Status, message: str = "", **fields: Any) -> None:
-    """Write the status of a job to its directory.
-
-    Args:
-        path: the directory, created if it is missing.
-        status: ``running`` until the job writes another one.
-        message: one line, for a failure.
-        fields: further fields about the job, such as its overrides.
-    """
+    """Write the status of a job, with further fields such as its overrides, to its directory."""
     path.mkdir(parents=True, exist_ok=True)
     write_json(path / STATUS, {"status": status, "message": message, **fields})
 

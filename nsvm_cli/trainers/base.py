@@ -100,11 +100,7 @@ class Problem:
         return damped
 
     def sampler(self, k: int = 1) -> Sampler:
-        """Return the sampler that draws i_t, or A_t of size k.
-
-        Raises:
-            InputError: k > m.
-        """
+        """Return the sampler that draws i_t, or A_t of size k; InputError if k > m."""
         m = len(self.y)
         if k > m:
             raise InputError(f"algorithm.batch_size={k}: expected at most the {m} training samples")
@@ -228,11 +224,7 @@ class Trainer(ABC, Generic[S]):
         return None
 
     def check(self, problem: Problem, F: FeatureMap) -> None:
-        """Check that this algorithm can handle the problem, before anything is computed.
-
-        Raises:
-            InputError: it cannot.
-        """
+        """Raise an InputError, before anything is computed, if this algorithm cannot handle the problem."""
         problem.sampler(self.k)
         if problem.penalties and not (self.moves_theta and F.parameters):
             raise InputError("penalties are of the objective for theta, which does not move in this run")
@@ -273,8 +265,7 @@ class Trainer(ABC, Generic[S]):
         """Return which of the k samples i of a step violate the margin, and what each of them adds to alpha.
 
         With the hinge loss and two classes, these are the samples with y_i g_i < 1, and each adds y_i / k,
-        times its weight.
-        Other losses: see ``nsvm_cli.models.losses``.
+        times its weight. Other losses: see ``nsvm_cli.models.losses``.
 
         Raises:
             NotFiniteError: g is not finite.

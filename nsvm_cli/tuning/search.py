@@ -99,9 +99,6 @@ SHARE = 0.25
 def suited_validation(values: Mapping[str, Any], usual: str) -> str | float:
     """Return the setting ``dataset.validation``: a usual number of samples of each class, such as
     ``200 each``, or ``SHARE`` of all where that would be more of any class.
-
-    Raises:
-        InputError: the data are missing or damaged.
     """
     data = load(parse_settings(with_values(values, {"dataset.validation": SHARE})))
     y = torch.cat([data.splits[name].y for name in ("train", "validation")]).numpy()
