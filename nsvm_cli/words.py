@@ -62,12 +62,15 @@ def score_of(result: Mapping[str, Any], by: object = None) -> tuple[str, str, fl
 def scores_of(result: Mapping[str, Any]) -> dict[str, str]:
     """Return the figures of a result that a person looks at first, by their names."""
     samples = result["data"]["samples"]
-    splits = [split_scores(result, samples[split], split) for split in (held_out(result), "train")]
+    classes = result["data"]["classes"]
+    splits = [split_scores(result, samples[split], classes, split) for split in (held_out(result), "train")]
     stopped = {"stopped": str(result["stopped"])} if "stopped" in result else {}
     return {**splits[0], **splits[1], "training time": f"{result['train_seconds']:.1f} s", **stopped}
 
 
-def split_scores(figures: Mapping[str, Any], samples: int, split: str = "") -> dict[str, str]:
+def split_scores(
+    figures: Mapping[str, Any], samples: int, classes: Sequence[str], split: str = ""
+) -> dict[str, str]:
     """Return the scores on a split, in words, by their names.
 
     In a result, those of each ``split`` have its name.
@@ -87,18 +90,24 @@ def split_scores(figures: Mapping[str, Any], samples: int, split: str = "") -> d
     balanced = percent(figures.get(f"{key}balanced_accuracy"))
     if balanced not in ("", accuracy):
         rows[f"{name}balanced accuracy"] = balanced
-        known = {METRIC_FORMATS[of][0]: figures.get(f"{key}{of}") for of in ("f1", "roc_auc")}
-        rows |= {f"{name}{word}": _number(value) for word, value in known.items() if value is not None}
-    if f"{key}log_loss" in figures:
-        rows["log loss"] = _number(figures[f"{key}log_loss"])
-        rows["Brier score"] = _number(figures[f"{key}brier_score"])
-    return rows
+    of = ("f1", "roc_auc", "average_precision") if balanced not in ("", accuracy) else ()
+    known = {metric: figures.get(f"{key}{metric}") for metric in (*of, "log_loss", "brier_score")}
+    shown = {metric: _number(value) for metric, value in known.items() if value is not None}
+    return rows | {f"{name}{metric_name(metric, classes)}": text for metric, text in shown.items()}
+
+
+def metric_name(metric: str, classes: Sequence[str]) -> str:
+    """Return the name of a metric and, for F1 and average precision of two classes, that which it is of."""
+    of = f" of {classes[1]}" if metric in ("f1", "average_precision") and len(classes) == 2 else ""
+    return METRIC_FORMATS[metric][0] + of
 
 
 def no_better(result: Mapping[str, Any]) -> str:
     """Return a sentence about a result that is no better than one answer for all samples; empty if it is."""
     split = held_out(result)
     score, majority = (result.get(f"{split}_{of}accuracy") for of in ("", "majority_"))
+    if result.get("metric", "accuracy") != "accuracy":
+        score = None  # a rare class costs accuracy
     if score is not None and majority is not None and score <= majority:
         return f"No better than always deciding for the most frequent class: {percent(majority)}."
     rmse, mean = (result.get(f"{split}_{of}rmse") for of in ("", "mean_"))

@@ -27,7 +27,7 @@ from nsvm_cli.errors import InputError
 from nsvm_cli.output import printable
 from nsvm_cli.storage.run_directory import RESULT, reading
 from nsvm_cli.tasks import sign_of
-from nsvm_cli.words import METRIC_FORMATS
+from nsvm_cli.words import METRIC_FORMATS, metric_name
 
 K = TypeVar("K")
 T = TypeVar("T")
@@ -82,13 +82,14 @@ class Cell:
     def overlap(self) -> float:
         """The ratio of held-out to training samples if each seed has its own split of the same, else 0."""
         data = self.figures["data"]
-        alone = data["generated"] or (data["official_split"] and self.split == "test")
+        own = "official_split" if self.split == "test" else "official_validation"
+        alone = data["generated"] or data.get(own, False)
         return 0.0 if alone else float(data["samples"][self.split] / data["samples"]["train"])
 
     @property
     def unit(self) -> str:
         """The unit of the scores."""
-        name = METRIC_FORMATS[self.figure][0].replace("^2", "²")
+        name = metric_name(self.figure, self.figures["data"].get("classes", ())).replace("^2", "²")
         return name if self.samples is None else f"{name}, %"
 
     @cached_property
@@ -114,6 +115,8 @@ class Cell:
         shared = [seed for seed in self.scores if seed in other.scores]
         # rounded, for differences of the same number of errors are to be equal
         more = [round(self.scores[seed] - other.scores[seed], 10) for seed in shared]
+        if self.samples is None and len({*more}) == 1 and more[0]:  # the seeds say nothing about the spread
+            return estimate(more, self.digits, lambda differences: np.full(3, math.nan))
         overlap, error = max(self.overlap, other.overlap), 0.0 if self.samples is None else 100 / self.samples
         return estimate(more, self.digits, partial(mean_test, overlap=overlap, error=error))
 

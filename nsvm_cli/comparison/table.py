@@ -110,8 +110,8 @@ SENTENCES = {
     "few": f"Intervals and tests need {FEWEST_SEEDS} seeds.",
     "overlap": "Each seed splits the samples differently; intervals and tests allow for the overlap (Nadeau "
     "and Bengio, 2003).",
-    "official": "On an official test set, intervals and tests cover initialisation and sampling, not its "
-    "choice.",
+    "official": "On held-out data of their own, intervals and tests cover initialisation and sampling, but "
+    "not the choice of the data.",
     "p": "p: paired t-test with the reference, seed by seed, adjusted (Holm) for all pairs on a data set, or "
     "for those with the reference if it was named. Each interval is for its row alone.",
     "shared": "No mean ranks: Friedman's test needs independent data sets or seeds, and these share samples.",

@@ -15,7 +15,7 @@ from jaxtyping import Float64, UInt8
 from pydantic import AfterValidator, Field
 from torch import Tensor
 
-from nsvm_cli.config.registry import STRICT, expecting
+from nsvm_cli.config.registry import STRICT, Text, expecting
 from nsvm_cli.errors import InputError, did_you_mean
 from nsvm_cli.tasks import Regression, Task, Values, task_for
 
@@ -111,6 +111,7 @@ class Table:
     one, the official test set, and likewise from ``official_validation`` on. The column ``label`` holds the
     labels, if there are any, and ``roles`` names others that are for splitting and weighting (see
     ``TableSource``); these and the columns in ``drop``, or identifiers if it is None, are no features.
+    The class ``positive`` is the last one, so that of two classes F1 and average precision are its.
     ``with_text`` reads the files again, with these columns as text. ``origins`` are those of ``Samples``: the
     checksums of the files.
     """
@@ -123,6 +124,7 @@ class Table:
     with_text: Callable[[Sequence[str]], pd.DataFrame] | None = None
     origins: tuple[str, ...] = ()
     official_validation: int | None = None
+    positive: str | None = None
     roles: Mapping[str, str] = field(default_factory=dict)
 
     @functools.cached_property
@@ -206,6 +208,7 @@ class TableSource(Source):
     """
 
     drop: tuple[str, ...] | None = ()
+    positive: Text | None = None
     group: str | None = None
     time: str | None = None
     weight: str | None = None

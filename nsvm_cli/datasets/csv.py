@@ -93,6 +93,8 @@ def read_table(
     first, *rest = tables = read((), say)
     paths = tuple(files.values())
     for (setting, path), other in zip([*files.items()][1:], rest, strict=True):
+        if source.weight in first and source.weight not in other:  # which counts in training only
+            other[source.weight] = 1.0
         different = first.columns.symmetric_difference(other.columns).difference([*(source.drop or ())])
         if len(different):
             raise InputError(
@@ -109,6 +111,7 @@ def read_table(
         official_validation=starts.get("dataset.validation_path"),
         with_text=lambda text: pd.concat(read(text)),
         origins=tuple(map(file_sha256, paths)),
+        positive=source.positive,
         roles=source.roles,
     )
 

@@ -15,7 +15,7 @@ from pydantic.dataclasses import dataclass
 
 from nsvm_cli.config.registry import STRICT, one_line, shown
 from nsvm_cli.datasets.base import Samples, Table, expect_column
-from nsvm_cli.errors import InputError
+from nsvm_cli.errors import InputError, did_you_mean
 from nsvm_cli.tasks import Task, encode
 
 if TYPE_CHECKING:
@@ -377,7 +377,7 @@ def _code_labels(
     if kind == "regression":
         return _targets(table, labels), ()
     named = labels.map(str)
-    classes = classes or _classes(named.iloc[: table.official_test], table.source)
+    classes = classes or _classes(named.iloc[: table.official_test], table)
     for row in np.flatnonzero(~named.isin(classes))[:1].tolist():
         expected = " or ".join(classes) if len(classes) < 6 else f"one of the {len(classes)} in training"
         raise InputError(f"{table.place(row)}: expected label {expected}, got {labels.iloc[row]}")
@@ -394,8 +394,10 @@ def _targets(table: Table, labels: pd.Series) -> Float64[np.ndarray, " m"]:
     return y
 
 
-def _classes(labels: pd.Series, source: str) -> tuple[str, ...]:
-    """Return the different labels in ascending order: by their values if all are numbers, or else as text."""
+def _classes(labels: pd.Series, table: Table) -> tuple[str, ...]:
+    """Return the different labels in ascending order, the positive one last: by their values if all are
+    numbers, or else as text.
+    """
     import pandas as pd
 
     names = pd.Series(sorted(labels.unique()), dtype=object)
@@ -408,7 +410,11 @@ def _classes(labels: pd.Series, source: str) -> tuple[str, ...]:
             "to predict numbers: task=regression" if numbers else "name another column with dataset.label"
         )
         raise InputError(
-            f"{source}: found {len(classes)} different labels, such as {(fractions or classes)[0]}, "
+            f"{table.source}: found {len(classes)} different labels, such as {(fractions or classes)[0]}, "
             f"which is too many for classes; {advice}"
         )
+    if (last := table.positive) is not None:
+        if last not in classes:
+            raise InputError(f"dataset.positive: there is no class {last}; {did_you_mean(last, classes)}")
+        classes = [*(name for name in classes if name != last), last]
     return tuple(classes)

@@ -47,7 +47,8 @@ class OpenML(TableSource):
             target = cells.columns[-1]
         label = self.label or target
         expect_column("dataset.label", source, label, cells)
-        return Table(cells, (source,), label, self.drop, origins=(f"OpenML {self.id}",), roles=self.roles)
+        origins, how = (f"OpenML {self.id}",), {"positive": self.positive, "roles": self.roles}
+        return Table(cells, (source,), label, self.drop, origins=origins, **how)  # type: ignore[arg-type]
 
 
 def _from_openml(number: int) -> tuple[pd.DataFrame, str | None]:

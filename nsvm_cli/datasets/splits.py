@@ -43,6 +43,8 @@ def split_rows(
     elif fold is not None:
         raise InputError(f"dataset.fold={fold}: {samples.source} has a test set of its own")
     train = np.setdiff1d(train, test, assume_unique=True)
+    if samples.official_validation is not None and validation:
+        raise InputError(f"dataset.validation={validation}: {samples.source} has a validation set of its own")
     if samples.official_validation is None:
         held_out = _validation_set(samples, train, validation, seed, lenient)
     train = np.setdiff1d(train, held_out, assume_unique=True)

@@ -87,6 +87,7 @@ def _circumstances(experiment: Experiment) -> dict[str, Any]:
             "origins": list(data.samples.origins or [settings.dataset["name"]]),
             "classes": list(data.task.classes),
             "official_split": data.samples.official_test is not None,
+            "official_validation": data.samples.official_validation is not None,
             "generated": data.samples.generated,
             "duplicates": data.duplicates,
             "samples": {name: size for name, size in data.splits.sizes.items() if name != "all"},

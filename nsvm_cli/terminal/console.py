@@ -73,7 +73,7 @@ def show_evaluation(figures: Mapping[str, Any]) -> None:
         "same data as in training": "yes" if figures["same_data"] else "no",
         "algorithm": figures["algorithm"],
         "split": figures["split"],
-        **words.split_scores(figures, figures["samples"]),
+        **words.split_scores(figures, figures["samples"], figures["classes"]),
     }
     _show(str(figures["checkpoint"]), rows, figures, figures["classes"], figures["split"])
 
@@ -81,7 +81,11 @@ def show_evaluation(figures: Mapping[str, Any]) -> None:
 def show_evaluations(evaluations: Sequence[Mapping[str, Any]]) -> None:
     """Print the scores of several models as one table."""
     rows = [
-        {"model": str(e["checkpoint"]), "step": str(e["steps"]), **words.split_scores(e, e["samples"])}
+        {
+            "model": str(e["checkpoint"]),
+            "step": str(e["steps"]),
+            **words.split_scores(e, e["samples"], e["classes"]),
+        }
         for e in evaluations
     ]
     columns = dict.fromkeys(column for row in rows for column in row)

@@ -157,7 +157,7 @@ OWN_SPLITS = "No mean ranks: Friedman's test needs independent"
     [
         (["ring"], {"generated": True}, None),
         (["ring"], {"generated": False}, OWN_SPLITS),
-        (["ring"], {"generated": False, "official_split": True}, "On an official test set"),
+        (["ring"], {"generated": False, "official_split": True}, "On held-out data of their own"),
         (["digits 0, 1", "digits 0, 2", "wine"], {"origins": ["digits"]}, OWN_SPLITS),
         (["digits 0, 1", "digits 0, 2", "wine"], {}, None),
     ],
@@ -168,7 +168,8 @@ def test_blocks_that_share_samples_are_no_blocks_to_rank_in(
     """As seeds that split the same samples, and data sets that are choices of the same classes."""
     records = [changed(r, **data) for dataset in datasets for r in runs_of(ERRORS, dataset)]
     assert (ranking(cells(records)) is None) is (note == OWN_SPLITS)
-    assert [n for n in (OWN_SPLITS, "On an official test set") if n in page(records)] == [note] * bool(note)
+    said = [n for n in (OWN_SPLITS, "On held-out data of their own") if n in page(records)]
+    assert said == [note] * bool(note)
 
 
 def test_candidates_are_named_by_what_was_overridden() -> None:

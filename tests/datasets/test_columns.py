@@ -196,3 +196,20 @@ def test_parquet_needs_an_extra(write: Write, monkeypatch: pytest.MonkeyPatch) -
     assert refusal("csv", path=write(b"PAR1", "t.parquet")) == says
     with pytest.raises(InputError, match="need pyarrow"):
         [*blocks(Path(write(b"PAR1", "t.parquet")), (1,), None)]
+
+
+def test_the_positive_class_is_the_last(write: Write) -> None:
+    path = write(TABLE)
+    first, last = load("csv", path=path), load("csv", path=path, positive="ham")
+    assert (first.task.classes, last.task.classes) == (("ham", "spam"), ("spam", "ham"))
+    np.testing.assert_array_equal(first.splits["all"].y, -last.splits["all"].y)
+    says = "dataset.positive: there is no class hamm; did you mean ham"
+    assert refusal("csv", path=path, positive="hamm").startswith(says)
+
+
+def test_a_test_set_needs_no_weights_and_a_validation_set_is_one(write: Write) -> None:
+    path, other = write(TABLE.assign(w=ROW % 3 + 1.0)), write(TABLE[:20], "other.csv")
+    data = load("csv", path=path, weight="w", test_path=other)
+    np.testing.assert_array_equal(data.weights(None), (ROW % 3 + 1) / (ROW % 3 + 1).mean())
+    says = f"dataset.validation=0.2: {path} has a validation set of its own"
+    assert refusal("csv", path=write(TABLE), validation_path=other, validation=0.2) == says
