@@ -26,7 +26,7 @@ from nsvm_cli.config.settings import flat
 from nsvm_cli.errors import InputError
 from nsvm_cli.output import printable
 from nsvm_cli.storage.run_directory import RESULT, reading
-from nsvm_cli.tasks import sign_of
+from nsvm_cli.tasks import TASKS, sign_of
 from nsvm_cli.words import METRIC_FORMATS, metric_name
 
 K = TypeVar("K")
@@ -45,7 +45,7 @@ class Cell:
         runs: those that have finished, by seed and fold.
         failed: seed and fold of those that failed.
         guess: whether failed runs score as guessing does.
-        metric: the figure that the runs are compared by; None for that of their task.
+        metric: the figure that the runs are compared by in place of that of their task.
     """
 
     dataset: str
@@ -162,7 +162,7 @@ def cells(records: Sequence[RunRecord], guess: bool = False, split: str | None =
     if not finished:
         raise InputError("expected finished runs to compare, got none; see nsvm runs")
     metric = names.pop() if len(names := named_metrics(finished)) == 1 else None
-    if guess and metric not in (None, "accuracy", "r2"):
+    if guess and metric:
         raise InputError(f"--failed guess: expected runs that go by the accuracy or R^2, not metric={metric}")
     split = _split(finished, split, metric)
     for record in finished:
@@ -182,9 +182,10 @@ def cells(records: Sequence[RunRecord], guess: bool = False, split: str | None =
 
 
 def named_metrics(records: Iterable[RunRecord]) -> set[str | None]:
-    """Return the metrics that the settings of runs name, None where they name none that is known."""
+    """Return the metrics that runs name in place of that of their task, for which None stands."""
+    others = METRIC_FORMATS.keys() - {task.metric for task in TASKS.values()}
     names = {str(record.settings.get("metric")) for record in records}
-    return {name if name in METRIC_FORMATS else None for name in names}
+    return {name if name in others else None for name in names}
 
 
 def _has_failed(record: RunRecord) -> bool:

@@ -251,6 +251,9 @@ def test_runs_that_share_a_metric_are_compared_by_it(metric: str | None, head: s
     assert "ring: test accuracy, %" in mixed
     assert f"The runs go by different metrics ({', '.join(sorted([metric or 'none', 'roc_auc']))})" in mixed
     assert "different metrics" not in page(records)
+    usual = page([by(None, records[0]), *(by("accuracy", record) for record in records[1:])])
+    assert "ring: test accuracy, %" in usual
+    assert "different metrics" not in usual, "for accuracy is what the task has"
 
 
 @pytest.mark.parametrize(
