@@ -61,8 +61,9 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
 
     Args:
         algorithm, network, kernel, optimizer, loss: the parts, by their names as on the command line or as
-            objects, such as ``RBF(0.5)`` or an ``nn.Module``, which are copied before training; a loss of
-            None is the hinge loss, or the epsilon-insensitive one.
+            objects, such as ``RBF(0.5)`` or an ``nn.Module``, which are copied before training; None for
+            the network and kernel of ``nsvm train dataset=csv`` with this algorithm, and for the hinge loss,
+            or the epsilon-insensitive one.
         lam, steps, batch_size, gamma, lr, widths: the settings that are changed most often; None for the
             values in ``settings``, or else the defaults of ``nsvm train dataset=csv`` with this algorithm.
         settings: settings of these parts by name, such as ``{"algorithm.solver": "pegasos"}``, and
@@ -86,8 +87,8 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
     def __init__(
         self,
         algorithm: str | object = "alg4",
-        network: str | object = "mlp",
-        kernel: str | object = "rbf",
+        network: str | object | None = None,
+        kernel: str | object | None = None,
         optimizer: str | object = "sgd",
         loss: str | object | None = None,
         *,
@@ -156,7 +157,7 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
         def parameter(key: re.Match[str]) -> str:
             part = getattr(self, key[1])
             short = next((short for short in SHORT if SHORT[short] == f"{key[1]}.{key[2]}"), None)
-            if short and (isinstance(part, str) or getattr(self, short) is not None):
+            if short and (isinstance(part, str | None) or getattr(self, short) is not None):
                 return short
             return f"settings['{key[1]}.{key[2]}']" if isinstance(part, str | None) else f"{key[1]}__{key[2]}"
 

@@ -68,6 +68,7 @@ def test_scikit_learns_checks(Estimator: Any, settings: dict[str, Any]) -> None:
     ("algorithm", "kind"),
     [
         *(("alg1", "regression"), ("alg4", "three classes")),
+        *(("svc", "three classes"), ("pegasos", "three classes"), ("linear_svm", "regression")),
         pytest.param("alg1", "three classes", marks=pytest.mark.thorough),
         pytest.param("alg4", "regression", marks=pytest.mark.thorough),
     ],
@@ -107,14 +108,25 @@ def test_grid_search_over_values_of_numpy() -> None:
         assert all(np.array_equal(copied[name], given[name]) for name in given)
 
 
+def test_grid_search_over_algorithms_each_with_its_own_network_and_kernel() -> None:
+    X, y = make_moons(60, noise=0.2, random_state=0)
+    expected = {"alg4": ("mlp", "rbf"), "svc": ("identity", "rbf"), "trees": ("identity", "rbf")}
+    expected |= {"logistic": ("identity", "linear"), "cross_entropy": ("mlp", "linear")}
+    for algorithm, parts in expected.items():
+        settings = NSVMClassifier(algorithm)._settings()
+        assert (settings.network["name"], settings.kernel["name"]) == parts
+    search = GridSearchCV(NSVMClassifier(), {"algorithm": ["svc", "trees", "logistic"]}, error_score="raise")
+    assert search.fit(X, y).best_params_ == {"algorithm": "svc"}
+
+
 def test_a_model_of_scikit_learns_and_one_that_no_file_can_hold(tmp_path: Path) -> None:
     X, y = make_moons(200, noise=0.2, random_state=0)
-    svc = NSVMClassifier("svc", "identity", settings={"algorithm.grid": {"C": [1, 10], "gamma": [0.01, 2]}})
+    svc = NSVMClassifier("svc", settings={"algorithm.grid": {"C": [1, 10], "gamma": [0.01, 2]}})
     svc.fit(X, y).save(tmp_path / "svc.safetensors")
     assert svc.settings_.kernel["gamma"] == 2, "what the search chose"
     loaded = NSVMClassifier.load(tmp_path / "svc.safetensors")
     assert (loaded.decision_function(X) == svc.decision_function(X)).all()
-    trees = NSVMClassifier("trees", "identity").fit(X, y)
+    trees = NSVMClassifier("trees").fit(X, y)
     assert trees.score(X, y) > 0.95
     with pytest.raises(InputError, match="algorithm=trees cannot be saved"):
         trees.save(tmp_path / "trees.safetensors")
@@ -548,7 +560,7 @@ def test_a_file_with_a_part_that_is_not_imported(registered: None, tmp_path: Pat
         ({"kernel": Matern52(), "gamma": 2.0}, "gamma: Matern52 is an object, which has its own settings"),
         ({"kernel": RBF(), "kernel__gamma": -1}, "kernel__gamma should be greater than 0, got -1"),
         ({"kernel": Matern52(), "kernel__lenght": 1}, "kernel__lenght: Matern52 has no such setting; did "),
-        ({"kernel__gamma": 1}, "kernel__gamma: expected an object of a dataclass as kernel, got 'rbf'"),
+        ({"kernel__gamma": 1}, "kernel__gamma: expected an object of a dataclass as kernel, got None"),
     ],
 )
 def test_messages_name_parameters(parameters: dict[str, Any], said: str) -> None:
