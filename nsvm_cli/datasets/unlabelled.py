@@ -85,6 +85,7 @@ def _rows(
     with reading(str(path), dialect):
         header = header_of(path, dialect)
         _expect_header(path, header, math.prod(shape), encoder)
+        keep = [*dict.fromkeys(keep)]
         for name in keep:
             expect_column("--keep", path, name, header)
         text = encoder.columns.keys() - encoder.of(float) if encoder else ()
@@ -92,7 +93,7 @@ def _rows(
         rows = min(BLOCK_ROWS, rows_at_a_time(PER_NUMBER * (numbers + len(header))))
         for cells in cells_by_block(path, dialect, written, text, rows):
             x = features(Table(cells.drop(columns=written), (str(path),)), encoder)
-            kept = cells[[*dict.fromkeys(keep)]].convert_dtypes()  # integers beside gaps were floats
+            kept = cells[keep].convert_dtypes()  # integers beside gaps were floats
             columns: Any = kept.astype(object).where(kept.notna(), None).to_dict("list")
             yield torch.from_numpy(x).reshape(-1, *shape), columns
 

@@ -84,7 +84,7 @@ def test_columns_beside_predictions(folder: Path, monkeypatch: pytest.MonkeyPatc
     new = TABLE.assign(city=np.resize(["Ulm", "Paris"], ROWS)).drop(columns="left")
     new["name"] = np.resize(["007", "NA", ""], ROWS)
     new.to_csv(folder / "new.csv", index=False)
-    words = ["predict", "run", "new.csv", "--keep", "name", "code", "age", "--output"]
+    words = ["predict", "run", "new.csv", "--keep", "name", "code", "name", "age", "--output"]
     done = nsvm(*words, "out.csv", cwd=folder, code=0)
     unseen = "categories unseen in training: city: 30 cells\n"
     assert done.stderr == f"{unseen}60 predictions in out.csv\n"
