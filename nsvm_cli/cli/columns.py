@@ -7,7 +7,7 @@ import json
 from dataclasses import asdict
 
 from nsvm_cli.cli.parser import CommandParser, dialect_of
-from nsvm_cli.output import answer
+from nsvm_cli.output import answer, say
 
 DESCRIPTION = """\
 Say how nsvm train would read the columns of a table, were all of its rows for
@@ -33,7 +33,7 @@ def columns(options: argparse.Namespace) -> None:
     """Print a row for each column. Writes no file."""
     from nsvm_cli import words
     from nsvm_cli.config.registry import construct
-    from nsvm_cli.datasets.columns import survey
+    from nsvm_cli.datasets.columns import decimal_commas, survey
     from nsvm_cli.datasets.csv import Dialect
     from nsvm_cli.terminal.console import show_columns
 
@@ -42,3 +42,5 @@ def columns(options: argparse.Namespace) -> None:
         answer(json.dumps([asdict(column) for column in found]))
     else:
         show_columns(words.column_rows(found))
+    for line in decimal_commas(found, "--decimal ,"):
+        say(line)

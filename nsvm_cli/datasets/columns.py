@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from nsvm_cli.datasets.base import Table, expect_column
-from nsvm_cli.datasets.csv import Dialect, read_cells
+from nsvm_cli.datasets.csv import Dialect, is_number, read_cells
 from nsvm_cli.datasets.encoding import DATE_FEATURES, Dates, read_columns, texts
 from nsvm_cli.output import shortened
 
@@ -84,7 +84,15 @@ def summary(columns: Sequence[Column]) -> list[str]:
     }
     lines = [f"{text}: {', '.join(names[kind])}" for kind, text in advice.items() if kind in names]
     whole = [f"columns: {counts}; {missing} empty cells"] if columns else []
+    lines += decimal_commas(columns, "\"dataset.decimal=','\"")
     return [*whole, *(shortened(line, LONGEST) for line in lines)]
+
+
+def decimal_commas(columns: Sequence[Column], setting: str) -> list[str]:
+    """Return a line about columns of text that are numbers with a decimal comma, if there are any."""
+    commas = [column for column in columns if column.kind == "text" and "," in column.example]
+    names = ", ".join(column.name for column in commas if is_number(column.example.replace(",", ".")))
+    return [f"numbers with commas are read as text: is {setting} meant? {names}"] if names else []
 
 
 def unseen_categories(counts: Mapping[str, int]) -> list[str]:

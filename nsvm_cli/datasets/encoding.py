@@ -139,7 +139,7 @@ def fit_encoder(table: Table, rows: np.ndarray) -> TableEncoder:
         hint = "; is \"dataset.decimal=','\" meant?" if comma else ""
         raise InputError(
             f"{table.source}: expected at most {most} different texts in {len(rows)} training rows, got "
-            f"{len(columns[many[0]])} in {_left_out(many)}; "
+            f"{len(columns[many[0]])} in {', '.join(many) if comma else _left_out(many)}; "
             f"{table.place(int(rows[first]), many[0])}: {shown(cells.iloc[first])} is no number{hint}"
         )
     try:

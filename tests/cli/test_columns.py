@@ -75,6 +75,8 @@ def test_a_file_that_has_no_such_columns(folder: Path, tmp_path: Path) -> None:
     )
     words = ["columns", "other.csv", "--separator", ";"]
     assert "name its encoding, such as cp1252, latin-1 or utf-16" in refusal(*words, cwd=tmp_path)
+    done = nsvm(*words, "--encoding", "latin-1", cwd=tmp_path, code=0)
+    assert done.stderr == "numbers with commas are read as text: is --decimal , meant? age\n"
     done = nsvm(*words, "--encoding", "latin-1", "--decimal", ",", "--json", cwd=tmp_path, code=0)
     assert [column["example"] for column in json.loads(done.stdout)][1:3] == ["30", "Ulm"]
 

@@ -159,6 +159,13 @@ def test_categories_unseen_in_training_are_counted(write: Write) -> None:
     assert trained.unseen == ["categories unseen in training: city: 5 cells"]
 
 
+def test_numbers_with_commas_that_are_read_as_text_are_remarked(write: Write) -> None:
+    commas, lists = np.resize(["0,5", "", "-1,5"], ROWS), np.resize(["1,2,3", "4,5"], ROWS)
+    data = load("csv", path=write(TABLE.assign(size=commas, some=lists)))
+    hint = "numbers with commas are read as text: is \"dataset.decimal=','\" meant? size"
+    assert hint in data.remarks()
+
+
 def test_parquet_is_read_as_csv_is(tmp_path: Path, write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     table = TABLE.assign(
         day=DAYS.dt.floor("s"), city=np.resize(["Ulm", None], ROWS), label=np.resize([1, 2], ROWS)

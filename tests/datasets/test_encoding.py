@@ -127,8 +127,8 @@ def test_all_of_a_column_of_numbers_is_decimal_numbers(write: Write) -> None:
     [
         (
             {"size": [f"{i},5" for i in ROW]},
-            "got 108 in size: leave this out with dataset.drop=[size]; "
-            "{path}: column size, row 1: '0,5' is no number; is \"dataset.decimal=','\" meant?",
+            "got 108 in size; {path}: "
+            "column size, row 1: '0,5' is no number; is \"dataset.decimal=','\" meant?",
         ),
         ({"none": [np.nan] * ROWS}, "no training row has a value in none: leave this out with"),
         ({"size": ["two", *map(str, ROW[1:])]}, "column size, row 1: 'two' is no number"),
