@@ -56,15 +56,16 @@ def predictions(
     dialect = construct(Dialect, "", {**trained_on, **tabs, **(written or {})})
     shape, encoder, outputs = model.facts.shape, model.facts.encoder, len(model.facts.classes)
     squared = model.settings.dataset["name"] == "image_folder"
-    unseen = Counter[str]()
+    rows, unseen = 0, Counter[str]()
     for x, beside in blocks(path, shape, encoder, dialect, outputs, squared, keep):
         columns = _columns(model, x)
         if both := beside.keys() & columns:
             raise InputError(f"--keep: predictions have a column {min(both)}, too")
         yield {**beside, **columns}
+        rows += len(x)
         if encoder is not None:
             unseen.update(encoder.unseen(x.numpy()))
-    for line in unseen_categories(unseen):
+    for line in unseen_categories(unseen, rows):
         say(line)
 
 

@@ -128,8 +128,9 @@ class Data:
 
     @property
     def unseen(self) -> list[str]:
-        """A line about categories that no training row has, if there are any."""
-        return unseen_categories(self.encoder.unseen(self.samples.x)) if self.encoder else []
+        """Lines about categories that no training row has, if there are any."""
+        x = self.samples.x
+        return unseen_categories(self.encoder.unseen(x), len(x)) if self.encoder else []
 
     def remarks(self) -> list[str]:
         """Return lines about how the data are read, and what matters for trusting a score."""

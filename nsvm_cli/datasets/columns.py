@@ -95,7 +95,12 @@ def decimal_commas(columns: Sequence[Column], setting: str) -> list[str]:
     return [f"numbers with commas are read as text: is {setting} meant? {names}"] if names else []
 
 
-def unseen_categories(counts: Mapping[str, int]) -> list[str]:
-    """Return a line about cells of text with categories that no training row has, if there are any."""
-    cells = ", ".join(f"{name}: {count} cell{'s' * (count > 1)}" for name, count in counts.items())
-    return [shortened(f"categories unseen in training: {cells}", LONGEST)] if cells else []
+def unseen_categories(counts: Mapping[str, int], rows: int) -> list[str]:
+    """Return lines about cells of text, of so many rows, with categories that no training row has."""
+    everywhere = [name for name, count in counts.items() if count == rows > 1]
+    warning = "all {} cells of {} are unseen in training: is the file in another encoding?"
+    lines = [warning.format(rows, name) for name in everywhere]
+    others = [(name, count) for name, count in counts.items() if name not in everywhere]
+    if cells := ", ".join(f"{name}: {count} cell{'s' * (count > 1)}" for name, count in others):
+        lines.append(f"categories unseen in training: {cells}")
+    return [shortened(line, LONGEST) for line in lines]

@@ -99,6 +99,9 @@ def test_columns_beside_predictions(folder: Path, monkeypatch: pytest.MonkeyPatc
     assert [*other["name"]] == [*new["name"]]
     assert [*map(str, other.dtypes[["code", "age", "score"]])] == ["float64"] * 3
     assert nsvm("predict", "run", "new.csv", cwd=folder, code=0).stderr == unseen
+    new.replace("Ulm", "Köln").to_csv(folder / "latin.csv", index=False, encoding="utf-8")
+    warned = nsvm("predict", "run", "latin.csv", "--encoding", "latin-1", cwd=folder, code=0).stderr
+    assert warned == "all 60 cells of city are unseen in training: is the file in another encoding?\n"
 
 
 def test_columns_of_parquet_keep_their_types(folder: Path) -> None:

@@ -157,6 +157,9 @@ def test_categories_unseen_in_training_are_counted(write: Write) -> None:
     assert "categories unseen in training: city: 5 cells" in data.remarks()
     trained = load_data({"name": "csv", "path": write(test)}, 0, task=data.task, encoder=data.encoder)
     assert trained.unseen == ["categories unseen in training: city: 5 cells"]
+    others = {"name": "csv", "path": write(test.assign(city="Paris"))}
+    (line,) = load_data(others, 0, task=data.task, encoder=data.encoder).unseen
+    assert line == f"all {len(test)} cells of city are unseen in training: is the file in another encoding?"
 
 
 def test_numbers_with_commas_that_are_read_as_text_are_remarked(write: Write) -> None:
