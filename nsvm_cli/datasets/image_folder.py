@@ -97,11 +97,13 @@ def square(file: str | Path, size: int, channels: int) -> UInt8[np.ndarray, "c h
     """Return the pixels of an image file as ``ImageFolder`` has them, turned by its EXIF orientation.
 
     Raises:
-        InputError: it is damaged.
+        InputError: it is damaged, or has more than 8 bits a channel, which Pillow would clip.
     """
     from PIL import Image, ImageOps
 
     with open_image(Path(file)) as image:
+        if image.mode.startswith(("I", "F")):
+            raise InputError(f"{file} has pixels of mode {image.mode}: save it as 8-bit grey or RGB")
         turned = ImageOps.exif_transpose(image).convert(MODES[channels])
         fitted = ImageOps.fit(turned, (size, size), Image.Resampling.BILINEAR)
     return np.array(fitted).reshape(size, size, channels).transpose(2, 0, 1)

@@ -10,7 +10,9 @@ import pytest
 import torch
 from PIL import Image
 
+from nsvm_cli.datasets.image_folder import square
 from nsvm_cli.datasets.torchvision_import import import_torchvision
+from nsvm_cli.errors import InputError
 from tests.cli.process import nsvm, trained
 from tests.datasets.helpers import load, refusal
 
@@ -50,6 +52,18 @@ def test_a_run_predicts_for_images_of_any_size(pets: Path, tmp_path: Path) -> No
     predicted = pd.read_csv(tmp_path / "dogs.csv")
     assert len(predicted) == 20
     assert (predicted["prediction"] == "dog").mean() > 0.9
+
+
+def test_transparency_is_left_out_and_16_bits_are_refused(pets: Path, tmp_path: Path) -> None:
+    clear, opaque, deep = tmp_path / "clear.png", tmp_path / "opaque.png", tmp_path / "deep.png"
+    with Image.open(pets / "cat" / "0.png") as image:
+        image.save(opaque)
+        image.putalpha(0)
+        image.save(clear)
+    np.testing.assert_array_equal(square(clear, 9, 3), square(opaque, 9, 3))
+    Image.fromarray(np.full((9, 9), 300, np.uint16)).save(deep)
+    with pytest.raises(InputError, match=r"deep\.png has pixels of mode I;16: save it as 8-bit grey or RGB"):
+        square(deep, 9, 3)
 
 
 def test_what_is_no_folder_of_images(pets: Path, tmp_path: Path) -> None:
