@@ -57,7 +57,7 @@ class Splits:
     """
 
     def __init__(self, samples: Samples, rows: Mapping[str, np.ndarray]) -> None:
-        self._samples, self._rows = samples, rows
+        self._samples, self.rows = samples, rows
         self._taken: dict[str, Split] = {}
         self.sizes = {name: len(rows) for name, rows in rows.items()}
 
@@ -68,7 +68,7 @@ class Splits:
 
     def __getitem__(self, name: str) -> Split:
         if name not in self._taken:
-            s, rows = self._samples, self._rows[name]
+            s, rows = self._samples, self.rows[name]
             arrays = [array[rows] for array in (s.x, s.y, s.weight) if array is not None]
             self._taken[name] = Split(*(torch.from_numpy(np.ascontiguousarray(a)) for a in arrays))
         return self._taken[name]

@@ -51,6 +51,7 @@ class Samples:
     samples were drawn for this seed, so that the runs of other seeds are independent. ``origins`` name what
     the samples were chosen from, if it is not the data set of their name: two choices from one origin are no
     independent data sets. ``weight`` says how much each sample counts in training; see ``Data.weights``.
+    ``numbers`` are those of the rows of a table in its files, from 1.
     """
 
     x: Float64[np.ndarray, "m ..."] | UInt8[np.ndarray, "m ..."]
@@ -64,6 +65,7 @@ class Samples:
     groups: np.ndarray | None = None
     times: np.ndarray | None = None
     weight: Float64[np.ndarray, " m"] | None = None
+    numbers: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         x, y = (getattr(array, "dtype", type(array).__name__) for array in (self.x, self.y))

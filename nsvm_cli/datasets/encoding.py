@@ -110,6 +110,17 @@ class TableEncoder:
             x.append(codes[:, None] == np.arange(len(categories)))
         return np.column_stack(x).astype(np.float64, copy=False)
 
+    def cells(self, x: Sequence[float]) -> dict[str, str]:
+        """Return the cells that the features of a row stand for; gaps are filled, unseen text is empty."""
+        values = iter(x)
+        cells = {name: f"{next(values):.10g}" for name in self.of(float)}
+        for name in self.of(Dates):
+            days, *_ = [next(values) for _ in DATE_FEATURES]
+            cells[name] = str(np.datetime64(round(days * 86400), "s")).replace("T00:00:00", "")
+        for name, categories in self.of(tuple).items():
+            cells[name] = "".join([category for category in categories if next(values)])
+        return {name: cells[name] for name in self.columns}
+
     def unseen(self, x: Float64[np.ndarray, "m n"]) -> dict[str, int]:
         """Return in how many rows of features each column of text has a category unseen in training."""
         text = self.of(tuple)
@@ -363,6 +374,7 @@ def labelled(table: Table, kind: str, task: Task | None = None) -> Samples:
         groups=_groups_of(table),
         times=_times_of(table),
         weight=_weights_of(table),
+        numbers=table.rows.index.to_numpy() + 1,
     )
 
 

@@ -33,7 +33,7 @@ from nsvm_cli.tasks import Classification
 from nsvm_cli.trainers import TRAINERS
 
 MOST_CHARACTERS, MOST_COLUMNS, MOST_MISTAKES, EXPLAINED, MOST_IN_DIAGNOSIS = 120, 30, 24, 5, 1000
-"""The most characters of a value, features of a sample in a table, mistakes, and predictions explained that
+"""The most characters of a value, cells of a sample in a table, mistakes, and predictions explained that
 are shown; and the most samples of a split for a diagnosis, so that it takes no longer than the rest."""
 
 FIGURES = ("figure", "value", "meaning")
@@ -168,7 +168,9 @@ def mistakes(model: NSVM, data: Data, values: Callable[[], Float[Tensor, " m *ou
         return
     names = [*map(shortened, task.classes)]
     count = f"{len(worst)} of {len(wrong)} mistakes on the {name} set"
-    texts = [f"{names[true[i]]} → {names[decided[i]]}" for i in worst]
+    numbers, rows = data.samples.numbers, data.splits.rows[name]
+    places = ["" if numbers is None else f"row {numbers[rows[i]]}: " for i in worst]
+    texts = [f"{at}{names[true[i]]} → {names[decided[i]]}" for at, i in zip(places, worst, strict=True)]
     yield _samples(model, data, f"The worst {count}: class → decision", split.x[worst], texts)
 
 
@@ -180,11 +182,13 @@ def _samples(
         seen = data.splits["train"].x
         bounds = float(seen.min()), float(seen.max())
         return Images(caption, [image(*shown, bounds) for shown in zip(x, texts, strict=True)])
-    encoder, n = model.facts.encoder, math.prod(model.facts.shape)
-    names = encoder.features if encoder else [f"feature {j}" for j in range(1, n + 1)]
-    head = ["", *names[:MOST_COLUMNS]]
-    values = [sample.flatten()[:MOST_COLUMNS].tolist() for sample in x]
-    rows = [(text, *map("{:.10g}".format, row)) for text, row in zip(texts, values, strict=True)]
+    encoder, values = model.facts.encoder, [sample.flatten().tolist() for sample in x]
+    cells = [
+        encoder.cells(row) if encoder else {f"feature {j}": f"{value:.10g}" for j, value in enumerate(row, 1)}
+        for row in values
+    ]
+    head = ["", *[*cells[0]][:MOST_COLUMNS]]
+    rows = [(text, *[*row.values()][:MOST_COLUMNS]) for text, row in zip(texts, cells, strict=True)]
     return Table(caption, head, rows, range(1, len(head)))
 
 

@@ -16,8 +16,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from nsvm_cli import memory
-from nsvm_cli.datasets import Data, load_data
-from nsvm_cli.datasets.encoding import TableEncoder
+from nsvm_cli.datasets import Data, Table, load_data
+from nsvm_cli.datasets.encoding import Dates, TableEncoder
 from nsvm_cli.datasets.unlabelled import blocks
 from nsvm_cli.errors import InputError
 from tests.datasets.conftest import Write
@@ -58,6 +58,18 @@ def test_dates_become_days_months_and_weekdays(write: Write, form: str) -> None:
     assert restored == data.encoder
     [(found, _)] = blocks(Path(path), (4,), restored)
     np.testing.assert_array_equal(found, x)
+
+
+def test_the_cells_that_features_stand_for() -> None:
+    days, cities = ["2024-02-29", "2024-02-29 12:30:15", None], ["Ulm", "Paris", None]
+    table = Table(pd.DataFrame({"day": days, "n": [1.25, 7, None], "city": cities}), ("X",))
+    encoder = TableEncoder({"day": Dates("ISO8601", -1.0), "n": 0.5, "city": ("Ulm", "")})
+    cells = [encoder.cells(row) for row in encoder(table).tolist()]
+    assert cells == [
+        {"day": "2024-02-29", "n": "1.25", "city": "Ulm"},
+        {"day": "2024-02-29T12:30:15", "n": "7", "city": ""},
+        {"day": "1969-12-31", "n": "0.5", "city": ""},
+    ]
 
 
 @pytest.mark.parametrize(
@@ -145,6 +157,7 @@ def test_rows_without_a_label_are_skipped_on_request(
     data = load("csv", path=path, test_path=test, skip_unlabelled=True)
     assert data.splits.sizes == {"train": 81, "validation": 0, "test": 27, "all": 108}
     np.testing.assert_array_equal(data.splits["all"].x[:, 0], TABLE["size"][ROW % 10 != 0])
+    assert [*data.samples.numbers] == [n % 90 + 1 for n in ROW if n % 10]
     said = [f"{path}: skipped 9 rows without a label", f"{test}: skipped 3 rows without a label"]
     assert capsys.readouterr().err.splitlines() == said
 

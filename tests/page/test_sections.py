@@ -79,12 +79,14 @@ def test_a_prediction_and_its_support_vectors_are_shown_with_their_own_images() 
     assert [pixels(image) for image in block.images] == [[[255, 0]], [[204, 0]]]
 
 
-def test_a_row_of_a_table_has_the_names_of_its_features() -> None:
+def test_a_row_of_a_table_has_its_number_and_cells() -> None:
     x = [[1.7e9, 0.0, 1.0], [1.7e9 + 1, 1.0, 0.0]]
-    (table,) = worst_mistakes(*stub(x, [1, 1], "ab", lambda x: 1.7e9 - x[:, 0]))
+    model, data = stub(x, [1, 1], "ab", lambda x: 1.7e9 - x[:, 0])
+    data.samples.numbers = np.array([5, 6, 7, 9])
+    (table,) = worst_mistakes(model, data)
     assert table.caption == "The worst 1 of 1 mistakes on the test set: class → decision"
-    assert table.head == ["", "size", "kind=b", "kind=c"]
-    assert table.rows == [("b → a", "1700000001", "1", "0")]
+    assert table.head == ["", "kind", "size"]
+    assert table.rows == [("row 9: b → a", "b", "1700000001")]
     (table,) = worst_mistakes(*stub(torch.ones(2, 2), [-1, -1], "ab"))
     assert table.head == ["", "feature 1", "feature 2"]
 
