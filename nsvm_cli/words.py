@@ -179,6 +179,7 @@ RECORD_FIGURES: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
     ("running_accuracy", "running accuracy", percent),
     ("support_vectors", "support vectors", str),
     ("full_objective", "full objective", "{:.4g}".format),
+    ("duality_gap", "duality gap", "{:.2g}".format),
     ("objective", "objective", "{:.3g}".format),
 )
 """What a line shows of a record: field, name and format; the most important first."""

@@ -32,7 +32,6 @@ from nsvm_cli.parallel.workers import Workers
 from nsvm_cli.plugins import plugin_errors
 from nsvm_cli.tasks import BINARY, MulticlassClassification, Regression, Task
 from nsvm_cli.trainers import TRAINERS, Problem, State, Trainer, build_trainer
-from nsvm_cli.trainers.direct import DirectSolver
 
 T = TypeVar("T")
 
@@ -110,8 +109,8 @@ LOSSES: dict[str, Loss] = {
 """A loss for each kind of task."""
 
 
-STEPPING = sorted(name for name, algorithm in TRAINERS.items() if not issubclass(algorithm, DirectSolver))
-"""The algorithms that take steps."""
+STEPPING = sorted(name for name, algorithm in TRAINERS.items() if not algorithm.own_steps)
+"""The algorithms that take the steps that they are asked for."""
 
 
 @dataclass
@@ -189,7 +188,9 @@ def train(
     """Take the steps of a trainer, or let an engine take them, and do nothing else."""
     trainer = trainer if engine is None else taken_by(engine, trainer)
     state = trainer.start(problem, F)
-    trainer.advance(problem, state, trainer.total if steps is None else steps)
+    end = trainer.total if steps is None else steps
+    while state.t < end:
+        trainer.advance(problem, state, end)
     return state, trainer.finish(problem, state)
 
 

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from nsvm_cli.datasets import Data, Split
 from nsvm_cli.datasets.scaling import Scaling
+from nsvm_cli.engines import TORCH, taken_by
 from nsvm_cli.errors import InputError
 from nsvm_cli.models.feature_map import theta_of
 from nsvm_cli.models.kernels import kernel_sums
@@ -243,7 +244,9 @@ def refit(model: NSVM, train: Labelled, lam: float) -> Expansion:
         loss = build_loss(None, "crammer_singer", task)
     y, w = task.targets(train.y).to(z), None if train.w is None else train.w.numpy()
     problem = Problem(z, y, model.kernel, settings.seed, task=task, loss=loss, weights=w)
-    return SVC(lam).solve(problem, z)
+    svc: Any = taken_by(TORCH, SVC(lam))
+    expansion: Expansion = svc.solve(problem, z)
+    return expansion
 
 
 def _variance(model: NSVM, z: Float[Tensor, "p n"]) -> float:

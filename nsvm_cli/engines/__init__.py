@@ -14,8 +14,8 @@ from importlib.util import find_spec
 from typing import Any, Literal
 
 from nsvm_cli.engines.look_ahead import trainers as look_ahead
-from nsvm_cli.engines.numba.code import compile_once
-from nsvm_cli.engines.numba.coverage import has_compiled_form, is_ready, is_usable, pays_off, uncovered, units
+from nsvm_cli.engines.numba.code import compile_once, is_usable
+from nsvm_cli.engines.numba.coverage import has_compiled_form, is_ready, pays_off, uncovered, units
 from nsvm_cli.errors import InputError
 from nsvm_cli.models.feature_map import FeatureMap
 from nsvm_cli.trainers import Problem, Trainer
@@ -79,8 +79,9 @@ def compile_steps(
     Raises:
         RunError: it cannot be compiled.
     """
-    if engine == NUMBA:
-        compile_once(units(trainer, problem), say)
+    if engine != LITERAL and is_usable():
+        wanted = units(trainer, problem)
+        compile_once(wanted if engine == NUMBA else [u for u in wanted if u.startswith("svc")], say)
 
 
 def circumstances(engine: Engine) -> str:

@@ -17,7 +17,8 @@ from nsvm_cli import __version__
 from nsvm_cli.config.registry import STRICT
 from nsvm_cli.config.settings import WITHOUT_EFFECT, Settings, flat, parse_settings, plain
 from nsvm_cli.engines import LITERAL, NUMBA, TORCH, circumstances
-from nsvm_cli.engines.numba.coverage import is_usable, uncovered
+from nsvm_cli.engines.numba.code import is_usable
+from nsvm_cli.engines.numba.coverage import uncovered
 from nsvm_cli.errors import InputError
 from nsvm_cli.output import Say
 from nsvm_cli.plugins import code_sha256

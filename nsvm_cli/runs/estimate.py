@@ -21,7 +21,7 @@ SECONDS = 2.0
 """How long to train, in all parts of an algorithm together."""
 
 TRIAL_SAMPLES = 100
-"""Number of samples that a solver without steps is tried on first."""
+"""Number of samples that a solver with its own steps is tried on first."""
 
 Numbers = Float64[np.ndarray, " numbers"]
 
@@ -29,7 +29,7 @@ Numbers = Float64[np.ndarray, " numbers"]
 @dataclass(frozen=True)
 class Part:
     """A part of an algorithm: its steps, those that were tried, the seconds that all of them will take, and
-    the support vectors at its end. A solver without steps has samples in their place, which ``unit`` says.
+    the support vectors at its end. A solver with its own steps has samples in their place: see ``unit``.
     """
 
     steps: int
@@ -60,7 +60,9 @@ def estimate(experiment: Experiment, say: Say = str) -> list[Part]:
     """Estimate the parts of a run by training for ``SECONDS``. The experiment cannot be used afterwards."""
     experiment.compile(say)
     parts = experiment.trainer.parts
-    return [(_stepped if part.total else _solved)(part, experiment, SECONDS / len(parts)) for part in parts]
+    return [
+        (_solved if part.own_steps else _stepped)(part, experiment, SECONDS / len(parts)) for part in parts
+    ]
 
 
 def _stepped(trainer: Trainer[Any], e: Experiment, seconds: float) -> Part:
@@ -94,7 +96,7 @@ def _terms(t: Numbers, s: Numbers) -> Float64[np.ndarray, "pieces 2"]:
 
 
 def _solved(trainer: Trainer[Any], e: Experiment, seconds: float) -> Part:
-    """Try a solver without steps on more and more samples, spread over all of them."""
+    """Try a solver that takes its own steps on more and more samples, spread over all of them."""
     x, y, m = e.problem.x, e.problem.y, len(e.problem.y)
     course: list[tuple[float, float, float]] = []
     n, tried = min(TRIAL_SAMPLES, m), 0
@@ -103,7 +105,7 @@ def _solved(trainer: Trainer[Any], e: Experiment, seconds: float) -> Part:
         problem = replace(e.problem, x=x[rows], y=y[rows])
         began = time.monotonic()
         with contextlib.suppress(*[ValueError] if n < m else []):  # of a few samples a class may be missing
-            expansion = trainer.finish(problem, trainer.start(problem, e.F))
+            expansion = trainer.finish(problem, run(trainer, problem, e.F, trainer.total + 1))
             course.append((n, time.monotonic() - began, len(expansion.z)))
         n = min(2 * n, m)
     sizes, took, s = np.array(course, np.float64).T

@@ -159,7 +159,7 @@ def _steps(
         until = min(log_at, state.t + piece, *(_next_multiple(state.t, n) for n in ends))
         _advance(trainer, problem, state, until)
         done = state.t - before
-        piece = 2 * done if time.monotonic() - began < PAUSE_SECONDS / 2 else max(1, done // 2)
+        piece = max(1, 2 * done) if time.monotonic() - began < PAUSE_SECONDS / 2 else max(1, done // 2)
         if state.t == log_at:
             means = state.t % log_every == 0 or state.t in parts
             if stopped := _log(trainer, state, callbacks, means):
@@ -183,7 +183,7 @@ def _log(trainer: Trainer[Any], state: State, callbacks: Sequence[Callback], mea
     else:
         figures |= dict.fromkeys(state.tally.means())
     reasons = [reason for callback in callbacks if (reason := callback.on_log(state, figures))]
-    if reasons and trainer.part_steps[-1] and not trainer.classifies(state):
+    if reasons and not (trainer.parts[-1].own_steps or trainer.classifies(state)):
         raise InputError(
             f"callbacks: {reasons[0]}, and Part 1 of two cannot stop early, at step {state.t}: "
             "expected a figure of Part 2, or algorithm.solver=svc"
@@ -211,6 +211,7 @@ def record(state: State) -> Record:
         "violations": state.violations,
         "support_vectors": state.support_vectors,
         **({} if state.part is None else {"part": state.part}),
+        **state.figures,
         **state.tally.means(),
     }
 

@@ -104,7 +104,7 @@ def _model_of(
     _expect_same(e.data, checkpoint.environment.get("data"), f"{file}: ")
     state = restore_state(e, checkpoint)
     step = f"step {state.t} of {e.trainer.total}"
-    if not e.trainer.classifies(state) and e.trainer.part_steps[-1]:
+    if not (e.trainer.parts[-1].own_steps or e.trainer.classifies(state)):
         raise NoModelYetError(f"{file} is of {step}: expected one of Part 2, as there is no SVM before")
     say(f"{file}: the model after {step}")
     model, _ = e.decided(e.measured(e.calibrated(e.model(state))), say)

@@ -38,6 +38,7 @@ def result_of(experiment: Experiment, state: State, model: NSVM) -> dict[str, An
         "theta_steps": e.F.theta_steps,
         "parameters": model.parameters,
         "support_vectors": len(model.expansion.alpha) if svm else None,
+        **state.figures,
         **dataset_alignment(model.kernel, z, labels, p.seed, p.task.centred),
         **_circumstances(e),
         "theta_change": model.facts.theta_change,

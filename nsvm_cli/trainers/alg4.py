@@ -46,6 +46,10 @@ class Alg4State(AveragedState):
     def support_vectors(self) -> int:
         return self.part_2.support_vectors if self.part_2 else 0
 
+    @property
+    def figures(self) -> dict[str, Any]:
+        return self.part_2.figures if self.part_2 else {}
+
 
 @pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
 class Alg4(BatchTrainer[Alg4State]):
@@ -78,8 +82,8 @@ class Alg4(BatchTrainer[Alg4State]):
     @cached_property
     def part_steps(self) -> tuple[int, int]:
         part_1, part_2 = self.steps or self.split[0], self.solver_steps or self.split[1]
-        if self._solver(part_2).total == 0:
-            return part_1, 0
+        if (solver := self._solver(part_2)).own_steps:
+            return part_1, solver.total
         if self.steps and not self.solver_steps:
             share = round(self.steps * self.split[0] / sum(self.split))
             part_1 = min(max(share, 1), self.steps - 1)
@@ -168,8 +172,13 @@ class Alg4(BatchTrainer[Alg4State]):
             raise NotFiniteError(error.quantity, self.last_theta_step + error.step) from None
         state.violations, state.g = state.part_2.violations, state.part_2.g
         state.objective = None  # theta is fixed from now on
-        state.t = until
+        state.t = self.last_theta_step + state.part_2.t
 
     def finish(self, problem: Problem, state: Alg4State) -> Expansion:
-        """Return the expansion of Part 2; during Part 1, that of a Part 2 started now."""
-        return self.svm.finish(problem, state.part_2 or self.svm.start(problem, state.F))
+        """Return the expansion of Part 2; during Part 1, that of a Part 2 started now, or if it takes its own
+        steps, with all of these.
+        """
+        part_2 = state.part_2 or self.svm.start(problem, state.F)
+        while state.part_2 is None and self.svm.own_steps and part_2.t < self.svm.total:
+            self.svm.advance(problem, part_2, self.svm.total)
+        return self.svm.finish(problem, part_2)

@@ -63,6 +63,11 @@ class Problem:
         j = torch.from_numpy(i).to(self.y.device)
         return Batch(self.x.index_select(0, j), i), self.y[j]  # several times faster than x[j]
 
+    def of(self, rows: Int64[np.ndarray, " p"], x: Float[Tensor, "p ..."]) -> Problem:
+        """Return the problem of these samples, with their x in another form."""
+        weights = None if self.weights is None else self.weights[rows]
+        return replace(self, x=x, y=self.y[torch.from_numpy(rows).to(self.y.device)], weights=weights)
+
     def w(self, i: Int64[np.ndarray, " p"]) -> Float[Tensor, " p"] | None:
         """Return w_i for the samples i, like y; None if all are 1."""
         return None if self.weights is None else torch.from_numpy(self.weights[i]).to(self.y)
@@ -145,6 +150,11 @@ class State:
         """The current number of non-zero coefficients; 0 if the algorithm has none during training."""
         return 0
 
+    @property
+    def figures(self) -> dict[str, Any]:
+        """What records and results hold beside the figures of every algorithm."""
+        return {}
+
     def state_dict(self) -> StateDict:
         """Return the state as a state dict, without theta and the sampler.
 
@@ -181,6 +191,9 @@ class Trainer(ABC, Generic[S]):
 
     moves_theta: ClassVar[bool] = True
     """Whether a step changes theta, by the optimizer."""
+
+    own_steps: ClassVar[bool] = False
+    """Whether it takes as many steps as it needs, or none, whatever is asked for."""
 
     is_constant: ClassVar[bool] = False
     """Whether its model decides for all samples alike."""

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import warnings
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from statistics import fmean
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import pydantic
 import torch
 from jaxtyping import Float
-from pydantic import Field
+from pydantic import Field, ValidationError
 from torch import Tensor
 
-from nsvm_cli.config.registry import STRICT, Positive
+from nsvm_cli.config.registry import STRICT, Positive, one_line
 from nsvm_cli.errors import InputError, did_you_mean
 from nsvm_cli.models.feature_map import FeatureMap
 from nsvm_cli.models.losses import LOSSES, Formula
@@ -29,6 +29,9 @@ from nsvm_cli.trainers.base import Problem, State, Trainer
 Grid = Annotated[dict[str, Annotated[list[int | float], Field(min_length=1)]], Field(min_length=1)]
 """Values of scikit-learn's parameters, by their names there."""
 
+Values = Mapping[str, int | float]
+"""A value for each of these parameters."""
+
 FOLDS, MOST_SAMPLES = 3, 5000
 """The folds of a cross-validation, and the most training samples that it takes."""
 
@@ -37,6 +40,7 @@ class DirectSolver(Trainer[State]):
     """A method without steps for the loop to drive: it runs in ``finish``, on z_j = F_theta(x_j)."""
 
     moves_theta = False
+    own_steps = True
 
     @property
     def total(self) -> int:
@@ -111,34 +115,52 @@ class ScikitLearn(DirectSolver):
             return machine.fit(x, problem.y.cpu().numpy(), sample_weight=problem.weights)
 
     def search(self, problem: Problem, F: FeatureMap) -> tuple[dict[str, Any], dict[str, Any]] | None:
-        """Return the values of the grid that have the highest mean accuracy, or R^2, in cross-validation.
+        return searched(self.grid, problem, F, self._score) if self.grid else None
 
-        Of more than ``MOST_SAMPLES`` training samples, random ones stand in for all.
+    def _score(self, values: Values, train: Problem, test: Problem) -> float:
+        """Return the accuracy, or R^2, on test samples after training with these values of a grid."""
+        machine = self.machine(train, train.x.shape[1]).set_params(**values)
+        with one_library():
+            machine.fit(self.inputs(train, train.x), train.y.cpu().numpy(), sample_weight=train.weights)
+            x, y = self.inputs(test, test.x), test.y.cpu().numpy()
+            return float(machine.score(x, y, sample_weight=test.weights))
 
-        Raises:
-            InputError: scikit-learn refuses a value, or there are too few samples.
-        """
-        if self.grid is None:
-            return None
-        from sklearn.model_selection import GridSearchCV, ParameterGrid
 
-        m = len(problem.y)
-        rows = random_subset(m, min(m, MOST_SAMPLES), problem.seed, problem.y.device).sort().values
-        weights = None if problem.weights is None else problem.weights[rows.cpu().numpy()]
-        some = replace(problem, x=problem.x[rows], y=problem.y[rows], weights=weights)
-        z = F(some.x)
-        machine, x = self.machine(some, z.shape[1]), self.inputs(some, z)
-        folds = GridSearchCV(machine, self.grid, cv=FOLDS, refit=False, error_score="raise")
-        try:
-            with one_library():
-                chosen = folds.fit(x, some.y.cpu().numpy(), sample_weight=weights).best_params_
-        except ValueError as error:
-            raise InputError(f"algorithm.grid: {error}") from None
-        settings = dict(
-            STANDS_FOR[k](v, m) if k in STANDS_FOR else (f"algorithm.{k}", v) for k, v in chosen.items()
-        )
-        figures = {"candidates": len(ParameterGrid(self.grid)), "chosen": chosen}
-        return {**settings, "algorithm.grid": None}, figures
+def searched(
+    grid: Grid,
+    problem: Problem,
+    F: FeatureMap,
+    score: Callable[[Values, Problem, Problem], float],
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the settings with the best mean score in cross-validation, and the result's fields about it.
+
+    Of more than ``MOST_SAMPLES`` training samples, random ones stand in for all. ``score`` gets the values,
+    and problems whose samples are features.
+
+    Raises:
+        InputError: a value is refused, or there are too few samples.
+    """
+    from sklearn.model_selection import KFold, ParameterGrid, StratifiedKFold
+
+    m = len(problem.y)
+    rows = random_subset(m, min(m, MOST_SAMPLES), problem.seed, problem.y.device).sort().values
+    whole = problem.of(rows.cpu().numpy(), F(problem.x[rows]))
+    splitter = StratifiedKFold if problem.task.classes else KFold
+    folds = [*splitter(FOLDS).split(whole.host_y, whole.host_y)]
+
+    def mean_score(values: Values) -> float:
+        return fmean(score(values, *(whole.of(part, whole.x[part]) for part in fold)) for fold in folds)
+
+    try:
+        chosen = max(ParameterGrid(grid), key=mean_score)
+    except ValueError as error:
+        reason = one_line(error) if isinstance(error, ValidationError) else error
+        raise InputError(f"algorithm.grid: {reason}") from None
+    settings = dict(
+        STANDS_FOR[k](v, m) if k in STANDS_FOR else (f"algorithm.{k}", v) for k, v in chosen.items()
+    )
+    figures = {"candidates": len(ParameterGrid(grid)), "chosen": chosen}
+    return {**settings, "algorithm.grid": None}, figures
 
 
 STANDS_FOR: dict[str, Callable[[float, int], tuple[str, Any]]] = {

@@ -1,122 +1,320 @@
-"""scikit-learn's SVC and SVR: the dual problem, which the paper allows for Part 2 of Algorithm 4."""
+"""The SVM on fixed features by its dual problem: C-SVC, and epsilon-SVR for real targets."""
 
 from __future__ import annotations
 
-import itertools
+import math
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import combinations
 from typing import Any, ClassVar
 
 import numpy as np
+import pydantic
 import torch
-from jaxtyping import Float, Float64
-from torch import Tensor
+from jaxtyping import Float, Float64, Int64
+from torch import Tensor, nn
 
-from nsvm_cli.errors import InputError, RunError
+from nsvm_cli.config.registry import STRICT, Positive
+from nsvm_cli.errors import InputError, NotFiniteError, did_you_mean
 from nsvm_cli.models.feature_map import FeatureMap
-from nsvm_cli.models.kernels import RBF, Kernel, Linear, Polynomial
-from nsvm_cli.models.losses import EpsilonInsensitive, Hinge, OneVsRest
+from nsvm_cli.models.losses import LOSSES, EpsilonInsensitive, Hinge, OneVsRest
 from nsvm_cli.models.nsvm import Expansion
-from nsvm_cli.models.objectives import KERNEL_ROWS, OVERFLOW
-from nsvm_cli.trainers.base import Problem
-from nsvm_cli.trainers.direct import Regularised
+from nsvm_cli.models.optimizers import SGD
+from nsvm_cli.output import say
+from nsvm_cli.storage.state_dict import NOT_SAVED, RESTORED
+from nsvm_cli.tasks import Classification
+from nsvm_cli.trainers.base import Problem, State, Trainer
+from nsvm_cli.trainers.direct import Grid, Values, searched
+from nsvm_cli.trainers.dual import HUGE, Dual, DualState, classification, regression, smo_step
 
-MAX_ITERATIONS = 10**6
-"""The most iterations of LIBSVM, each of which changes two coefficients, or 10 m if that is more. Without a
-limit it would not end for C = 1e9."""
+STEPS = 100
+"""The steps of a run; each closes the gap by the same factor."""
+
+MOST = 10**7
+"""The most steps of SMO for an SVM. With lambda near 0, its dual value would grow almost without end."""
+
+PATIENCE, LEAST = 1000, 1e-12
+"""SMO by the book gives up after so many steps in which the dual value did not grow by this share of it."""
+
+PAUSE_SECONDS = 0.2
+"""How long a step may take before the loop gets to look at signals, and goes on with the same step."""
 
 
-class SVC(Regularised):
-    """The dual problem with a bias, solved to scikit-learn's precision: SVC, or SVR for real targets.
+@dataclass(frozen=True)
+class Part:
+    """One of the SVMs of a problem: the samples j that it is trained on, and their dual problem."""
 
-    More than two classes are told apart in pairs, which is neither of the settings of ``multiclass``.
+    j: Int64[np.ndarray, " n"]
+    dual: Dual
+
+    @cached_property
+    def first_gap(self) -> float:
+        """The gap at alpha = 0."""
+        now = self.dual.optimality(self.dual.start())
+        return now.last - now.first
+
+
+@dataclass(kw_only=True)
+class SVCState(State):
+    """The first ``solved`` of the ``parts`` are; ``dual`` is the state of the next one, and ``solver`` takes
+    its iterations. ``closest`` is the smallest gap of its KKT conditions so far, and ``unclosed`` the largest
+    one that was left.
+
+    ``beta`` holds sum_k y_k a_k for each sample of each part, one part after the other, and ``bias``, ``gap``
+    and ``value`` those of each part (see ``Dual``), at the latest pause.
     """
 
-    name: ClassVar[str] = "svc"
-    searchable: ClassVar[tuple[str, ...]] = ("C", "gamma", "epsilon")
+    z: Float[Tensor, "m n"] = field(metadata=NOT_SAVED)
+    parts: list[Part] = field(metadata=NOT_SAVED)
+    beta: Float64[np.ndarray, " all"]
+    bias: Float64[np.ndarray, " parts"]
+    gap: Float64[np.ndarray, " parts"]
+    value: Float64[np.ndarray, " parts"]
+    scale: float = field(metadata=NOT_SAVED)
+    solved: int = 0
+    closest: float = HUGE
+    unclosed: float = 0.0
+    dual: DualState | None = field(default=None, metadata=RESTORED)
+    solver: Any = field(default=None, metadata=NOT_SAVED)
+
+    @property
+    def support_vectors(self) -> int:
+        j = np.concatenate([part.j for part in self.parts])
+        return len(np.unique(j[self.beta != 0]))
+
+    @property
+    def figures(self) -> dict[str, Any]:
+        """The value of the dual problem and that of the objective minus it, sums over all parts."""
+        done = self.solved + (self.dual is not None)
+        gap = float(self.gap[:done].sum()) if done == len(self.parts) else None
+        return {"dual_value": self.scale * float(self.value.sum()), "duality_gap": gap and self.scale * gap}
+
+    def note(self) -> None:
+        """Write down where the part stands that is being solved."""
+        part, dual, r = self.parts[self.solved], self.dual, self.solved
+        assert dual is not None
+        n = len(part.j)
+        begin = sum(len(other.j) for other in self.parts[:r])
+        self.beta[begin : begin + n] = np.bincount(part.dual.s, part.dual.y * dual.alpha, n)[:n]
+        of_part = part.dual
+        self.bias[r], self.gap[r], self.value[r] = of_part.bias(dual), of_part.gap(dual), of_part.value(dual)
+
+
+@pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
+class SVC(Trainer[SVCState]):
+    """The optimum of the SVM on z_j = F_theta(x_j), with C = 1/(lambda m), by its dual problem::
+
+        min lambda/2 ||f||^2 + 1/m sum_j w_j l_j
+
+    f has a bias of its own, unless ``bias`` is false: it is then what kernelized Pegasos tends to. Several
+    classes are told apart in pairs, or with ``multiclass=one_vs_rest`` each from the rest, by one SVM after
+    another. Step t ends when the gap has come t/100 of the way to ``tol``, by its logarithm; of several SVMs,
+    when that share of all is done.
+    """
+
+    compiled: ClassVar[bool] = True
+    moves_theta = False
+    own_steps = True
+
+    lam: Positive = 1e-4
+    tol: Positive = 1e-3
+    bias: bool = True
+    grid: Grid | None = None
+
+    @property
+    def total(self) -> int:
+        return STEPS
+
+    def C(self, problem: Problem) -> float:
+        """Return 1/(lambda m)."""
+        return min(1 / self.lam / len(problem.y), 1e100)
 
     def check(self, problem: Problem, F: FeatureMap) -> None:
         super().check(problem, F)
-        m, own = len(problem.y), _scikit_learns_own(problem.K, n=1)
-        needed = m * m * 8 / 2**20
-        if needed > problem.memory_budget and not own:
-            raise InputError(
-                f"svc needs the {m} x {m} kernel matrix with this kernel, {needed:.1f} MiB of "
-                f"memory_budget={problem.memory_budget}: use pegasos, or kernel=rbf"
-            )
-        if "gamma" in (self.grid or ()) and "gamma" not in (own or ()):
-            raise InputError("algorithm.grid.gamma expects kernel=rbf or polynomial")
-        self.expect_loss(problem, Hinge, EpsilonInsensitive)
+        if not isinstance(problem.loss.l, Hinge | EpsilonInsensitive):
+            loss = {kind: name for name, kind in LOSSES.items()}.get(type(problem.loss.l), problem.loss.l)
+            raise InputError(f"svc has no loss={loss}: use pegasos")
+        known = ["C", *["gamma"] * hasattr(problem.K, "gamma")]
+        known += ["epsilon"] * isinstance(problem.loss.l, EpsilonInsensitive)
+        for name in self.grid or ():
+            if name not in known:
+                raise InputError(
+                    f"algorithm.grid.{name}: svc does not search this here; {did_you_mean(name, known)}"
+                )
+
+    def search(self, problem: Problem, F: FeatureMap) -> tuple[dict[str, Any], dict[str, Any]] | None:
+        return searched(self.grid, problem, F, self._score) if self.grid else None
+
+    def _score(self, values: Values, train: Problem, test: Problem) -> float:
+        """Return the accuracy, or R^2, on test samples after training with these values of a grid."""
+        from sklearn.metrics import accuracy_score, r2_score  # slow to import
+
+        K = replace(train.K, gamma=values["gamma"]) if "gamma" in values else train.K  # type: ignore[type-var]
+        loss = train.loss
+        if "epsilon" in values:
+            loss = replace(loss, l=EpsilonInsensitive(values["epsilon"]))
+        svc = replace(self, lam=1 / (values["C"] * len(train.y)) if "C" in values else self.lam, grid=None)
+        g = svc.solve(replace(train, K=K, loss=loss), train.x)
+        score = accuracy_score if train.task.classes else r2_score
+        predicted = g(K, test.x)
+        decided = train.task.decide(predicted) if train.task.classes else predicted
+        return float(score(test.y.cpu(), decided.cpu(), sample_weight=test.weights))
+
+    def start(self, problem: Problem, F: FeatureMap) -> SVCState:
+        z = F(problem.x)
+        if not problem.K.diag(z.double()).isfinite().all():
+            raise NotFiniteError("a kernel value", 1)
+        parts = self.parts_of(problem)
+        bias, gap, value = np.zeros((3, len(parts)))
+        state = SVCState(
+            F=F,
+            sampler=problem.sampler(),
+            t=0,
+            z=z,
+            parts=parts,
+            beta=np.zeros(sum(len(part.j) for part in parts)),
+            bias=bias,
+            gap=gap,
+            value=value,
+            scale=self.lam,
+        )
+        state.dual = parts[0].dual.start()
+        return state
+
+    def parts_of(self, problem: Problem) -> list[Part]:
+        """Return the SVMs of a problem; y is positive for the second of two classes, and the first of a pair.
+
+        Raises:
+            InputError: some class has no training sample.
+        """
+        y, m, task = problem.host_y, len(problem.y), problem.task
+        C = self.C(problem) * (np.ones(m) if problem.weights is None else problem.weights)
+        everyone, classes = np.arange(m), range(len(task.classes))
+
+        def apart(y: Float64[np.ndarray, " n"], j: Int64[np.ndarray, " n"] = everyone) -> Part:
+            return Part(j, classification(y, C[j], self.bias))
+
+        if not isinstance(task, Classification):
+            assert isinstance(problem.loss.l, EpsilonInsensitive)
+            return [Part(everyone, regression(y, problem.loss.l.epsilon, C, self.bias))]
+        if len(np.unique(y)) < len(classes):
+            raise InputError("svc needs training samples of every class")
+        if not task.outputs:
+            return [apart(y)]
         if isinstance(problem.loss, OneVsRest):
-            raise InputError(
-                "svc tells classes apart in pairs: for multiclass=one_vs_rest use pegasos, or a linear SVM"
+            return [apart(np.where(y == r, 1.0, -1.0)) for r in classes]
+        pairs = [(r, np.flatnonzero((y == r) | (y == q))) for r, q in combinations(classes, 2)]
+        return [apart(np.where(y[j] == r, 1.0, -1.0), j) for r, j in pairs]
+
+    def step(self, problem: Problem, state: SVCState) -> None:
+        t = state.t
+        while state.t == t:
+            self.advance(problem, state, t + 1)
+
+    def advance(self, problem: Problem, state: SVCState, until: int) -> None:
+        """Iterate until step ``until`` has ended, or for a short time."""
+        began = time.monotonic()
+        while state.t < until:
+            if (reached := self._reached(state)) > state.t:
+                state.t = min(until, reached)
+            elif time.monotonic() - began > PAUSE_SECONDS:
+                break
+            else:
+                self._iterate(problem, state)
+        if state.dual is not None:
+            state.note()
+
+    def _reached(self, state: SVCState) -> int:
+        """Return the last step whose end has been reached."""
+        share = 0.0
+        if state.dual is not None and state.closest < (first := state.parts[state.solved].first_gap):
+            closest = max(state.closest, self.tol)
+            share = min(math.log(closest / first) / math.log(self.tol / first), 0.99)
+        return int(STEPS * (state.solved + share) / len(state.parts))
+
+    def _iterate(self, problem: Problem, state: SVCState) -> None:
+        """Take an iteration of the solver, and go on to the next part after the last one."""
+        part, dual = state.parts[state.solved], state.dual
+        assert dual is not None
+        if state.solver is None:
+            state.solver = self.solver(
+                problem, state.z[torch.from_numpy(part.j).to(state.z.device)], part.dual
             )
+        state.solver.step(dual)
+        state.closest = min(state.closest, dual.gap)
+        if not (dual.done or dual.steps >= MOST):
+            return
+        state.note()
+        state.solved, state.unclosed = state.solved + 1, max(state.unclosed, dual.gap)
+        more = state.solved < len(state.parts)
+        if not more and state.unclosed >= self.tol:
+            say(
+                f"svc stopped at a gap of {state.unclosed:.2g}, where it expects {self.tol:g}: raise "
+                f"algorithm.lam={self.lam:g}, or use pegasos"
+            )
+        state.solver, state.closest = None, HUGE
+        state.dual = state.parts[state.solved].dual.start() if more else None
 
-    def machine(self, problem: Problem, n: int) -> Any:
-        from sklearn import svm  # slow to import, and needed only here
+    def solver(self, problem: Problem, z: Float[Tensor, "n d"], dual: Dual) -> Any:
+        """Return what takes the iterations for a part, of features z: SMO by the book.
 
-        settings: dict[str, Any] = {
-            "max_iter": max(MAX_ITERATIONS, 10 * len(problem.y)),
-            "C": self.C(problem),
-        }
-        own = _scikit_learns_own(problem.K, n)
-        settings |= {"cache_size": problem.memory_budget, **own} if own else {"kernel": "precomputed"}
-        if isinstance(problem.loss.l, EpsilonInsensitive):
-            return svm.SVR(epsilon=problem.loss.l.epsilon, **settings)
-        return svm.SVC(**settings)
+        Raises:
+            InputError: the kernel matrix takes more than the memory budget.
+        """
+        needed = len(z) ** 2 * 8 / 2**20
+        if needed > problem.memory_budget:
+            raise InputError(
+                f"svc needs the {len(z)} x {len(z)} kernel matrix here, {needed:.1f} MiB of "
+                f"memory_budget={problem.memory_budget}: pip install 'nsvm[fast]', or use pegasos"
+            )
+        K = problem.K(z, z).double().cpu().numpy()
+        return Book(dual, np.pad(K, (0, int(dual.s.max()) + 1 - len(z))), self.tol)
 
-    def inputs(self, problem: Problem, z: Float[Tensor, "m n"]) -> np.ndarray:
-        """Return z for kernels that scikit-learn can compute, or else the kernel matrix."""
-        if not _scikit_learns_own(problem.K, z.shape[1]):
-            return _gram(problem, z)
-        if not problem.K.diag(z.double()).isfinite().all():  # |K(a, b)|^2 <= K(a, a) K(b, b)
-            raise RunError(OVERFLOW)
-        return super().inputs(problem, z)
+    def finish(self, problem: Problem, state: SVCState) -> Expansion:
+        z, begin = state.z, 0
+        alpha = np.zeros((len(z), len(state.parts)))
+        for r, part in enumerate(state.parts):
+            alpha[part.j, r] = state.beta[begin : begin + len(part.j)]
+            begin += len(part.j)
+        support = np.flatnonzero(alpha.any(1))
+        j, alpha_j = torch.from_numpy(support).to(z.device), torch.from_numpy(alpha[support]).to(z)
+        if not problem.task.outputs:
+            return Expansion(z[j], alpha_j[:, 0], 1.0, float(state.bias[0]), i=j)
+        pairs = not isinstance(problem.loss, OneVsRest)
+        return Expansion(z[j], alpha_j, 1.0, torch.from_numpy(state.bias).to(z), one_vs_one=pairs, i=j)
 
     def solve(self, problem: Problem, z: Float[Tensor, "m n"]) -> Expansion:
-        svc = self.fit(problem, z)
-        j = torch.from_numpy(svc.support_).to(z.device, torch.int64)
-        if problem.task.outputs:
-            alpha = torch.from_numpy(_by_pairs(svc.dual_coef_, svc.n_support_)).to(z)
-            return Expansion(z[j], alpha, 1.0, torch.from_numpy(svc.intercept_).to(z), one_vs_one=True, i=j)
-        alpha = torch.from_numpy(svc.dual_coef_[0]).to(z)
-        return Expansion(z[j], alpha, 1.0, float(svc.intercept_[0]), i=j)
+        """Return the SVM on the features z, (m, n), of the training samples."""
+        problem = replace(problem, x=z)
+        state = self.start(problem, FeatureMap(nn.Identity(), SGD(1.0), problem.seed))
+        while state.t < self.total:
+            self.advance(problem, state, self.total)
+        return self.finish(problem, state)
+
+    def restore(self, problem: Problem, F: FeatureMap, saved: Mapping[str, Any]) -> SVCState:
+        state = super().restore(problem, F, saved)
+        if not 0 <= state.solved <= len(state.parts):
+            raise ValueError(f"{state.solved} of {len(state.parts)} SVMs are solved")
+        last = state.solved == len(state.parts)
+        if last != (saved["dual"] is None):
+            raise ValueError("expected the state of the SVM that is being solved")
+        state.dual = None if last else state.parts[state.solved].dual.restored(saved["dual"])
+        return state
 
 
-def _by_pairs(
-    dual_coef: Float64[np.ndarray, "others s"], support: np.ndarray
-) -> Float64[np.ndarray, "s pairs"]:
-    """Return the coefficients of each pair of classes, from SVC's, which has one row for each *other* class.
+@dataclass(frozen=True)
+class Book:
+    """SMO by the book, an iteration a step; K is that of all samples."""
 
-    Args:
-        dual_coef: SVC's ``dual_coef_``; support vectors are sorted by class.
-        support: how many of them belong to each class.
-    """
-    C = len(support)
-    members = np.split(np.arange(dual_coef.shape[1]), np.cumsum(support)[:-1])
-    alpha = np.zeros((dual_coef.shape[1], C * (C - 1) // 2))
-    for pair, (i, j) in enumerate(itertools.combinations(range(C), 2)):
-        alpha[members[i], pair] = dual_coef[j - 1, members[i]]
-        alpha[members[j], pair] = dual_coef[i, members[j]]
-    return alpha
+    dual: Dual
+    K: Float64[np.ndarray, "n n"]
+    tol: float
 
-
-def _scikit_learns_own(K: Kernel, n: int) -> dict[str, Any] | None:
-    """Return scikit-learn's settings for a kernel that it can compute in blocks, or None."""
-    # exact types, because a subclass is another kernel
-    gamma = 1 / n if getattr(K, "gamma", None) is None else K.gamma  # type: ignore[attr-defined]
-    if type(K) is RBF:
-        return {"kernel": "rbf", "gamma": gamma}
-    if type(K) is Linear:
-        return {"kernel": "linear"}
-    if type(K) is Polynomial:
-        return {"kernel": "poly", "degree": K.degree, "gamma": gamma, "coef0": K.c}
-    return None
-
-
-def _gram(problem: Problem, z: Float[Tensor, "m n"]) -> Float64[np.ndarray, "m m"]:
-    """Return the kernel matrix, (m, m); ``check`` has verified that it fits in memory."""
-    gram = np.empty((len(z), len(z)))
-    for row in range(0, len(z), KERNEL_ROWS):
-        gram[row : row + KERNEL_ROWS] = problem.K(z[row : row + KERNEL_ROWS], z).cpu().numpy()
-    if not np.isfinite(gram).all():
-        raise RunError(OVERFLOW)
-    return gram
+    def step(self, state: DualState) -> None:
+        smo_step(self.dual, state, self.K, self.tol)
+        if (value := self.dual.value(state)) > state.best + LEAST * abs(value):
+            state.best, state.since = value, state.steps
+        elif state.steps - state.since > PATIENCE:
+            state.done = 1

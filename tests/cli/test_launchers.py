@@ -80,7 +80,14 @@ def test_two_of_eight_jobs_diverge(tmp_path: Path) -> None:
 
 def test_what_a_job_has_to_say_is_left_to_the_process_that_shows_the_sweep(tmp_path: Path) -> None:
     """A solver has nothing to validate before its end."""
-    words = [*TINY, "algorithm=alg4", "algorithm.solver=svc", "dataset.validation=20", "validation.every=5"]
+    words = [
+        *TINY,
+        "algorithm=alg4",
+        "algorithm.solver=linear",
+        "kernel=linear",
+        "dataset.validation=20",
+        "validation.every=5",
+    ]
     single = nsvm("train", *words, "hydra.run.dir=run", cwd=tmp_path, code=0)
     done = nsvm("train", "-m", *words, "seed=3", "hydra.sweep.dir=sweep", cwd=tmp_path, code=0)
     notice = "validation.every: this method has a model to validate at its end only"

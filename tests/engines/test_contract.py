@@ -13,7 +13,8 @@ import torch
 
 from nsvm_cli.engines import NUMBA, TORCH, Engine, taken_by
 from nsvm_cli.engines.look_ahead import base as look_ahead
-from nsvm_cli.engines.numba.coverage import is_usable, uncovered
+from nsvm_cli.engines.numba.code import is_usable
+from nsvm_cli.engines.numba.coverage import uncovered
 from nsvm_cli.models import feature_map as features
 from nsvm_cli.models import kernels
 from nsvm_cli.models.feature_map import FeatureMap

@@ -20,7 +20,7 @@ from tests.conftest import MakeSmall
         ("algorithm.steps=500", 56, 500),
         ("algorithm.solver_steps=1000", 4200, 4200 + 1000),
         ("algorithm.steps=500 algorithm.solver_steps=1000", 500, 500 + 1000),
-        ("algorithm.solver=svc algorithm.steps=500", 500, 500),
+        ("algorithm.solver=svc algorithm.steps=500", 500, 600),
         ("algorithm.split=[1,3] algorithm.steps=400", 100, 400),
         ("algorithm.split=[20,30]", 20, 20 + 30),
         ("algorithm.steps=1", 0, 1),
@@ -38,7 +38,7 @@ def test_steps_is_the_whole_budget_unless_solver_steps_is_given_too(
     [
         ("alg4", {"solver_steps": 50}, 1000, 100, 150),
         ("alg4", {"solver_steps": 50}, 40, 50, 100),
-        ("alg4", {"solver": "svc"}, 40, 50, 50),
+        ("alg4", {"solver": "svc"}, 40, 50, 150),
         ("alg4", {"solver_steps": 50}, 4, 20, 70),
         ("alg3", {}, 40, 50, 50),
         ("cross_entropy", {}, 1, 20, 20),

@@ -14,7 +14,8 @@ from sklearn.svm import SVC
 from torch import Tensor
 
 from nsvm_cli.engines import NUMBA, TORCH, Engine, taken_by
-from nsvm_cli.engines.numba.coverage import is_usable, uncovered
+from nsvm_cli.engines.numba.code import is_usable
+from nsvm_cli.engines.numba.coverage import uncovered
 from nsvm_cli.models.feature_map import FeatureMap
 from nsvm_cli.models.kernels import RBF, Kernel, Laplacian, Linear
 from nsvm_cli.models.losses import (
@@ -139,24 +140,19 @@ def test_every_engine_takes_the_weighted_steps(name: str, k: int, loss: Loss) ->
 
 
 EXACT: dict[str, dict[str, float]] = {
-    "svc": {"tol": 1e-9},
     "linear_svm": {"tol": 1e-9, "max_iter": 10**6},
     "logistic": {"tol": 1e-9},
     "trees": {"min_samples_leaf": 1, "max_iter": 20},  # before hessians reach scikit-learn's least one
 }
-METHODS: list[tuple[str, Kernel]] = [("svc", RBF(1.0)), ("svc", Laplacian(0.5))]
-METHODS += [(name, Linear()) for name in EXACT]
 
 
 @pytest.mark.parametrize("loss", SMALL_LOSSES.values(), ids=SMALL_LOSSES)
-@pytest.mark.parametrize(("name", "K"), METHODS, ids=str)
-def test_scikit_learns_methods_take_weights(
-    name: str, K: Kernel, loss: Loss, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("name", EXACT)
+def test_scikit_learns_methods_take_weights(name: str, loss: Loss, monkeypatch: pytest.MonkeyPatch) -> None:
     """These are repeated samples where scikit-learn is to go on beyond its own tolerance; in trees, where a
     leaf may have a single sample, since its own 20 are counted without weights.
     """
-    weighted, repeated = weighted_and_repeated(loss, K)
+    weighted, repeated = weighted_and_repeated(loss, Linear())
     trainer: ScikitLearn = build_trainer({"name": name, **({} if name == "trees" else {"lam": 0.1})})
     machine = type(trainer).machine
     exactly = lambda self, problem, n: machine(self, problem, n).set_params(**EXACT[name])  # noqa: E731
@@ -164,6 +160,18 @@ def test_scikit_learns_methods_take_weights(
         patched.setattr(type(trainer), "machine", exactly)
         ours, theirs = (after(trainer, p, weighted.x)[0] for p in (weighted, repeated))
     assert_close(ours, theirs, 1e-5)
+    alike = after(trainer, replace(weighted, weights=None), weighted.x)[0]
+    assert (alike - ours).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("engine", ["literal", "torch"])
+@pytest.mark.parametrize("loss", SMALL_LOSSES.values(), ids=SMALL_LOSSES)
+@pytest.mark.parametrize("K", [RBF(1.0), Laplacian(0.5), Linear()], ids=str)
+def test_svc_takes_weights(K: Kernel, loss: Loss, engine: Engine) -> None:
+    weighted, repeated = weighted_and_repeated(loss, K)
+    trainer = taken_by(engine, build_trainer({"name": "svc", "lam": 0.1, "tol": 1e-10}))
+    ours, theirs = (after(trainer, p, weighted.x)[0] for p in (weighted, repeated))
+    assert_close(ours, theirs, 1e-7)
     alike = after(trainer, replace(weighted, weights=None), weighted.x)[0]
     assert (alike - ours).abs().max() > 1e-3
 

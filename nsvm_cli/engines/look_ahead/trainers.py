@@ -12,6 +12,7 @@ from torch import Tensor
 
 from nsvm_cli.engines.look_ahead.base import Amount, LookAhead, Terms, current
 from nsvm_cli.engines.look_ahead.features import Evaluation
+from nsvm_cli.engines.numba.code import is_usable
 from nsvm_cli.models.feature_map import Batch
 from nsvm_cli.models.kernels import Kernel
 from nsvm_cli.models.objectives import products
@@ -20,7 +21,9 @@ from nsvm_cli.trainers.alg2 import Alg2
 from nsvm_cli.trainers.alg4 import Alg4
 from nsvm_cli.trainers.base import Problem, Trainer
 from nsvm_cli.trainers.coefficients import SampleState
+from nsvm_cli.trainers.dual import Dual
 from nsvm_cli.trainers.pegasos import Pegasos, PegasosState
+from nsvm_cli.trainers.svc import SVC
 from nsvm_cli.trainers.terms import Alg1State
 
 
@@ -118,9 +121,23 @@ class LookAheadAlg4(Alg4):
 
     def _solver(self, steps: int) -> Trainer[Any]:
         solver = super()._solver(steps)
+        if type(solver) is SVC:
+            return WorkingSetSVC(**{field.name: getattr(solver, field.name) for field in fields(solver)})
         if type(solver) is not Pegasos:
             return solver
         return self.pegasos(solver.steps, solver.lam, solver.batch_size)
+
+
+class WorkingSetSVC(SVC):
+    """The SVM by working sets, where Numba is installed."""
+
+    def solver(self, problem: Problem, z: Float[Tensor, "n d"], dual: Dual) -> Any:
+        if not is_usable():
+            return super().solver(problem, z, dual)
+        from nsvm_cli.engines.numba.kernel_rows import Rows
+        from nsvm_cli.engines.numba.working_sets import WorkingSets
+
+        return WorkingSets(dual, Rows(problem.K, z.cpu(), problem.memory_budget), self.tol)
 
 
 OPTIONS: dict[type[Trainer[Any]], tuple[str, ...]] = {
@@ -151,4 +168,5 @@ TRAINERS: dict[type[Trainer[Any]], type[Trainer[Any]]] = {
     Alg1: LookAheadAlg1,
     Alg2: LookAheadAlg2,
     Alg4: LookAheadAlg4,
+    SVC: WorkingSetSVC,
 }

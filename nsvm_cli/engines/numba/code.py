@@ -26,6 +26,17 @@ from platformdirs import user_cache_path
 from nsvm_cli.errors import RunError
 from nsvm_cli.storage.files import locked, write_atomically
 
+
+@cache
+def is_usable() -> bool:
+    """Return whether Numba is installed, and fits the packages that it finds."""
+    try:
+        import numba  # noqa: F401  # half a second: only where it is about to be used
+    except ImportError:
+        return False
+    return True
+
+
 COMPILES = "NSVM_COMPILES"
 """An environment variable of the process that compiles."""
 

@@ -12,6 +12,8 @@ import torch
 from numba.core.codegen import JITCodeLibrary, JITCPUCodegen
 
 from nsvm_cli.engines import NUMBA, taken_by
+from nsvm_cli.engines.numba.kernel_rows import DUAL
+from nsvm_cli.engines.numba.working_sets import solve_small_problems
 from nsvm_cli.models.feature_map import FeatureMap
 from nsvm_cli.models.kernels import RBF
 from nsvm_cli.models.networks import build_network
@@ -62,6 +64,9 @@ def compile_unit(unit: str) -> None:
     """Take a few steps of an algorithm, all of whose functions are compiled by that."""
     algorithm, dtype = unit.split("-")
     x = torch.linspace(-1, 1, 80, dtype=getattr(torch, dtype)).sin().view(40, 2)
+    if algorithm == DUAL:
+        solve_small_problems(x)
+        return
     problem = Problem(x, x[:, 0].sign(), RBF(), seed=0)
     network = build_network({"name": "mlp", "widths": [4, 3]}, (2,), seed=0).to(x)
     F = FeatureMap(network, SGD(1e-3, momentum=0.9), seed=0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any
 
 from torch import Tensor, nn
@@ -14,6 +13,7 @@ from nsvm_cli.models.feature_map import FeatureMap
 from nsvm_cli.models.networks import CNN, MLP, Normalize, WithOutput
 from nsvm_cli.trainers import Problem, Trainer
 from nsvm_cli.trainers.pegasos import Pegasos
+from nsvm_cli.trainers.svc import SVC
 
 
 def has_compiled_form(part: object) -> bool:
@@ -30,6 +30,8 @@ def uncovered(trainer: Trainer[Any], problem: Problem, F: FeatureMap) -> str | N
         return beyond
     if problem.x.device.type != "cpu":
         return f"device={problem.x.device.type}"
+    if isinstance(trainer, SVC):
+        return None
     for name, part in (("algorithm", trainer), ("kernel", problem.K)):
         if not has_compiled_form(part):
             return f"{name} {type(part).__name__}"
@@ -55,16 +57,6 @@ def uncovered(trainer: Trainer[Any], problem: Problem, F: FeatureMap) -> str | N
     if settings.groups:
         return "optimizer.groups"
     return None
-
-
-@cache
-def is_usable() -> bool:
-    """Return whether Numba is installed, and fits the packages that it finds."""
-    try:
-        import numba  # noqa: F401  # half a second: only where it is about to be used
-    except ImportError:
-        return False
-    return True
 
 
 def is_ready(trainer: Trainer[Any], problem: Problem) -> bool:
@@ -109,5 +101,5 @@ def pays_off(trainer: Trainer[Any], F: FeatureMap, compiled_before: bool) -> boo
     its network small enough for them to be faster.
     """
     name = type(trainer).__name__.lower()
-    small = name == "pegasos" or sum(p.numel() for p in F.network.parameters()) <= TRAINED
+    small = name in ("pegasos", "svc") or sum(p.numel() for p in F.network.parameters()) <= TRAINED
     return small and trainer.total >= (SHORT if compiled_before else LONG).get(name, 0)

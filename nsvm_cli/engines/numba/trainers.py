@@ -25,6 +25,7 @@ from nsvm_cli.trainers.alg3 import Alg3
 from nsvm_cli.trainers.alg4 import Alg4, Alg4State
 from nsvm_cli.trainers.coefficients import SampleState
 from nsvm_cli.trainers.pegasos import Pegasos, PegasosState
+from nsvm_cli.trainers.svc import SVC
 from nsvm_cli.trainers.terms import Alg1State
 
 
@@ -208,4 +209,5 @@ TRAINERS: dict[type[Trainer[Any]], type[Trainer[Any]]] = {
     Alg2: CompiledAlg2,
     Alg3: CompiledAlg3,
     Alg4: CompiledAlg4,
+    SVC: look_ahead.WorkingSetSVC,
 }

@@ -1,0 +1,231 @@
+"""Rows of the kernel matrix of the training samples, kept while memory lasts.
+
+A row has the same bits whenever it is computed, and whichever others are with it. Products of matrices do if
+shapes are multiples of 8, and samples begin at 64 bytes: found by trial, with MKL, and held by a test.
+"""
+
+from __future__ import annotations
+
+import math
+import weakref
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Float64, Int64, UInt8
+from torch import Tensor
+
+from nsvm_cli.engines.numba.jit import jit, loaded
+from nsvm_cli.engines.numba.powers import exp2
+from nsvm_cli.models.kernels import RBF, Kernel, or_one_over_n
+
+DUAL = "svc"
+"""The name of the compiled code, and its type of numbers, is that of a unit."""
+
+LANES = 64
+"""The length of a row is a multiple of it."""
+
+FEW = 24
+"""Features up to which differences are as fast as products; and near samples do not cancel."""
+
+POOL: list[UInt8[np.ndarray, " bytes"]] = []
+"""The memory of rows that are gone. To touch new memory takes half as long as to compute what it holds."""
+
+
+class Matrix(NamedTuple):
+    """K of a working set, with rows that are padded to a multiple of ``LANES``, and its diagonal.
+
+    Rows that are not ``there`` are computed when they are used first, from their z and all ``columns``. Only
+    the first ``size`` rows and columns are not 0.
+    """
+
+    K: Any
+    diagonal: Any
+    there: Any
+    z: Any
+    columns: Any
+    size: int
+
+
+class Rows:
+    """Rows K(z_i, z_j) for j < m, then zeros, in the type of z; ``computed`` counts them.
+
+    The kernel of sample m with all is 0; see ``Dual``. Up to ``most`` rows are kept.
+    """
+
+    def __init__(self, K: Kernel, z: Float[Tensor, "m n"], memory_budget: int) -> None:
+        self.K, self.z, self.m, self.computed, self.clock = K, z, len(z), 0, 0
+        self.dtype, self.width = z.numpy().dtype, _up(self.m + 1, LANES)
+        self.unit = f"{DUAL}-{self.dtype}"
+        self.formula: Any = _formula(K, z, self.width)
+        self.lazy = isinstance(self.formula, Differences)
+        self.diagonal = np.append(self.formula.diagonal[: self.m], 0).astype(self.dtype)
+        row = self.width * self.dtype.itemsize
+        self.most = int(np.clip(memory_budget * 2**20 // row, LANES, self.m))
+        self.cache = self._memory(self.most * row).view(self.dtype).reshape(self.most, self.width)
+        self.slot, self.owner = np.full(self.m, -1), np.full(self.most, -1)
+        self.used = np.full(self.most, -1)
+
+    def _memory(self, size: int) -> UInt8[np.ndarray, " bytes"]:
+        """Return memory for rows, which is in the pool after them."""
+        memory = POOL.pop() if POOL else np.empty(0, np.uint8)
+        if len(memory) < size + 64:
+            memory = np.empty(size + 64, np.uint8)
+        weakref.finalize(self, POOL.__setitem__, slice(None), [memory])
+        begin = -memory.ctypes.data % 64
+        return memory[begin : begin + size]
+
+    def slots(self, i: Int64[np.ndarray, " q"], free: Bool[np.ndarray, " s"]) -> Int64[np.ndarray, " q"]:
+        """Return where the rows of samples i are, after computing those that are not there.
+
+        They replace others: those of samples that are not ``free`` first, the longest unused of these.
+        """
+        self.clock += 1
+        self.used[self.slot[i][self.slot[i] >= 0]] = self.clock
+        missing = np.unique(i[self.slot[i] < 0])
+        if len(missing):
+            stays = 2 * (self.used == self.clock) + (free[self.owner] & (self.owner >= 0))
+            at = np.argpartition(self.used + self.clock * stays, len(missing) - 1)[: len(missing)]
+            self.slot[self.owner[at][self.owner[at] >= 0]] = -1
+            self.owner[at], self.slot[missing], self.used[at] = missing, at, self.clock
+            self.formula.write(missing, self.formula.columns, self.cache, at)
+            self.cache[at, self.m :] = 0
+            self.computed += len(missing)
+        return self.slot[i]
+
+    def block(self, i: Int64[np.ndarray, " q"]) -> Matrix:
+        """Return K of all pairs of samples i, of which m may be the last."""
+        size, more = len(i) - int(i[-1] == self.m), -len(i) % LANES
+        padded, diagonal = np.pad(i, (0, more)) % self.m, np.pad(self.diagonal[i], (0, more))
+        K = np.empty((len(i), len(padded)), self.dtype)
+        K[size:] = 0
+        columns = self.formula.columns_of(padded)
+        if self.lazy:
+            z, there = self.formula.z[padded], np.arange(len(i)) >= size
+            return Matrix(K, diagonal, there, z, columns, size)
+        self.formula.write(padded[:size], columns, K, np.arange(size))
+        K[:, size:] = 0
+        return Matrix(K, diagonal, np.ones(len(i), bool), K[:0], K[:0], size)
+
+    def add(self, K: Any, at: Int64[np.ndarray, " q"], c: Float64[np.ndarray, " q"], g: Any) -> None:
+        """Add sum_k c_k K[at_k] to g, in float64."""
+        more = -len(at) % 4
+        at, c = np.append(at, at[:1].repeat(more)), np.append(c, np.zeros(more))
+        loaded(add_rows, self.unit)(K, at, c, g)
+
+
+def _up(size: int, multiple: int) -> int:
+    return -(-size // multiple) * multiple
+
+
+def _formula(K: Kernel, z: Float[Tensor, "m n"], width: int) -> Any:
+    """Return what computes K of all samples, and any from m on."""
+    if type(K) is not RBF:  # a subclass is another kernel
+        return AnyKernel(K, z, width)
+    few = z.shape[1] <= FEW
+    scaled = z.new_zeros(width, _up(z.shape[1], 8))
+    torch.sub(z, z.mean(0), out=scaled[: len(z), : z.shape[1]])
+    scaled *= math.sqrt((1 if few else 2) * or_one_over_n(K.gamma, z) / math.log(2))
+    return Differences(scaled) if few else Products(scaled)
+
+
+class AnyKernel:
+    """K by its own formula, for as many samples each time, even ones at even places."""
+
+    def __init__(self, K: Kernel, z: Tensor, width: int) -> None:
+        self.K, self.columns = K, torch.cat([z, z[:1].expand(width - len(z), -1)])
+        self.diagonal = K.diag(z).numpy()
+
+    def columns_of(self, i: Any) -> Any:
+        return self.columns[i]
+
+    def write(self, i: Any, columns: Any, out: Any, slots: Any) -> None:
+        for begin in range(0, len(i), 16):
+            some = i[begin : begin + 16]
+            places, taken = 2 * np.arange(len(some)) + some % 2, np.zeros(32, np.int64)
+            taken[places] = some
+            out[slots[begin : begin + 16]] = self.K(self.columns[taken], columns).numpy()[places]
+
+
+class Products:
+    """RBF: 2^(<a, b> - h_a - h_b), for features scaled so that this is K, and h = <a, a> / 2."""
+
+    def __init__(self, z: Tensor) -> None:
+        self.z, self.diagonal = z, np.ones(len(z))
+        # by the same products, so that K of equal samples is exactly 1
+        h = torch.cat([torch.mm(a, a.T).diagonal() / 2 for a in self.z.split(LANES)])
+        self.columns, self.product = (self.z, h.numpy()), z.new_empty(512 * 256)  # fits in a core's cache
+
+    def columns_of(self, i: Any) -> Any:
+        return self.z[i], self.columns[1][i]
+
+    def write(self, i: Any, columns: Any, out: Any, slots: Any) -> None:
+        finish = loaded(powers, f"{DUAL}-{out.dtype}")
+        for rows in np.split(np.arange(len(i)), range(512, len(i), 512)):
+            a, h = self.columns_of(np.pad(i[rows], (0, -len(rows) % 8)))
+            for begin in range(0, len(columns[0]), 256):
+                b, h_b = (part[begin : begin + 256] for part in columns)
+                G = self.product[: len(a) * len(b)].view(len(a), len(b))
+                torch.mm(a, b.T, out=G)
+                finish(G.numpy(), h, h_b, out, slots[rows], begin)
+
+
+class Differences:
+    """RBF: 2^-|a - b|^2, for few features scaled so that this is K."""
+
+    def __init__(self, z: Tensor) -> None:
+        self.z, self.columns = z.numpy(), np.ascontiguousarray(z.numpy().T)
+        self.diagonal = np.ones(len(z))
+
+    def columns_of(self, i: Any) -> Any:
+        return np.ascontiguousarray(self.z[i].T)
+
+    def write(self, i: Any, columns: Any, out: Any, slots: Any) -> None:
+        loaded(distant, f"{DUAL}-{out.dtype}")(self.z[i], columns, out, slots)
+
+
+def powers(G: Any, h_a: Any, h_b: Any, out: Any, slots: Any, first: int) -> None:
+    """Write 2^(G_ij - h_a_i - h_b_j) to these rows of ``out``, from a column on."""
+    for i in range(len(slots)):
+        row, products, h = out[slots[i], first : first + G.shape[1]], G[i], h_a[i]
+        for j in range(G.shape[1]):
+            row[j] = exp2(min(products[j] - h - h_b[j], h - h))
+
+
+def distant(a: Any, columns: Any, out: Any, slots: Any) -> None:
+    """Write 2^-|a_i - b_j|^2 to these rows of ``out``, for the columns b_j."""
+    for i in range(len(slots)):
+        distant_row(a[i], columns, out[slots[i]])
+
+
+@jit
+def distant_row(a: Any, b: Any, out: Any) -> None:
+    """Write 2^-|a - b_j|^2, four features at a time, in parts that stay in a core's nearest cache."""
+    exponents = np.empty(512, a.dtype)
+    for begin in range(0, len(out), 512):
+        end = min(begin + 512, len(out))
+        exponents[:] = 0
+        for k in range(0, len(a), 4):
+            p, q, r, s = a[k], a[k + 1], a[k + 2], a[k + 3]
+            b_p, b_q = b[k, begin:end], b[k + 1, begin:end]
+            b_r, b_s = b[k + 2, begin:end], b[k + 3, begin:end]
+            for j in range(end - begin):
+                exponents[j] += (p - b_p[j]) ** 2 + (q - b_q[j]) ** 2 + (r - b_r[j]) ** 2 + (s - b_s[j]) ** 2
+        for j in range(end - begin):
+            out[begin + j] = exp2(-exponents[j])
+
+
+def add_rows(K: Any, at: Any, c: Any, g: Any) -> None:
+    """Add sum_k c_k K[at_k] to g, four rows at a time, in parts that stay in a core's nearest cache."""
+    total = np.empty(2048)
+    for begin in range(0, len(g), 2048):
+        end = min(begin + 2048, len(g))
+        total[:] = 0
+        for k in range(0, len(at), 4):
+            p, q = K[at[k], begin:end], K[at[k + 1], begin:end]
+            r, s = K[at[k + 2], begin:end], K[at[k + 3], begin:end]
+            c_p, c_q, c_r, c_s = c[k], c[k + 1], c[k + 2], c[k + 3]
+            for j in range(end - begin):
+                total[j] += c_p * p[j] + c_q * q[j] + c_r * r[j] + c_s * s[j]
+        for j in range(end - begin):
+            g[begin + j] += total[j]

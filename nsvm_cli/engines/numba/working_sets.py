@@ -1,0 +1,134 @@
+"""The dual problem by working sets: ThunderSVM's scheme (Wen et al. 2018), for one thread.
+
+An iteration chooses the variables that violate optimality most, half of them new, solves the problem in them
+by SMO, and brings g up to date with the rows of those that moved.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Float, Float64, Int64
+from torch import Tensor
+
+from nsvm_cli.engines.numba.jit import loaded
+from nsvm_cli.engines.numba.kernel_rows import FEW, Rows
+from nsvm_cli.engines.numba.smo import smo
+from nsvm_cli.models.kernels import RBF, kernel_sums
+from nsvm_cli.trainers.dual import FREE, HUGE, Dual, DualState, Optimality, regression
+
+SMALLEST, LARGEST, MANY = 64, 512, 3072
+"""The first working set, which doubles, since an easy problem needs few rows, and the last. And the most
+variables that are a working set because only they matter, and half of them are between their bounds."""
+
+WHOLE = 2048
+"""The most variables of a problem that is a single working set, where rows are computed as SMO needs them."""
+
+SHARE = 0.03
+"""SMO stops on a part of the variables once the gap there is this share of what it was."""
+
+PATIENCE, LEAST = 50, 1e-10
+"""The solver gives up after so many iterations in which the dual value did not grow by this share of it."""
+
+REFRESHES, PAIRS = 5, 2**24
+"""How often g is computed anew at most, and of how many pairs of samples at a time: a third of a second."""
+
+
+@dataclass(frozen=True)
+class WorkingSets:
+    """A solver of a problem, to a gap of ``tol``; ``rows`` are those of its samples."""
+
+    dual: Dual
+    rows: Rows
+    tol: float = 1e-3
+
+    def solve(self, most: int = 10_000) -> DualState:
+        """Return the state after the last iteration, or after so many."""
+        state = self.dual.start()
+        while not state.done and state.iterations < most:
+            self.step(state)
+        return state
+
+    def step(self, state: DualState) -> None:
+        """Take an iteration, or if none would help, check g: compute it anew, or end."""
+        m, now, value = self.rows.m, self.dual.optimality(state), self.dual.value(state)
+        state.gap = now.last - now.first
+        if state.stale:
+            some = np.arange(m - state.stale, m)[: max(LARGEST, PAIRS // m)]
+            state.g[some] = self._exact(state, some)
+            state.stale -= len(some)
+            state.best, state.since = -HUGE, state.iterations
+            return
+        if value > state.best + LEAST * abs(value):
+            state.best, state.since = value, state.iterations
+        if state.gap >= self.tol and state.iterations - state.since <= PATIENCE:
+            state.iterations += 1
+            self._descend(state, now, self._choose(state, now))
+        elif state.refreshed == REFRESHES or self._drift(state, now) < self.tol / 10:
+            state.done = 1
+        else:
+            state.refreshed, state.stale = state.refreshed + 1, m
+
+    def _choose(self, state: DualState, now: Optimality) -> Int64[np.ndarray, " q"]:
+        """Return the working set: all variables, or those that matter, or the worst of both ends."""
+        kept, state.kept = state.kept, state.kept[:0]
+        if len(now.f) <= (WHOLE if self.rows.lazy else LARGEST):
+            return np.arange(len(now.f))
+        matters = (now.up & (now.f < now.last)) | (now.low & (now.f > now.first))
+        if matters.sum() <= min(MANY, 2 * (now.up & now.low).sum()):
+            return np.flatnonzero(matters)
+        size = min(LARGEST, self.rows.most, SMALLEST << min(state.iterations - 1, 16))
+        matters[kept] = False
+        for end, f in ((now.up, now.f), (now.low, -now.f)):
+            worst = _smallest(f, np.flatnonzero(end & matters), (size - len(kept)) // 2)
+            matters[worst] = False
+            state.kept = np.append(state.kept, worst)
+        return np.sort(np.append(kept, state.kept))
+
+    def _descend(self, state: DualState, now: Optimality, chosen: Int64[np.ndarray, " q"]) -> None:
+        """Solve the problem in the chosen variables, and update g."""
+        rows, s, y, C = self.rows, self.dual.s[chosen], self.dual.y[chosen], self.dual.C[chosen]
+        matrix, a = rows.block(s), state.alpha[chosen]
+        real = rows.dtype.type if np.abs(now.f[chosen]).max() < 1e5 * self.tol else np.float64
+        f = np.pad(now.f[chosen], (0, matrix.K.shape[1] - len(s))).astype(real)
+        tol, share = real(0.9 * self.tol), real(SHARE if len(state.kept) else 0)
+        state.steps += loaded(smo, rows.unit)(matrix, f, y, a, C, tol, share, 10 * max(len(a), LARGEST))
+        change = y * (a - state.alpha[chosen])
+        state.alpha[chosen] = a
+        moved = np.flatnonzero(change)
+        if np.array_equal(s, np.arange(len(state.g))):  # then the block has whole rows
+            rows.add(matrix.K, moved, change[moved], state.g)
+            return
+        free = np.zeros(rows.m + 1, bool)
+        free[self.dual.s[now.up & now.low]] = True
+        most = min(LARGEST, rows.most)
+        for some in np.split(moved, range(most, len(moved), most)):
+            rows.add(rows.cache, rows.slots(s[some], free), change[some], state.g)
+
+    def _drift(self, state: DualState, now: Optimality) -> float:
+        """Return the largest error of some values of g: 32 at the ends of the gap, and 32 others, tell."""
+        ends = (now.up & (now.f < now.first + self.tol)) | (now.low & (now.f > now.last - self.tol))
+        some = np.append(self.dual.s[ends][:32], np.linspace(0, self.rows.m - 1, 32).astype(np.int64))
+        some = some[some < self.rows.m]
+        return float(np.abs(self._exact(state, some) - state.g[some]).max())
+
+    def _exact(self, state: DualState, i: Int64[np.ndarray, " p"]) -> Float64[np.ndarray, " p"]:
+        """Return g at the samples i, all in float64."""
+        support = np.flatnonzero((state.alpha > 0) & (state.alpha < FREE))
+        a, b = self.rows.z[i].double(), self.rows.z[self.dual.s[support]].double()
+        return kernel_sums(self.rows.K, a, b, torch.from_numpy((self.dual.y * state.alpha)[support])).numpy()
+
+
+def _smallest(f: Float64[np.ndarray, " N"], i: Int64[np.ndarray, " n"], most: int) -> Int64[np.ndarray, " q"]:
+    """Return those of the places i where f is smallest."""
+    return i[np.argpartition(f[i], most)[:most]] if len(i) > most else i
+
+
+def solve_small_problems(z: Float[Tensor, "m n"]) -> None:
+    """Take an iteration with every function, so that all are compiled."""
+    t = z[:, 0].double().numpy()
+    for features, tol in ((z, 1e-3), (z, 1e-9), (z.repeat(1, FEW), 1e-3)):
+        dual = regression(t, 0.1, np.ones(len(t)))
+        WorkingSets(dual, Rows(RBF(), features, 1), tol).step(dual.start())

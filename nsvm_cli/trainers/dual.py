@@ -1,0 +1,168 @@
+"""The dual problem of an SVM, and SMO by the book, which any faster solver must equal."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float64, Int64
+from torch import Tensor
+
+from nsvm_cli.storage.state_dict import StateDict, load_fields, save_fields
+
+Numbers = Float64[np.ndarray, " N"]
+Status = Literal["converged", "stagnated", "out of steps"]
+
+HUGE = sys.float_info.max
+"""More than any gap or value: files hold no infinities."""
+
+TAU = 1e-12
+"""The least curvature along a step, as in LIBSVM: K of equal samples is singular."""
+
+FREE = 1e300
+"""The value of the variable that stands for "no bias". No step changes it, or reaches its bounds."""
+
+
+@dataclass
+class DualState:
+    """Everything that an iteration reads or writes, apart from the problem.
+
+    ``kept`` is left of the latest working set; ``steps`` were taken within ``iterations``. The dual value
+    last grew in iteration ``since``, to ``best``; g was computed anew ``refreshed`` times, but for the last
+    ``stale`` samples; and ``done`` is 1 at the end.
+    """
+
+    alpha: Numbers
+    g: Float64[np.ndarray, " m"]
+    kept: Int64[np.ndarray, " k"]
+    iterations: int = 0
+    steps: int = 0
+    gap: float = HUGE
+    best: float = -HUGE
+    since: int = 0
+    refreshed: int = 0
+    stale: int = 0
+    done: int = 0
+
+    def state_dict(self) -> StateDict:
+        """Return everything as a state dict."""
+        return save_fields(self)
+
+    def status(self, tol: float) -> Status:
+        """Return how a solver that takes no more steps has ended."""
+        return ("converged" if self.gap < tol else "stagnated") if self.done else "out of steps"
+
+
+class Optimality(NamedTuple):
+    """The derivatives f, which y_k a_k may go ``up`` and which down (are ``low``), and their extreme f.
+
+    At the optimum, ``first`` = min f over up >= ``last`` = max f over low.
+    """
+
+    f: Numbers
+    up: Bool[np.ndarray, " N"]
+    low: Bool[np.ndarray, " N"]
+    first: float
+    last: float
+
+
+@dataclass(frozen=True)
+class Dual:
+    """The problem in LIBSVM's form, with the signs y_k of N variables a_k (Fan, Chen and Lin 2005)::
+
+        min_a  1/2 sum_kl y_k y_l a_k a_l K(s_k, s_l) - sum_k p_k y_k a_k
+        with   0 <= a_k <= C_k,  sum_k y_k a_k = 0
+
+    Variable k belongs to sample s_k. With g(s) = sum_l y_l a_l K(s_l, s), the derivative along y_k a_k is
+    f_k = g(s_k) - p_k. There may be a last variable of a sample whose K with all is 0. It is ``FREE``, and
+    takes up sum_k y_k a_k: the constraint is gone, and with it the bias.
+    """
+
+    y: Numbers
+    p: Numbers
+    C: Numbers
+    s: Int64[np.ndarray, " N"]
+
+    def start(self) -> DualState:
+        """Return a = 0."""
+        alpha = np.where(self.C > FREE, FREE, 0.0)
+        return DualState(alpha, np.zeros(self.s.max() + 1), np.empty(0, np.int64))
+
+    def optimality(self, state: DualState) -> Optimality:
+        """Return how far from optimal a state is."""
+        f, rises, falls = state.g[self.s] - self.p, state.alpha < self.C, state.alpha > 0
+        up, low = np.where(self.y > 0, rises, falls), np.where(self.y > 0, falls, rises)
+        return Optimality(f, up, low, f[up].min(initial=np.inf), f[low].max(initial=-np.inf))
+
+    def bias(self, state: DualState) -> float:
+        """Return the bias of the decision function: -f of what may go both ways, or else between the ends."""
+        now = self.optimality(state)
+        f = now.f[now.up & now.low] if (now.up & now.low).any() else np.array([now.first, now.last])
+        return 0.0 if self.C[-1] > FREE else -float(f[np.isfinite(f)].mean())
+
+    def gap(self, state: DualState) -> float:
+        """Return by how much the value of the primal problem, with this bias, exceeds that of the dual."""
+        bounded = self.C < FREE
+        y, C, f, a = (numbers[bounded] for numbers in (self.y, self.C, self.optimality(state).f, state.alpha))
+        return float(C @ np.maximum(-y * (f + self.bias(state)), 0) + y * a @ f)
+
+    def restored(self, saved: Mapping[str, Any]) -> DualState:
+        """Return the state of a state dict.
+
+        Raises:
+            ValueError: it is not of this problem.
+        """
+        state = self.start()
+        if isinstance(kept := saved.get("kept"), Tensor):
+            state.kept = np.zeros(kept.shape, np.int64)
+        load_fields(state, saved)
+        if ((state.kept < 0) | (state.kept >= len(self.y))).any():
+            raise ValueError("the working set names variables that there are not")
+        return state
+
+    def value(self, state: DualState) -> float:
+        """Return the dual value, minus the objective above."""
+        return float(self.y * state.alpha @ (self.p - state.g[self.s] / 2))
+
+
+def classification(y: Numbers, C: Numbers, bias: bool = True) -> Dual:
+    """Return the dual of C-SVC: y of -1 and +1, and each sample's own C."""
+    return _with(bias, y, y, C, np.arange(len(y)))
+
+
+def regression(t: Numbers, epsilon: float, C: Numbers, bias: bool = True) -> Dual:
+    """Return the dual of epsilon-SVR: two variables for each sample, one to raise f and one to lower it."""
+    y, s = np.repeat([1.0, -1.0], len(t)), np.tile(np.arange(len(t)), 2)
+    return _with(bias, y, np.tile(t, 2) - epsilon * y, np.tile(C, 2), s)
+
+
+def _with(bias: bool, *columns: Any) -> Dual:
+    free = (1.0, 0.0, np.finfo(np.float64).max, columns[-1].max() + 1)
+    return Dual(*columns if bias else map(np.append, columns, free))
+
+
+def smo_step(dual: Dual, state: DualState, K: Float64[np.ndarray, "m m"], tol: float) -> None:
+    """Take a step of SMO with second-order choice ("WSS 2" of Fan, Chen and Lin 2005), or end.
+
+    With i = argmin f over up, b_k = f_k - f_i and q_k = K_ii + K_kk - 2 K_ik, it moves y_i a_i up and y_j a_j
+    down by b_j / q_j, or as far as both go, for j = argmax b_k^2 / q_k over low with b_k > 0.
+    """
+    (f, up, low, first, last), s, diagonal = dual.optimality(state), dual.s, K.diagonal()[dual.s]
+    state.gap = last - first
+    if not state.gap >= tol:
+        state.done = 1
+        return
+    i = int(np.where(up, f, np.inf).argmin())
+    b = np.where(low, f - first, 0).clip(0)
+    q = np.maximum(diagonal[i] + diagonal - 2 * K[s[i], s], TAU)
+    j = int((b * b / q).argmax())
+    bounds = [(k, dual.C[k] if dual.y[k] * sign > 0 else 0.0) for k, sign in ((i, 1), (j, -1))]
+    x = min(b[j] / q[j], *(abs(bound - state.alpha[k]) for k, bound in bounds))
+    for k, bound in bounds:
+        room = bound - state.alpha[k]
+        state.alpha[k] = bound if abs(room) == x else state.alpha[k] + np.sign(room) * x
+    state.g += x * (K[s[i]] - K[s[j]])
+    state.steps += 1

@@ -1,0 +1,184 @@
+"""The dual problem by working sets, against scikit-learn's SVC and SVR and against SMO by the book."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+pytest.importorskip("numba")
+
+from sklearn.svm import SVC, SVR
+
+from nsvm_cli.engines.numba.kernel_rows import Rows
+from nsvm_cli.engines.numba.working_sets import WorkingSets
+from nsvm_cli.models.composed_kernels import build_kernel
+from nsvm_cli.models.kernels import Kernel
+from nsvm_cli.trainers.dual import Dual, DualState, classification, regression, smo_step
+
+pytestmark = pytest.mark.usefixtures("unchecked")
+
+KERNELS: list[dict[str, Any]] = [
+    {"name": "rbf", "gamma": 0.3},
+    {"name": "rbf", "gamma": 0.05},
+    {"name": "laplacian", "gamma": 0.2},
+    {"name": "linear"},
+    {"name": "polynomial", "degree": 2, "gamma": 0.1},
+    {"name": "rbf", "normalize": True, "bias": True},
+    {"name": "polynomial", "degree": 3, "gamma": 0.3, "normalize": True},
+]
+
+RADIAL = 3
+"""As many of them are radial, for which C may be large: others would take millions of steps."""
+
+
+def draw(seed: int, dtype: torch.dtype = torch.float64) -> tuple[Tensor, np.ndarray, np.ndarray, Any]:
+    """Return random features, with duplicates and a constant one, labels, each C, and a generator."""
+    rng = np.random.default_rng(seed)
+    m, n = int(rng.integers(2, 150)), int(rng.choice([1, 2, 7, 30]))
+    z = rng.standard_normal((m, n))
+    z[rng.integers(0, m, m // 10)] = z[0]
+    z[:, rng.integers(0, n)] = 3.0
+    y = np.where(np.sin(2 * z).sum(1) + rng.standard_normal(m) > 1, 1.0, -1.0)
+    y[:2] = 1, -1
+    C = 10 ** rng.uniform(-3, 6 if seed % len(KERNELS) < RADIAL else 1) * (
+        rng.uniform(0.2, 2, m) if seed % 3 == 0 else np.ones(m)
+    )
+    return torch.from_numpy(z).to(dtype), y, C, rng
+
+
+def solved(dual: Dual, K: Kernel, z: Tensor, tol: float = 1e-6, budget: int = 100) -> DualState:
+    return WorkingSets(dual, Rows(K, z, budget), tol).solve()
+
+
+def beta_of(dual: Dual, state: DualState, m: int) -> np.ndarray:
+    """Return the coefficients of the samples, sum_k y_k a_k."""
+    return np.bincount(dual.s, dual.y * state.alpha, minlength=m)[:m]
+
+
+def assert_equal_to(machine: Any, decide: Any, dual: Dual, state: DualState, G: np.ndarray) -> None:
+    """Compare dual value and decisions with scikit-learn's."""
+    theirs = np.zeros(len(G))
+    theirs[machine.support_] = machine.dual_coef_[0]
+    other = replace(state, alpha=np.maximum(dual.y * theirs[dual.s], 0), g=G @ theirs)
+    ours = replace(state, g=G @ beta_of(dual, state, len(G)))
+    assert state.status(1e-6) == "converged"
+    assert dual.value(state) == pytest.approx(dual.value(other), rel=1e-6, abs=1e-9)
+    assert gap(dual, ours) < 2e-6
+    if gap(dual, other) < 1e-5:  # LIBSVM's rows are in float32: for large C, it is not
+        np.testing.assert_allclose(ours.g + dual.bias(ours), decide(G), atol=1e-3)
+
+
+def gap(dual: Dual, state: DualState) -> float:
+    *_, first, last = dual.optimality(state)
+    return last - first
+
+
+@pytest.mark.parametrize("seed", range(28))
+def test_classification_is_that_of_scikit_learn(seed: int) -> None:
+    z, y, C, _ = draw(seed)
+    K = build_kernel(KERNELS[seed % len(KERNELS)])
+    G = K(z, z).numpy()
+    machine = SVC(kernel="precomputed", tol=1e-6, C=1).fit(G, y, sample_weight=C)
+    dual = classification(y, C)
+    assert_equal_to(machine, machine.decision_function, dual, solved(dual, K, z), G)
+
+
+@pytest.mark.parametrize("seed", range(28))
+def test_regression_is_that_of_scikit_learn(seed: int) -> None:
+    z, _, C, rng = draw(seed)
+    K = build_kernel(KERNELS[seed % len(KERNELS)])
+    G, t = K(z, z).numpy(), np.sin(z.numpy()).sum(1) + 0.3 * rng.standard_normal(len(z))
+    machine = SVR(kernel="precomputed", tol=1e-6, epsilon=0.1).fit(G, t, sample_weight=C)
+    dual = regression(t, 0.1, C)
+    assert_equal_to(machine, machine.predict, dual, solved(dual, K, z), G)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("seed", range(8))
+def test_working_sets_equal_smo_by_the_book(seed: int, bias: bool) -> None:
+    z, y, C, rng = draw(seed)
+    K = build_kernel(KERNELS[seed % len(KERNELS)])
+    G = K(z, z).numpy()
+    for dual in (
+        classification(y, np.minimum(C, 10), bias),
+        regression(y + rng.standard_normal(len(y)), 0.1, np.minimum(C, 10), bias),
+    ):
+        literal = dual.start()
+        whole = np.pad(G, (0, 0 if bias else 1))
+        while not literal.done and literal.steps < 20_000:
+            smo_step(dual, literal, whole, 1e-6)
+        state = solved(dual, K, z)
+        assert literal.status(1e-6) == state.status(1e-6) == "converged"
+        assert dual.value(state) == pytest.approx(dual.value(literal), rel=1e-6, abs=1e-9)
+        assert dual.bias(state) == pytest.approx(dual.bias(literal), abs=1e-3)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("n", [3, 31, 100])
+@pytest.mark.parametrize("section", KERNELS, ids=str)
+def test_a_row_has_the_same_bits_whatever_is_computed_with_it(
+    section: dict[str, Any], n: int, dtype: torch.dtype
+) -> None:
+    z, rng = (
+        torch.randn(203, n, generator=torch.Generator().manual_seed(n)).to(dtype),
+        np.random.default_rng(n),
+    )
+    rows = Rows(build_kernel(section), z, 1)
+    first = np.zeros((204, rows.width), rows.dtype)
+    rows.formula.write(np.arange(203), rows.formula.columns, first, np.arange(203))
+    for size in (1, 2, 3, 7, 64, 130, 200):
+        samples = rng.permutation(203)[:size]
+        out = np.zeros((size, rows.width), rows.dtype)
+        rows.formula.write(samples, rows.formula.columns, out, np.arange(size))
+        assert (out[:, :203] == first[samples, :203]).all()
+    K = build_kernel(section)(z.double(), z.double()).numpy()
+    np.testing.assert_allclose(first[:203, :203], K, rtol=1e-4, atol=1e-5 * np.abs(K).max())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("n", [5, 40])
+def test_neither_the_cache_nor_an_interruption_changes_bits(n: int, dtype: torch.dtype) -> None:
+    z = torch.randn(2500, n, generator=torch.Generator().manual_seed(1)).to(dtype)
+    y = np.sign(np.sin(3 * z[:, 0].double().numpy()) + z[:, 1].double().numpy() * z[:, 2].double().numpy())
+    dual, K = classification(y, np.full(2500, 10.0)), build_kernel({"name": "rbf", "gamma": 1 / n})
+    state = solved(dual, K, z, 1e-3)
+    assert state.status(1e-3) == "converged"
+    rows = Rows(K, z, 5 if dtype == torch.float32 else 10)
+    tiny = WorkingSets(dual, rows, 1e-3)
+    half = tiny.solve(state.iterations // 2)
+    resumed = copy.deepcopy(half)
+    for solver, other in ((tiny, half), (WorkingSets(dual, Rows(K, z, 100), 1e-3), resumed)):
+        while not other.done:
+            solver.step(other)
+        for name, value in vars(state).items():
+            np.testing.assert_array_equal(getattr(other, name), value, name)
+    assert rows.most == 512
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("C", [1e6, 1e12, 1e98, 1e305])
+def test_extreme_problems_end(C: float, dtype: torch.dtype) -> None:
+    z, y, _, _ = draw(5, dtype)
+    for section in KERNELS[:4]:
+        dual = classification(y, np.full(len(y), C))
+        state = WorkingSets(dual, Rows(build_kernel(section), z, 1), 1e-3).solve(most=20)
+        assert (state.status(1e-3) == "converged") == (state.gap < 1e-3)
+        assert ((state.alpha >= 0) & (state.alpha <= C)).all()
+
+
+def test_errors_of_rows_in_float32_are_found_and_removed() -> None:
+    z = torch.randn(800, 30, generator=torch.Generator().manual_seed(2))
+    y = np.where(z[:, 0].numpy() * z[:, 1].numpy() > 0.3, 1.0, -1.0)
+    dual, K = classification(y, np.full(800, 1e5)), build_kernel({"name": "rbf", "gamma": 1e-3})
+    rough, exact = solved(dual, K, z, 1e-3), solved(dual, K, z.double(), 1e-3)
+    assert rough.status(1e-3) == exact.status(1e-3) == "converged"
+    assert rough.refreshed > 0
+    assert dual.value(rough) == pytest.approx(dual.value(exact), rel=1e-5)
+    g = K(z.double(), z.double()).numpy() @ beta_of(dual, rough, 800)
+    assert gap(dual, replace(rough, g=g)) < 2e-3
