@@ -82,7 +82,8 @@ def diagnose(model: NSVM, data: Data, most: int = MOST_SAMPLES) -> Figures:
     before = (initial, _features(initial, data, most)) if initial else None
     kernel = _kernel_figures(model, *now)
     svm = algorithm.trains_svm
-    objective, gap = _objective(model, data, train, algorithm.lam) if svm else (None, None)
+    whole = svm and model.settings.threshold is None  # which moves the bias from where the loss is least
+    objective, gap = _objective(model, data, train, algorithm.lam) if whole else (None, None)
     figures = {
         "split": data.splits.held_out,
         "held_out_samples": len(data.held_out),

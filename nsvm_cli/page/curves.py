@@ -130,6 +130,7 @@ def _curves(
     return {
         "objective": [curve("objective", noisy=True)],
         "full objective": [curve("full_objective")],
+        "duality gap": [curve("duality_gap")],
         "violations, % of the samples drawn": [curve("violation_rate", 100, noisy=True)],
         "support vectors": [curve("support_vectors")],
         "accuracy, %": [running, held_out],
