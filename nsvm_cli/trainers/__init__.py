@@ -15,6 +15,7 @@ from nsvm_cli.trainers.cross_entropy import CrossEntropy
 from nsvm_cli.trainers.direct import Majority
 from nsvm_cli.trainers.linear_models import LinearSVM, Logistic
 from nsvm_cli.trainers.linear_pegasos import LinearPegasos
+from nsvm_cli.trainers.nystroem import Nystroem
 from nsvm_cli.trainers.pegasos import Pegasos
 from nsvm_cli.trainers.svc import SVC
 from nsvm_cli.trainers.trees import Trees
@@ -31,6 +32,7 @@ TRAINERS |= {
     "alg4": Alg4,
     "svc": SVC,
     "linear_svm": LinearSVM,
+    "nystroem": Nystroem,
     "cross_entropy": CrossEntropy,
     "logistic": Logistic,
     "trees": Trees,

@@ -21,6 +21,7 @@ from nsvm_cli.storage.state_dict import RESTORED
 from nsvm_cli.trainers.averaging import AveragedState, MeanTheta, Share
 from nsvm_cli.trainers.base import BatchSize, BatchTrainer, PairedBatchSize, Problem, State, Trainer
 from nsvm_cli.trainers.linear_models import LinearSVM
+from nsvm_cli.trainers.nystroem import Nystroem
 from nsvm_cli.trainers.pegasos import Pegasos
 from nsvm_cli.trainers.svc import SVC
 
@@ -28,6 +29,7 @@ SOLVERS: dict[str, Callable[[int, float, int | None], Trainer[Any]]] = {
     "pegasos": Pegasos,
     "svc": lambda steps, lam, k: SVC(lam),
     "linear": lambda steps, lam, k: LinearSVM(lam),
+    "nystroem": lambda steps, lam, k: Nystroem(lam),
 }
 """Solvers for the SVM of Part 2, from its steps, ``lam`` and batch size: trainers that keep theta fixed."""
 

@@ -6,6 +6,7 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from statistics import fmean
 from typing import Annotated, Any, ClassVar
 
@@ -19,7 +20,7 @@ from torch import Tensor
 from nsvm_cli.config.registry import STRICT, Positive, one_line
 from nsvm_cli.errors import InputError, did_you_mean
 from nsvm_cli.models.feature_map import FeatureMap
-from nsvm_cli.models.losses import LOSSES, Formula
+from nsvm_cli.models.losses import LOSSES, EpsilonInsensitive, Formula
 from nsvm_cli.models.nsvm import Expansion
 from nsvm_cli.models.objectives import random_subset
 from nsvm_cli.output import say
@@ -161,6 +162,22 @@ def searched(
     )
     figures = {"candidates": len(ParameterGrid(grid)), "chosen": chosen}
     return {**settings, "algorithm.grid": None}, figures
+
+
+def svm_score(svm: Any, values: Values, train: Problem, test: Problem) -> float:
+    """Return the accuracy, or R^2, on test samples after training an SVM with these values of a grid."""
+    from sklearn.metrics import accuracy_score, r2_score  # slow to import
+
+    K = replace(train.K, gamma=values["gamma"]) if "gamma" in values else train.K  # type: ignore[type-var]
+    loss = train.loss
+    if "epsilon" in values:
+        loss = replace(loss, l=EpsilonInsensitive(values["epsilon"]))
+    lam = 1 / (values["C"] * len(train.y)) if "C" in values else svm.lam
+    g = replace(svm, lam=lam, grid=None).solve(replace(train, K=K, loss=loss), train.x)
+    score = accuracy_score if train.task.classes else r2_score
+    predicted = g(K, test.x)
+    decided = train.task.decide(predicted) if train.task.classes else predicted
+    return float(score(test.y.cpu(), decided.cpu(), sample_weight=test.weights))
 
 
 STANDS_FOR: dict[str, Callable[[float, int], tuple[str, Any]]] = {

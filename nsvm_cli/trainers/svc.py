@@ -26,7 +26,7 @@ from nsvm_cli.output import say
 from nsvm_cli.storage.state_dict import NOT_SAVED, RESTORED
 from nsvm_cli.tasks import Classification
 from nsvm_cli.trainers.base import Problem, State, Trainer
-from nsvm_cli.trainers.direct import Grid, Values, searched
+from nsvm_cli.trainers.direct import Grid, searched, svm_score
 from nsvm_cli.trainers.dual import HUGE, Dual, DualState, classification, regression, smo_step
 
 STEPS = 100
@@ -147,20 +147,7 @@ class SVC(Trainer[SVCState]):
     def search(self, problem: Problem, F: FeatureMap) -> tuple[dict[str, Any], dict[str, Any]] | None:
         return searched(self.grid, problem, F, self._score) if self.grid else None
 
-    def _score(self, values: Values, train: Problem, test: Problem) -> float:
-        """Return the accuracy, or R^2, on test samples after training with these values of a grid."""
-        from sklearn.metrics import accuracy_score, r2_score  # slow to import
-
-        K = replace(train.K, gamma=values["gamma"]) if "gamma" in values else train.K  # type: ignore[type-var]
-        loss = train.loss
-        if "epsilon" in values:
-            loss = replace(loss, l=EpsilonInsensitive(values["epsilon"]))
-        svc = replace(self, lam=1 / (values["C"] * len(train.y)) if "C" in values else self.lam, grid=None)
-        g = svc.solve(replace(train, K=K, loss=loss), train.x)
-        score = accuracy_score if train.task.classes else r2_score
-        predicted = g(K, test.x)
-        decided = train.task.decide(predicted) if train.task.classes else predicted
-        return float(score(test.y.cpu(), decided.cpu(), sample_weight=test.weights))
+    _score = svm_score
 
     def start(self, problem: Problem, F: FeatureMap) -> SVCState:
         z = F(problem.x)

@@ -13,7 +13,7 @@ from tests.small_tables import small_table
 
 pytestmark = pytest.mark.usefixtures("unchecked")
 
-METHODS = ("svc", "linear_svm", "logistic", "trees", "majority")
+METHODS = ("svc", "nystroem", "linear_svm", "logistic", "trees", "majority")
 SWEEP = ["train", "-m", "dataset=digits", f"algorithm={','.join(METHODS)}", "hydra.sweep.dir=sweep"]
 SWEEP += ["hydra.sweep.subdir='${hydra.job.num}'"]
 
@@ -22,7 +22,7 @@ SWEEP += ["hydra.sweep.subdir='${hydra.job.num}'"]
 def sweep(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("methods")
     done = nsvm(*SWEEP, cwd=folder, code=0)
-    assert "5 finished, 0 failed" in done.stdout
+    assert "6 finished, 0 failed" in done.stdout
     assert "curves" not in done.stderr, "there is nothing to draw"
     return folder
 
@@ -43,7 +43,7 @@ def test_a_sweep_over_methods_is_resumed_and_compared(sweep: Path) -> None:
     assert min(accuracy.values()) > 95
 
 
-@pytest.mark.parametrize("job", range(5))
+@pytest.mark.parametrize("job", range(6))
 def test_every_command_takes_such_a_run_or_says_why_not(job: int, sweep: Path) -> None:
     name, run = METHODS[job], f"sweep/{job}"
     result = json.loads((sweep / run / "result.json").read_text())

@@ -118,6 +118,8 @@ TWO, THREE, REAL = LOSSES["two classes"], LOSSES["three classes"], LOSSES["real 
         ("svc", None, Residual(Squared()), RBF(), "svc has no loss=squared:"),
         ("linear_svm", None, Residual(Squared()), Linear(), "linear_svm has no loss=squared:"),
         ("linear_svm", None, CrammerSinger(SquaredHinge()), Linear(), "linear_svm has no loss=squared_hinge"),
+        ("nystroem", None, Residual(Squared()), RBF(), "nystroem has no loss=squared: use pegasos"),
+        ("nystroem", {"gamma": [1]}, TWO, RBF(), r"grid\.gamma: nystroem does not search this"),
         ("linear_svm", None, TWO, RBF(), "linear_svm expects kernel=linear, got rbf"),
     ],
 )

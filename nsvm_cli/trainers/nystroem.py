@@ -1,0 +1,86 @@
+"""Nystroem's method: an SVM in the span of a few training samples, its landmarks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import ClassVar
+
+import numpy as np
+import pydantic
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from nsvm_cli.config.registry import STRICT, Count
+from nsvm_cli.errors import NotFiniteError
+from nsvm_cli.models.feature_map import FeatureMap
+from nsvm_cli.models.kernels import Linear
+from nsvm_cli.models.nsvm import Expansion
+from nsvm_cli.models.objectives import random_subset
+from nsvm_cli.output import say
+from nsvm_cli.trainers.base import Problem
+from nsvm_cli.trainers.direct import svm_score
+from nsvm_cli.trainers.linear_models import LinearSVM
+
+FIRST, TOLERANCE, BYTES = 20_000, 1e-3, 28
+"""The samples to begin with, the loss above which others join them, and the memory that LIBLINEAR and its
+input take for each number of phi."""
+
+
+@pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
+class Nystroem(LinearSVM):
+    """The linear SVM on phi(z) = K(z, l) R, where l are random training samples, and R R^T = K(l, l)^(-1)::
+
+        f = <w, phi(.)> + b = sum_s alpha_s K(l_s, .) + b  with  alpha = R w
+
+    Samples without a loss do not affect the optimum. It is therefore that of a random part of the samples
+    and all those with a loss, or where these exceed the memory budget, of a larger random part.
+    """
+
+    name: ClassVar[str] = "nystroem"
+
+    landmarks: Count = 256
+
+    _score = svm_score
+
+    def check(self, problem: Problem, F: FeatureMap) -> None:
+        super().check(replace(problem, K=Linear()), F)  # that of phi
+
+    def solve(self, problem: Problem, z: Float[Tensor, "m n"]) -> Expansion:
+        m, classes = len(z), problem.task.classes
+        order = random_subset(m, m, problem.seed, z.device).cpu().numpy()
+        i = torch.from_numpy(order[: self.landmarks]).to(z.device)
+        l = z[i]  # noqa: E741
+        R = inverse_root(problem.K(l, l)).to(z)
+        if classes:  # every part has samples of each
+            first = np.unique(problem.host_y, return_index=True)[1]
+            order = np.append(first, np.setdiff1d(order, first, assume_unique=True))
+        weights = np.ones(m) if problem.weights is None else problem.weights
+        most = max(1, len(classes), problem.memory_budget * 2**20 // (BYTES * R.shape[1]))
+        j, share = order[: min(FIRST, most)], 1.0  # they stand for all samples
+        while True:
+            x = z[torch.from_numpy(j).to(z.device)]
+            part = replace(problem.of(j, x), weights=share * weights[j])
+            linear = super().solve(part, problem.sums(x, l, R))
+            f = Expansion(l, (R @ linear.z.mT).squeeze(-1), 1.0, linear.bias, i=i)
+            more = problem.loss.of(problem.y, f(problem.K, z)).cpu().numpy() > TOLERANCE
+            more[j] = False
+            if len(j) in (most, m) or (share < 1 and more.sum() <= m // 1000):
+                break
+            j = np.append(j, more.nonzero()[0])
+            share = len(j) / m
+            if len(j) > most:
+                j, share = order[:most], 1.0
+        if len(j) < m and share == 1:
+            say(f"{self.name} takes {most} of {m} samples: memory_budget has no room for more")
+        return f
+
+
+def inverse_root(K: Float[Tensor, "l l"]) -> Float[Tensor, "l r"]:
+    """Return R with R R^T = K^(-1), where K is not 0 but for rounding; NotFiniteError if it is not finite."""
+    if not K.isfinite().all():
+        raise NotFiniteError("a kernel value", 1)
+    values, vectors = torch.linalg.eigh(K.double())
+    kept = values >= torch.finfo(K.dtype).eps * len(K) * values[-1].abs()
+    root: Tensor = vectors[:, kept] / values[kept].clamp_min(torch.finfo(K.dtype).tiny).sqrt()
+    return root
