@@ -106,9 +106,8 @@ def no_better(result: Mapping[str, Any]) -> str:
     """Return a sentence about a result that is no better than one answer for all samples; empty if it is."""
     split = held_out(result)
     score, majority = (result.get(f"{split}_{of}accuracy") for of in ("", "majority_"))
-    if result.get("metric", "accuracy") != "accuracy":
-        score = None  # a rare class costs accuracy
-    if score is not None and majority is not None and score <= majority:
+    by_accuracy = result.get("metric", "accuracy") == "accuracy"  # which a rare class costs
+    if by_accuracy and score is not None and majority is not None and score <= majority:
         return f"No better than always deciding for the most frequent class: {percent(majority)}."
     rmse, mean = (result.get(f"{split}_{of}rmse") for of in ("", "mean_"))
     if rmse is not None and mean is not None and rmse >= mean:

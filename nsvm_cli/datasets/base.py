@@ -111,9 +111,9 @@ class Table:
 
     The index numbers the rows of a file: they come from one or, from row ``official_test`` on, from another
     one, the official test set, and likewise from ``official_validation`` on. The column ``label`` holds the
-    labels, if there are any, and ``roles`` names others that are for splitting and weighting (see
-    ``TableSource``); these and the columns in ``drop``, or identifiers if it is None, are no features.
-    The class ``positive`` is the last one, so that of two classes F1 and average precision are its.
+    labels, if there are any, and ``roles`` names those used for splitting and weighting (see
+    ``TableSource``). These are not features, nor are the columns in ``drop``; if that is None, identifiers
+    are left out. The class ``positive`` comes last: of two classes, F1 and average precision are for it.
     ``with_text`` reads the files again, with these columns as text. ``origins`` are those of ``Samples``: the
     checksums of the files.
     """
@@ -204,9 +204,8 @@ class Source:
 
 @pydantic.dataclasses.dataclass(frozen=True, kw_only=True, config=STRICT)
 class TableSource(Source):
-    """A source of tables. The columns in ``drop`` are no features, or if it is None identifiers, nor are
-    ``group`` and ``time``, by which rows are split (see ``split_rows``), nor ``weight``, which says how much
-    each row counts in training.
+    """A source of tables, with the fields of ``Table``: ``group`` and ``time`` are the columns by which rows
+    are split (see ``split_rows``), and ``weight`` says how much each row counts in training.
     """
 
     drop: tuple[str, ...] | None = ()

@@ -35,7 +35,6 @@ class Column:
 
 def describe(table: Table, columns: Mapping[str, Any]) -> tuple[Column, ...]:
     """Return how each column is read by a model that knows ``columns`` (see ``read_columns``)."""
-
     roles = {name: role for role, name in {**table.roles, "label": table.label}.items()}
     roles |= dict.fromkeys(table.drop or (), "left out")
 
@@ -51,7 +50,7 @@ def describe(table: Table, columns: Mapping[str, Any]) -> tuple[Column, ...]:
             kind, example = "number", f"{known:.6g}"
         elif kind in ("text", "label"):
             count = present.nunique()
-        if known is not None and len(cells.unique()) == 1:
+        if known is not None and (not len(present) or (cells == cells.iloc[0]).all()):
             kind = "constant" if len(present) else "empty"
         return Column(str(name), kind, count, len(cells) - len(present), example)
 

@@ -47,8 +47,15 @@ class OpenML(TableSource):
             target = cells.columns[-1]
         label = self.label or target
         expect_column("dataset.label", source, label, cells)
-        origins, how = (f"OpenML {self.id}",), {"positive": self.positive, "roles": self.roles}
-        return Table(cells, (source,), label, self.drop, origins=origins, **how)  # type: ignore[arg-type]
+        return Table(
+            cells,
+            (source,),
+            label,
+            self.drop,
+            origins=(f"OpenML {self.id}",),
+            positive=self.positive,
+            roles=self.roles,
+        )
 
 
 def _from_openml(number: int) -> tuple[pd.DataFrame, str | None]:

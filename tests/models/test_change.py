@@ -27,9 +27,8 @@ def test_theta_change_is_the_relative_distance_of_all_parameters() -> None:
     assert theta_change((before, K), (after, K)) == pytest.approx(float((b - a).norm() / a.norm()))
     assert theta_change((before, K), (linear(0), K)) == 0
     assert theta_change((nn.Flatten(), K), (nn.Flatten(), K)) is None
-    assert theta_change((linear(0, scale=0.0), K), (after, K)) is None, (
-        "undefined where the initial theta is zero"
-    )
+    zero = linear(0, scale=0.0)
+    assert theta_change((zero, K), (after, K)) is None, "a relative change from zero is undefined"
 
 
 @pytest.mark.parametrize("K", [RBF(0.3), Linear(), Polynomial(3, 0.5, 1.0)])
