@@ -80,8 +80,8 @@ def compile_steps(
         RunError: it cannot be compiled.
     """
     if engine != LITERAL and is_usable():
-        wanted = units(trainer, problem)
-        compile_once(wanted if engine == NUMBA else [u for u in wanted if u.startswith("svc")], say)
+        compiled = [part for part in trainer.parts if engine == NUMBA or part.own_steps]
+        compile_once(units(compiled, problem), say)
 
 
 def circumstances(engine: Engine) -> str:

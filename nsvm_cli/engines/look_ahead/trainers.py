@@ -122,7 +122,7 @@ class LookAheadAlg4(Alg4):
     def _solver(self, steps: int) -> Trainer[Any]:
         solver = super()._solver(steps)
         if type(solver) is SVC:
-            return WorkingSetSVC(**{field.name: getattr(solver, field.name) for field in fields(solver)})
+            return WorkingSetSVC(solver.lam)
         if type(solver) is not Pegasos:
             return solver
         return self.pegasos(solver.steps, solver.lam, solver.batch_size)

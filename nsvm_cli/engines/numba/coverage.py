@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from torch import Tensor, nn
@@ -61,12 +62,12 @@ def uncovered(trainer: Trainer[Any], problem: Problem, F: FeatureMap) -> str | N
 
 def is_ready(trainer: Trainer[Any], problem: Problem) -> bool:
     """Return whether the functions for these steps have been compiled before."""
-    return all(map(is_compiled, units(trainer, problem)))
+    return all(map(is_compiled, units(trainer.parts, problem)))
 
 
-def units(trainer: Trainer[Any], problem: Problem) -> list[str]:
-    """Return the units of compiled code that take the steps of a run, which is covered; see ``code``."""
-    names = [type(part).__name__.lower() for part in trainer.parts if has_compiled_form(part)]
+def units(parts: Iterable[Trainer[Any]], problem: Problem) -> list[str]:
+    """Return the units of compiled code that take the steps of these parts of a run; see ``code``."""
+    names = [type(part).__name__.lower() for part in parts if has_compiled_form(part)]
     return [unit(name, problem.x) for name in names]
 
 
@@ -101,5 +102,5 @@ def pays_off(trainer: Trainer[Any], F: FeatureMap, compiled_before: bool) -> boo
     its network small enough for them to be faster.
     """
     name = type(trainer).__name__.lower()
-    small = name in ("pegasos", "svc") or sum(p.numel() for p in F.network.parameters()) <= TRAINED
+    small = not trainer.moves_theta or sum(p.numel() for p in F.network.parameters()) <= TRAINED
     return small and trainer.total >= (SHORT if compiled_before else LONG).get(name, 0)

@@ -48,13 +48,13 @@ class Matrix(NamedTuple):
 
 
 class Rows:
-    """Rows K(z_i, z_j) for j < m, then zeros, in the type of z; ``computed`` counts them.
+    """Rows K(z_i, z_j) for j < m, then zeros, in the type of z.
 
     The kernel of sample m with all is 0; see ``Dual``. Up to ``most`` rows are kept.
     """
 
     def __init__(self, K: Kernel, z: Float[Tensor, "m n"], memory_budget: int) -> None:
-        self.K, self.z, self.m, self.computed, self.clock = K, z, len(z), 0, 0
+        self.K, self.z, self.m, self.clock = K, z, len(z), 0
         self.dtype, self.width = z.numpy().dtype, _up(self.m + 1, LANES)
         self.unit = f"{DUAL}-{self.dtype}"
         self.formula: Any = _formula(K, z, self.width)
@@ -90,7 +90,6 @@ class Rows:
             self.owner[at], self.slot[missing], self.used[at] = missing, at, self.clock
             self.formula.write(missing, self.formula.columns, self.cache, at)
             self.cache[at, self.m :] = 0
-            self.computed += len(missing)
         return self.slot[i]
 
     def block(self, i: Int64[np.ndarray, " q"]) -> Matrix:

@@ -44,13 +44,6 @@ class WorkingSets:
     rows: Rows
     tol: float = 1e-3
 
-    def solve(self, most: int = 10_000) -> DualState:
-        """Return the state after the last iteration, or after so many."""
-        state = self.dual.start()
-        while not state.done and state.iterations < most:
-            self.step(state)
-        return state
-
     def step(self, state: DualState) -> None:
         """Take an iteration, or if none would help, check g: compute it anew, or end."""
         m, now, value = self.rows.m, self.dual.optimality(state), self.dual.value(state)
