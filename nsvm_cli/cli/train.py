@@ -141,7 +141,8 @@ def _rows(e: Experiment, parts: Sequence[Part]) -> Iterator[tuple[str, str, str]
     """Yield what is estimated, the estimate, and what it is of."""
     sizes = {name: size for name, size in e.data.splits.sizes.items() if size and name != "all"}
     yield "samples", str(sum(sizes.values())), ", ".join(f"{size} {name}" for name, size in sizes.items())
-    yield "epochs", f"{e.trainer.last_theta_step * e.trainer.k / sizes['train']:.3g}", ""
+    if not e.trainer.own_steps:
+        yield "epochs", f"{e.trainer.last_theta_step * e.trainer.k / sizes['train']:.3g}", ""
     yield "engine", e.engine, ""
     for number, part in enumerate(parts, 1):
         name = f"time of Part {number}" if len(parts) > 1 else "time of steps"

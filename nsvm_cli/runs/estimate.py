@@ -105,7 +105,7 @@ def _solved(trainer: Trainer[Any], e: Experiment, seconds: float) -> Part:
         problem = replace(e.problem, x=x[rows], y=y[rows])
         began = time.monotonic()
         with contextlib.suppress(*[ValueError] if n < m else []):  # of a few samples a class may be missing
-            expansion = trainer.finish(problem, run(trainer, problem, e.F, trainer.total + 1))
+            expansion = trainer.finish(problem, trainer.complete(problem, trainer.start(problem, e.F)))
             course.append((n, time.monotonic() - began, len(expansion.z)))
         n = min(2 * n, m)
     sizes, took, s = np.array(course, np.float64).T

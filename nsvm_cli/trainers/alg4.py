@@ -180,7 +180,9 @@ class Alg4(BatchTrainer[Alg4State]):
         """Return the expansion of Part 2; during Part 1, that of a Part 2 started now, or if it takes its own
         steps, with all of these.
         """
-        part_2 = state.part_2 or self.svm.start(problem, state.F)
-        while state.part_2 is None and self.svm.own_steps and part_2.t < self.svm.total:
-            self.svm.advance(problem, part_2, self.svm.total)
-        return self.svm.finish(problem, part_2)
+        if state.part_2 is not None:
+            return self.svm.finish(problem, state.part_2)
+        started = self.svm.start(problem, state.F)
+        return self.svm.finish(
+            problem, self.svm.complete(problem, started) if self.svm.own_steps else started
+        )

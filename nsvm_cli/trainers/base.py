@@ -259,13 +259,20 @@ class Trainer(ABC, Generic[S]):
         """
 
     def advance(self, problem: Problem, state: S, until: int) -> None:
-        """Take all steps up to ``until``. The steps at which a caller pauses do not affect the result.
+        """Take the steps up to ``until``, or some of them, so that a caller can check for signals in between.
+        Where it pauses does not affect the result.
 
         Raises:
             NotFiniteError: a quantity is no longer finite.
         """
         while state.t < until:
             self.step(problem, state)
+
+    def complete(self, problem: Problem, state: S) -> S:
+        """Take all steps that are left, and return the state."""
+        while state.t < self.total:
+            self.advance(problem, state, self.total)
+        return state
 
     def compare(
         self,
