@@ -241,14 +241,21 @@ class SVC(Trainer[SVCState]):
         if dual.status(self.tol) != "converged":
             state.unclosed = max(state.unclosed, dual.gap)
         state.solved += 1
-        more = state.solved < len(state.parts)
-        if not more and state.unclosed:
+        self._go_on(state, part)
+
+    def _go_on(self, state: SVCState, solved: Part) -> None:
+        """Begin the next part, with the rows of the last one if it has the same samples, or end."""
+        solver, state.solver, state.dual, state.closest = state.solver, None, None, HUGE
+        if state.solved < len(state.parts):
+            part = state.parts[state.solved]
+            state.dual = part.dual.start()
+            if part.j is solved.j:
+                state.solver = replace(solver, dual=part.dual)
+        elif state.unclosed:
             say(
                 f"svc stopped at a gap of {state.unclosed:.2g}, where it expects {self.tol:g}: raise "
                 f"algorithm.lam={self.lam:g}, or use pegasos"
             )
-        state.solver, state.closest = None, HUGE
-        state.dual = state.parts[state.solved].dual.start() if more else None
 
     def solver(self, problem: Problem, z: Float[Tensor, "n d"], dual: Dual) -> Any:
         """Return what takes the iterations for a part, of features z: SMO by the book.

@@ -157,7 +157,7 @@ def test_neither_the_cache_nor_an_interruption_changes_bits(n: int, dtype: torch
     dual, K = classification(y, np.full(2500, 10.0)), build_kernel({"name": "rbf", "gamma": 1 / n})
     state = solved(dual, K, z, 1e-3)
     assert state.status(1e-3) == "converged"
-    rows = Rows(K, z, 5 if dtype == torch.float32 else 10)
+    rows = Rows(K, z, 10 if dtype == torch.float32 else 20)
     tiny = WorkingSets(dual, rows, 1e-3)
     half = iterated(tiny, state.iterations // 2)
     resumed = copy.deepcopy(half)
@@ -166,7 +166,7 @@ def test_neither_the_cache_nor_an_interruption_changes_bits(n: int, dtype: torch
             solver.step(other)
         for name, value in vars(state).items():
             np.testing.assert_array_equal(getattr(other, name), value, name)
-    assert rows.most == 512
+    assert rows.most == 1024
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

@@ -1,7 +1,8 @@
 """Rows of the kernel matrix of the training samples, kept while memory lasts.
 
 A row has the same bits whenever it is computed, and whichever others are with it. Products of matrices do if
-shapes are multiples of 8, and samples begin at 64 bytes: found by trial, with MKL, and held by a test.
+shapes are multiples of 8, and samples begin at 64 bytes; in float32, also whichever columns are computed. This
+was found by trial, with MKL, and is held by a test.
 """
 
 from __future__ import annotations
@@ -59,6 +60,7 @@ class Rows:
         self.unit = f"{DUAL}-{self.dtype}"
         self.formula: Any = _formula(K, z, self.width)
         self.lazy = isinstance(self.formula, Differences)
+        self.gathers = isinstance(self.formula, Products) and self.dtype == np.float32
         self.diagonal = np.append(self.formula.diagonal[: self.m], 0).astype(self.dtype)
         row = self.width * self.dtype.itemsize
         self.most = int(np.clip(memory_budget * 2**20 // row, LANES, self.m))
@@ -98,11 +100,13 @@ class Rows:
         padded, diagonal = np.pad(i, (0, more)) % self.m, np.pad(self.diagonal[i], (0, more))
         K = np.empty((len(i), len(padded)), self.dtype)
         K[size:] = 0
-        columns = self.formula.columns_of(padded)
         if self.lazy:
             z, there = self.formula.z[padded], np.arange(len(i)) >= size
-            return Matrix(K, diagonal, there, z, columns, size)
-        self.formula.write(padded[:size], columns, K, np.arange(size))
+            return Matrix(K, diagonal, there, z, self.formula.columns_of(padded), size)
+        slots = self.slot[i[:size]] if self.gathers else np.full(size, -1)
+        loaded(gather, self.unit)(self.cache, slots, padded, K)
+        if len(new := np.flatnonzero(slots < 0)):
+            self.formula.write(padded[new], self.formula.columns_of(padded), K, new)
         K[:, size:] = 0
         return Matrix(K, diagonal, np.ones(len(i), bool), K[:0], K[:0], size)
 
@@ -121,10 +125,11 @@ def _formula(K: Kernel, z: Float[Tensor, "m n"], width: int) -> Any:
     """Return what computes K of all samples, and any from m on."""
     if type(K) is not RBF:  # a subclass is another kernel
         return AnyKernel(K, z, width)
+    gamma, z = or_one_over_n(K.gamma, z), z[:, (z != z[0]).any(0)]  # constant features do not matter
     few = z.shape[1] <= FEW
     scaled = z.new_zeros(width, _up(z.shape[1], 8))
     torch.sub(z, z.mean(0), out=scaled[: len(z), : z.shape[1]])
-    scaled *= math.sqrt((1 if few else 2) * or_one_over_n(K.gamma, z) / math.log(2))
+    scaled *= math.sqrt((1 if few else 2) * gamma / math.log(2))
     return Differences(scaled) if few else Products(scaled)
 
 
@@ -212,6 +217,14 @@ def distant_row(a: Any, b: Any, out: Any) -> None:
                 exponents[j] += (p - b_p[j]) ** 2 + (q - b_q[j]) ** 2 + (r - b_r[j]) ** 2 + (s - b_s[j]) ** 2
         for j in range(end - begin):
             out[begin + j] = exp2(-exponents[j])
+
+
+def gather(cache: Any, slots: Any, i: Any, out: Any) -> None:
+    """Copy the numbers at i of these rows, where there are any, to ``out``."""
+    for k in range(len(slots)):
+        row = cache[slots[k]]
+        for j in range(len(i) if slots[k] >= 0 else 0):
+            out[k, j] = row[i[j]]
 
 
 def add_rows(K: Any, at: Any, c: Any, g: Any) -> None:

@@ -19,7 +19,7 @@ from nsvm_cli.engines.numba.smo import smo
 from nsvm_cli.models.kernels import RBF, kernel_sums
 from nsvm_cli.trainers.dual import FREE, HUGE, Dual, DualState, Optimality, regression
 
-SMALLEST, LARGEST, MANY = 64, 512, 3072
+SMALLEST, LARGEST, MANY = 64, 1024, 3072
 """The first working set, which doubles, since an easy problem needs few rows, and the last. And the most
 variables that are a working set because only they matter, and half of them are between their bounds."""
 
