@@ -13,7 +13,7 @@ from typing import IO, Annotated, ClassVar, cast
 
 import numpy as np
 import torch
-from jaxtyping import Float64, Integer, UInt8
+from jaxtyping import UInt8
 from pydantic import AfterValidator
 from pydantic.dataclasses import dataclass
 from torch.nn import functional
@@ -29,9 +29,6 @@ from nsvm_cli.tasks import encode
 LARGEST_FILE = 2**28
 """The most bytes of a file: more than the largest that is published."""
 
-Labelled = tuple[UInt8[np.ndarray, "m c h w"] | Float64[np.ndarray, "m c h w"], Integer[np.ndarray, " m"]]
-"""Images, and for each the place of its class in the names of the classes."""
-
 
 def _distinct(classes: tuple[str, ...] | None) -> tuple[str, ...] | None:
     if classes is not None and not 2 <= len(classes) == len({*classes}):
@@ -45,35 +42,31 @@ ClassNames = Annotated[tuple[Text, ...] | None, AfterValidator(_distinct)]
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
 class Images(Source):
-    """Images of the classes ``names``, of which ``classes`` are chosen."""
+    """Images of several classes, of which ``classes`` are chosen."""
 
     global_scaling: ClassVar[bool] = True
-    names: ClassVar[Sequence[str]] = string.digits
-    """The names of the classes, in the order of their labels."""
 
     classes: ClassNames = None
     augment: Augment = ()
 
-    @property
-    def source(self) -> str:
-        """The origin of the images."""
-        raise NotImplementedError
+    def chosen(self, source: str, names: Sequence[str], *parts: tuple[np.ndarray, np.ndarray]) -> Samples:
+        """Return the images of the chosen classes.
 
-    def parts(self) -> Sequence[Labelled]:
-        """Return the training set and the test set, or all images where no split is official."""
-        raise NotImplementedError
-
-    def load(self, rng: np.random.Generator) -> Samples:
-        label = {name: r for r, name in enumerate(self.names)}
-        names = tuple(self.classes or label)
-        if unknown := [name for name in names if name not in label]:
-            hint = did_you_mean(unknown[0], label)
-            raise InputError(f"dataset.classes: there is no class {unknown[0]!r}; {hint}")
-        labels = [label[name] for name in names]
-        parts = [(x[chosen], y[chosen]) for x, y in self.parts() for chosen in [np.isin(y, labels)]]
-        x, y = map(np.concatenate, zip(*parts, strict=True))
-        test = len(parts[0][1]) if len(parts) > 1 else None
-        return Samples(x, encode(y, labels), names, self.source, official_test=test)
+        Args:
+            source: the origin of the images.
+            names: the names of the classes, in the order of their labels.
+            parts: images (m, c, h, w) and labels of the training set and of the test set, or of all images
+                where no split is official.
+        """
+        label = {name: r for r, name in enumerate(names)}
+        classes = tuple(self.classes or label)
+        for name in [name for name in classes if name not in label][:1]:
+            raise InputError(f"dataset.classes: there is no class {name!r}; {did_you_mean(name, label)}")
+        labels = [label[name] for name in classes]
+        kept = [(x[rows], y[rows]) for x, y in parts for rows in [np.isin(y, labels)]]
+        x, y = map(np.concatenate, zip(*kept, strict=True))
+        test = len(kept[0][1]) if len(kept) > 1 else None
+        return Samples(x, encode(y, labels), classes, source, official_test=test)
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
@@ -82,17 +75,13 @@ class SklearnDigits(Images):
 
     classes: ClassNames = ("0", "1")
 
-    @property
-    def source(self) -> str:
-        return "scikit-learn's digits, 28x28"
-
-    def parts(self) -> Sequence[Labelled]:
+    def load(self, rng: np.random.Generator) -> Samples:
         from sklearn.datasets import load_digits  # slow to import, and needed only here
 
         digits = load_digits()
         images = torch.from_numpy(digits.images[:, None] / 16.0)
         images = functional.interpolate(images, size=(28, 28), mode="bilinear", align_corners=False)
-        return [(images.numpy(), digits.target)]
+        return self.chosen("scikit-learn's digits, 28x28", string.digits, (images.numpy(), digits.target))
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
@@ -117,10 +106,6 @@ class ImageFiles(Images):
         if self.root is not None:
             return Path(self.root).expanduser() / self.below
         return cache_folder() / (self.below or type(self).__name__)
-
-    @property
-    def source(self) -> str:
-        return str(self.folder)
 
     def read(self, name: str) -> bytes:
         """Return the content of a published file.
@@ -164,9 +149,10 @@ class MNIST(ImageFiles):
 
     classes: ClassNames = ("0", "1")
 
-    def parts(self) -> Sequence[Labelled]:
+    def load(self, rng: np.random.Generator) -> Samples:
         images, labels, test_images, test_labels = (_values(self.read(name)) for name in self.sums)
-        return [(images[:, None], labels), (test_images[:, None], test_labels)]
+        parts = (images[:, None], labels), (test_images[:, None], test_labels)
+        return self.chosen(str(self.folder), string.digits, *parts)
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
@@ -208,6 +194,11 @@ def _values(file: bytes) -> UInt8[np.ndarray, "..."]:
 
 ARCHIVE = "cifar-10-binary.tar.gz"
 
+CIFAR10_CLASSES = (
+    *("airplane", "automobile", "bird", "cat", "deer"),
+    *("dog", "frog", "horse", "ship", "truck"),
+)
+
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
 class CIFAR10(ImageFiles):
@@ -222,12 +213,8 @@ class CIFAR10(ImageFiles):
     sums: ClassVar[Mapping[str, str]] = {
         ARCHIVE: "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd"
     }
-    names: ClassVar[Sequence[str]] = (
-        *("airplane", "automobile", "bird", "cat", "deer"),
-        *("dog", "frog", "horse", "ship", "truck"),
-    )
 
-    def parts(self) -> Sequence[Labelled]:
+    def load(self, rng: np.random.Generator) -> Samples:
         with tarfile.open(fileobj=io.BytesIO(self.read(ARCHIVE))) as archive:
             content = {
                 member.name.rpartition("/")[2]: cast(IO[bytes], archive.extractfile(member)).read()
@@ -235,10 +222,11 @@ class CIFAR10(ImageFiles):
                 if member.isfile()
             }
         training = b"".join(content[f"data_batch_{number}.bin"] for number in range(1, 6))
-        return [_records(training), _records(content["test_batch.bin"])]
+        parts = _records(training), _records(content["test_batch.bin"])
+        return self.chosen(str(self.folder), CIFAR10_CLASSES, *parts)
 
 
-def _records(content: bytes) -> Labelled:
+def _records(content: bytes) -> tuple[np.ndarray, np.ndarray]:
     """Return images and labels from records: a label, then the pixels, red, green and blue, row by row."""
     records = np.frombuffer(content, np.uint8).reshape(-1, 1 + 3 * 32 * 32)
     return records[:, 1:].reshape(-1, 3, 32, 32), records[:, 0]

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-from collections.abc import Iterator, Sequence
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,7 +13,8 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from nsvm_cli.config.registry import STRICT
-from nsvm_cli.datasets.image_files import Images, Labelled
+from nsvm_cli.datasets.base import Samples
+from nsvm_cli.datasets.image_files import Images
 from nsvm_cli.datasets.torchvision_import import import_torchvision
 from nsvm_cli.errors import InputError
 from nsvm_cli.storage.files import open_regular
@@ -32,60 +31,54 @@ class ImageFolder(Images):
     size: Annotated[int, Field(ge=1, le=1024)] = 64
     grey: bool = False
 
-    @property
-    def source(self) -> str:
-        return self.path
-
-    @cached_property
-    def _folders(self) -> list[Any]:
-        """torchvision's data sets of training and test images."""
-        read = partial(square, size=self.size, channels=1 if self.grey else 3)
-        folders = []
-        for name in ("path", "test_path"):
-            if (path := getattr(self, name)) is not None:
-                try:
-                    kind = import_torchvision("datasets").ImageFolder
-                    folders.append(kind(os.path.expanduser(path), loader=read))
-                except OSError as error:
-                    reason = str(error).partition(". Supported")[0]
-                    raise InputError(
-                        f"dataset.{name}={path}: expected a folder for each class: {reason}"
-                    ) from None
-        if len({tuple(folder.classes) for folder in folders}) > 1:
-            theirs = ", ".join(folders[1].classes)
-            raise InputError(
-                f"dataset.test_path={self.test_path}: expected the classes of {self.path}, got {theirs}"
-            )
-        return folders
-
-    @property
-    def names(self) -> Sequence[str]:  # type: ignore[override]
-        """The names of the classes."""
-        return list(self._folders[0].classes)
-
-    def parts(self) -> Sequence[Labelled]:
-        return [
+    def load(self, rng: np.random.Generator) -> Samples:
+        given = {"path": self.path, "test_path": self.test_path}
+        folders = [self._folder(name, path) for name, path in given.items() if path is not None]
+        names, *others = (folder.classes for folder in folders)
+        for theirs in others:
+            if theirs != names:
+                raise InputError(
+                    f"dataset.test_path={self.test_path}: expected the classes of {self.path}, got "
+                    f"{', '.join(theirs)}"
+                )
+        parts = [
             (np.stack([folder.loader(file) for file, _ in folder.samples]), np.array(folder.targets))
-            for folder in self._folders
+            for folder in folders
         ]
+        return self.chosen(self.path, names, *parts)
+
+    def _folder(self, name: str, path: str) -> Any:
+        """Return torchvision's data set of the images in a folder."""
+        shape = 1 if self.grey else 3, self.size, self.size
+        kind = import_torchvision("datasets").ImageFolder
+        try:
+            return kind(os.path.expanduser(path), loader=partial(read_image, shape=shape, squared=True))
+        except OSError as error:
+            reason = str(error).partition(". Supported")[0]
+            raise InputError(f"dataset.{name}={path}: expected a folder for each class: {reason}") from None
 
 
 MODES = {1: "L", 3: "RGB"}
 """Pillow's names for pixels of so many channels."""
 
+EXACT = ("1", "L", "P", "RGB")
+"""Pillow's modes that convert to these without clipping and without losing transparency."""
 
-@contextlib.contextmanager
-def open_image(file: Path) -> Iterator[Any]:
-    """Open a regular file as an image of Pillow's, and say so if it is damaged.
+
+def read_image(file: str | Path, shape: tuple[int, ...], squared: bool) -> UInt8[np.ndarray, "c h w"]:
+    """Return the pixels of an image file, turned by its EXIF orientation.
+
+    If it is to be ``squared``, it is scaled until its shorter side fits, its middle is taken, and its
+    transparency is left out. Else it has to have this shape already, or is not decoded.
 
     Raises:
-        InputError: it is no image, or damaged.
+        InputError: it is damaged or of another size, or would be clipped or lose its transparency.
     """
     from PIL import Image, UnidentifiedImageError
 
     try:
-        with open_regular(file) as content, Image.open(content) as image:
-            yield image
+        with open_regular(Path(file)) as content, Image.open(content) as image:
+            return _pixels(image, file, shape, squared)
     except InputError:
         raise
     except (OSError, ValueError, SyntaxError, EOFError, Image.DecompressionBombError) as error:
@@ -93,17 +86,19 @@ def open_image(file: Path) -> Iterator[Any]:
         raise InputError(f"{file} cannot be read as an image: {reason}") from None
 
 
-def square(file: str | Path, size: int, channels: int) -> UInt8[np.ndarray, "c h w"]:
-    """Return the pixels of an image file as ``ImageFolder`` has them, turned by its EXIF orientation.
-
-    Raises:
-        InputError: it is damaged, or has more than 8 bits a channel, which Pillow would clip.
-    """
+def _pixels(image: Any, file: str | Path, shape: tuple[int, ...], squared: bool) -> np.ndarray:
     from PIL import Image, ImageOps
 
-    with open_image(Path(file)) as image:
-        if image.mode.startswith(("I", "F")):
-            raise InputError(f"{file} has pixels of mode {image.mode}: save it as 8-bit grey or RGB")
-        turned = ImageOps.exif_transpose(image).convert(MODES[channels])
-        fitted = ImageOps.fit(turned, (size, size), Image.Resampling.BILINEAR)
-    return np.array(fitted).reshape(size, size, channels).transpose(2, 0, 1)
+    c, *size = shape
+    mode = image.mode + " with transparency" * ("transparency" in image.info)
+    if mode.startswith(("I", "F")) or not (squared or mode in EXACT):
+        advice = "save it as 8-bit grey or RGB, without transparency"
+        raise InputError(f"{file} has pixels of mode {mode}: {advice}")
+    if squared or {*image.size} == {*size}:
+        image = ImageOps.exif_transpose(image).convert(MODES[c])
+    if squared:
+        image = ImageOps.fit(image, (size[1], size[0]), Image.Resampling.BILINEAR)
+    if [image.height, image.width] != size:
+        got = f"{image.width} x {image.height}"
+        raise InputError(f"{file} has {got} pixels, expected {size[1]} x {size[0]}")
+    return np.array(image).reshape(*size, c).transpose(2, 0, 1)

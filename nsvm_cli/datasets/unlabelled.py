@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from jaxtyping import Real
 from torch import Tensor
@@ -15,7 +14,7 @@ from torch import Tensor
 from nsvm_cli.datasets.base import Table, expect_column
 from nsvm_cli.datasets.csv import Dialect, cells_by_block, header_of, is_number, reading, separator_in
 from nsvm_cli.datasets.encoding import TableEncoder, features
-from nsvm_cli.datasets.image_folder import MODES, open_image, square
+from nsvm_cli.datasets.image_folder import MODES, read_image
 from nsvm_cli.errors import InputError
 from nsvm_cli.memory import rows_at_a_time
 
@@ -27,9 +26,6 @@ BLOCK_IMAGES = 256
 
 PER_NUMBER = 64
 """Bytes of memory for each cell, value and decision value of a sample, until its prediction is written."""
-
-EXACT = ("1", "L", "P", "RGB")
-"""Pillow's modes that convert to these without clipping and without losing transparency."""
 
 IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pgm", ".ppm")
 """The endings of the names of images."""
@@ -127,28 +123,5 @@ def _images(path: Path, shape: tuple[int, ...], numbers: int, squared: bool) -> 
     rows = min(BLOCK_IMAGES, rows_at_a_time(PER_NUMBER * numbers))
     for first in range(0, len(files), rows):
         part = files[first : first + rows]
-        pixels = [
-            torch.from_numpy(square(file, shape[1], shape[0])) if squared else _image(file, shape)
-            for file in part
-        ]
+        pixels = [torch.from_numpy(read_image(file, shape, squared)) for file in part]
         yield torch.stack(pixels), {"file": [file.name for file in part]}
-
-
-def _image(file: Path, shape: tuple[int, ...]) -> Tensor:
-    """Return an image, turned by its EXIF orientation; one of another size is not decoded."""
-    from PIL import ImageOps
-
-    c, *size = shape
-    with open_image(file) as image:
-        mode = image.mode + " with transparency" * ("transparency" in image.info)
-        if mode not in EXACT:
-            raise InputError(
-                f"{file} has pixels of mode {mode}: save it as 8-bit grey or RGB, without transparency"
-            )
-        turned = ImageOps.exif_transpose(image) if {*image.size} == {*size} else image
-        if [turned.height, turned.width] != size:
-            raise InputError(
-                f"{file} has {turned.width} x {turned.height} pixels, expected {size[1]} x {size[0]}"
-            )
-        pixels = np.array(turned.convert(MODES[c]))
-    return torch.from_numpy(pixels).reshape(*size, c).permute(2, 0, 1)

@@ -15,7 +15,14 @@ import torch
 from sklearn.datasets import load_digits
 
 from nsvm_cli.datasets import DATASETS
-from nsvm_cli.datasets.image_files import ARCHIVE, CIFAR10, KMNIST, MNIST, FashionMNIST, ImageFiles
+from nsvm_cli.datasets.image_files import (
+    ARCHIVE,
+    CIFAR10,
+    KMNIST,
+    MNIST,
+    FashionMNIST,
+    ImageFiles,
+)
 from tests.conftest import real
 from tests.datasets.helpers import load, refusal
 
@@ -73,12 +80,16 @@ def root(contents: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize(
-    ("source", "shape"),
-    [*((source, (1, 28, 28)) for source in (MNIST, FashionMNIST, KMNIST)), (CIFAR10, (3, 32, 32))],
+    ("source", "shape", "classes"),
+    [
+        *((source, (1, 28, 28), "0 1 2 3 4 5 6 7 8 9") for source in (MNIST, FashionMNIST, KMNIST)),
+        (CIFAR10, (3, 32, 32), "airplane automobile bird cat deer dog frog horse ship truck"),
+    ],
 )
 def test_samples_are_what_the_files_hold(
     source: type[ImageFiles],
     shape: tuple[int, ...],
+    classes: str,
     contents: dict[str, bytes],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -87,7 +98,7 @@ def test_samples_are_what_the_files_hold(
     for name, rows in (("train", slice(M)), ("test", slice(M, None))):
         np.testing.assert_array_equal(data.splits[name].x, pixels(*shape)[rows])
         np.testing.assert_array_equal(data.splits[name].y, LABELS[rows])
-    assert (data.task.classes, data.samples.official_test) == (tuple(source.names), M)
+    assert (data.task.classes, data.samples.official_test) == (tuple(classes.split()), M)
     assert data.global_scaling
 
 

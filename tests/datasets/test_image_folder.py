@@ -10,7 +10,7 @@ import pytest
 import torch
 from PIL import Image
 
-from nsvm_cli.datasets.image_folder import square
+from nsvm_cli.datasets.image_folder import read_image
 from nsvm_cli.datasets.torchvision_import import import_torchvision
 from nsvm_cli.errors import InputError
 from tests.cli.process import nsvm, trained
@@ -60,10 +60,11 @@ def test_transparency_is_left_out_and_16_bits_are_refused(pets: Path, tmp_path: 
         image.save(opaque)
         image.putalpha(0)
         image.save(clear)
-    np.testing.assert_array_equal(square(clear, 9, 3), square(opaque, 9, 3))
+    seen, expected = (read_image(file, (3, 9, 9), squared=True) for file in (clear, opaque))
+    np.testing.assert_array_equal(seen, expected)
     Image.fromarray(np.full((9, 9), 300, np.uint16)).save(deep)
     with pytest.raises(InputError, match=r"deep\.png has pixels of mode I;16: save it as 8-bit grey or RGB"):
-        square(deep, 9, 3)
+        read_image(deep, (3, 9, 9), squared=True)
 
 
 def test_what_is_no_folder_of_images(pets: Path, tmp_path: Path) -> None:
