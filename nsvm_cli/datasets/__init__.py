@@ -14,7 +14,7 @@ from jaxtyping import Float64
 
 from nsvm_cli.config.registry import Registry, build
 from nsvm_cli.config.settings import ClassWeight
-from nsvm_cli.datasets.base import Samples, Source, Split, Table, Validation
+from nsvm_cli.datasets.base import Samples, Source, Split, Table, TableSource, Validation
 from nsvm_cli.datasets.columns import Column, describe, summary, unseen_categories
 from nsvm_cli.datasets.csv import CSV
 from nsvm_cli.datasets.encoding import TableEncoder, features, fit_encoder, labelled
@@ -169,7 +169,8 @@ def load_data(
     source, table = build_source(settings), None
     with memory_limit(memory_budget):
         with plugin_errors():
-            samples = source.load(generator(seed, Stream.DATA))
+            known = {"text": encoder.text} if encoder and isinstance(source, TableSource) else {}
+            samples = source.load(generator(seed, Stream.DATA), **known)
         if isinstance(samples, Table):
             table, samples = samples, labelled(samples, kind, task)
         elif not isinstance(samples, Samples):

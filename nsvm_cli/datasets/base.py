@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
@@ -105,47 +105,6 @@ class Samples:
         return digest.hexdigest()
 
 
-@dataclass(frozen=True)
-class Table:
-    """Labelled rows before encoding: a cell may hold text, or nothing. See ``datasets/encoding.py``.
-
-    The index numbers the rows of a file: they come from one or, from row ``official_test`` on, from another
-    one, the official test set, and likewise from ``official_validation`` on. The column ``label`` holds the
-    labels, if there are any, and ``roles`` names those used for splitting and weighting (see
-    ``TableSource``). These are not features, nor are the columns in ``drop``; if that is None, identifiers
-    are left out. The class ``positive`` comes last: of two classes, F1 and average precision are for it.
-    ``with_text`` reads the files again, with these columns as text. ``origins`` are those of ``Samples``: the
-    checksums of the files.
-    """
-
-    rows: pd.DataFrame
-    files: tuple[str, ...]
-    label: str | None = None
-    drop: Sequence[str] | None = ()
-    official_test: int | None = None
-    with_text: Callable[[Sequence[str]], pd.DataFrame] | None = None
-    origins: tuple[str, ...] = ()
-    official_validation: int | None = None
-    positive: str | None = None
-    roles: Mapping[str, str] = field(default_factory=dict)
-
-    @functools.cached_property
-    def cells(self) -> pd.DataFrame:
-        """The features."""
-        return self.rows.drop(columns=[self.label, *self.roles.values(), *(self.drop or ())], errors="ignore")
-
-    @property
-    def source(self) -> str:
-        """The origin of the rows, for messages."""
-        return self.files[0]
-
-    def place(self, row: int, column: object = None) -> str:
-        """Return the name of a row, or of a cell in it, for the beginning of a message."""
-        starts = (start for start in (self.official_validation, self.official_test) if start is not None)
-        file = self.files[sum(row >= start for start in starts)]
-        return f"{file}: {'' if column is None else f'column {column}, '}row {self.rows.index[row] + 1}"
-
-
 def expect_column(setting: str, source: object, name: str | None, names: Iterable[object]) -> None:
     """Raise an InputError about a setting unless a column that it names is there."""
     if name not in (known := [*map(str, names)]):
@@ -204,8 +163,11 @@ class Source:
 
 @pydantic.dataclasses.dataclass(frozen=True, kw_only=True, config=STRICT)
 class TableSource(Source):
-    """A source of tables, with the fields of ``Table``: ``group`` and ``time`` are the columns by which rows
-    are split (see ``split_rows``), and ``weight`` says how much each row counts in training.
+    """A source of tables.
+
+    The columns in ``drop`` are no features; if it is None, identifiers are left out. The class ``positive``
+    comes last: of two classes, F1 and average precision are for it. ``group`` and ``time`` are the columns by
+    which rows are split (see ``split_rows``), and ``weight`` says how much each row counts in training.
     """
 
     drop: tuple[str, ...] | None = ()
@@ -214,11 +176,51 @@ class TableSource(Source):
     time: str | None = None
     weight: str | None = None
 
+    def load(self, rng: np.random.Generator, text: Collection[str] = ()) -> Table:
+        """Return all rows; the columns in ``text`` are text even if they look like numbers."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Table:
+    """Labelled rows before encoding: a cell may hold text, or nothing. See ``datasets/encoding.py``.
+
+    The index numbers the rows of a file: they come from one or, from row ``official_test`` on, from another
+    one, the official test set, and likewise from ``official_validation`` on. The column ``label`` holds the
+    labels, if there are any; neither it nor the columns that the ``settings`` name are features. ``origins``
+    are those of ``Samples``: the checksums of the files.
+    """
+
+    rows: pd.DataFrame
+    files: tuple[str, ...]
+    label: str | None = None
+    settings: TableSource = field(default_factory=TableSource)
+    official_test: int | None = None
+    origins: tuple[str, ...] = ()
+    official_validation: int | None = None
+
     @property
     def roles(self) -> dict[str, str]:
-        """The columns that are named for splitting and weighting, by what each is for."""
-        named = {role: getattr(self, role) for role in ("group", "time", "weight")}
-        return {role: name for role, name in named.items() if name is not None}
+        """What columns are for that are no features, by their names."""
+        names = {role: getattr(self.settings, role) for role in ("group", "time", "weight")}
+        roles = {name: role for role, name in {**names, "label": self.label}.items() if name is not None}
+        return roles | dict.fromkeys(self.settings.drop or (), "left out")
+
+    @functools.cached_property
+    def cells(self) -> pd.DataFrame:
+        """The features."""
+        return self.rows.drop(columns=[*self.roles], errors="ignore")
+
+    @property
+    def source(self) -> str:
+        """The origin of the rows, for messages."""
+        return self.files[0]
+
+    def place(self, row: int, column: object = None) -> str:
+        """Return the name of a row, or of a cell in it, for the beginning of a message."""
+        starts = (start for start in (self.official_validation, self.official_test) if start is not None)
+        file = self.files[sum(row >= start for start in starts)]
+        return f"{file}: {'' if column is None else f'column {column}, '}row {self.rows.index[row] + 1}"
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from nsvm_cli.datasets.base import Table, expect_column
+from nsvm_cli.datasets.base import Table, TableSource, expect_column
 from nsvm_cli.datasets.csv import Dialect, is_number, read_cells
 from nsvm_cli.datasets.encoding import DATE_FEATURES, Dates, read_columns, texts
 from nsvm_cli.output import shortened
@@ -35,15 +35,13 @@ class Column:
 
 def describe(table: Table, columns: Mapping[str, Any]) -> tuple[Column, ...]:
     """Return how each column is read by a model that knows ``columns`` (see ``read_columns``)."""
-    roles = {name: role for role, name in {**table.roles, "label": table.label}.items()}
-    roles |= dict.fromkeys(table.drop or (), "left out")
 
     def described(name: Any) -> Column:
         cells, known = table.rows[name], columns.get(str(name))
         cells = texts(cells) if cells.dtype.kind == "O" else cells  # Parquet may hold lists
         present = cells[cells.notna() & (cells != "")]
         count, example = None, str(present.iloc[0]) if len(present) else ""
-        kind = roles.get(name, ID if known is None else "text")
+        kind = table.roles.get(name, ID if known is None else "text")
         if isinstance(known, Dates):
             kind, example = "date", str(np.datetime64(int(known.median // 1), "D"))
         elif isinstance(known, float):
@@ -66,7 +64,7 @@ def survey(path: str, dialect: Dialect, label: str | None) -> tuple[Column, ...]
     rows = read_cells(path, "", dialect)
     if label is not None:
         expect_column("--label", path, label, rows)
-    table = Table(rows, (path,), label or "label", drop=None)
+    table = Table(rows, (path,), label or "label", TableSource(drop=None))
     return describe(table, read_columns(table, np.arange(len(rows))))
 
 

@@ -19,7 +19,7 @@ from nsvm_cli.datasets.base import Table, TableSource, expect_column
 from nsvm_cli.datasets.encoding import texts
 from nsvm_cli.errors import InputError, out_of_memory
 from nsvm_cli.memory import expect_room
-from nsvm_cli.output import Say, say
+from nsvm_cli.output import say
 from nsvm_cli.storage.files import file_sha256
 
 if TYPE_CHECKING:
@@ -64,56 +64,44 @@ class CSV(Dialect, TableSource):
     test_path: str | None = None
     validation_path: str | None = None
 
-    def load(self, rng: np.random.Generator) -> Table:
-        files = {name: getattr(self, name) for name in ("path", "validation_path", "test_path")}
-        paths = {f"dataset.{name}": path for name, path in files.items() if path is not None}
-        return read_table(paths, self, self.label, self, self.skip_unlabelled)
+    def load(self, rng: np.random.Generator, text: Collection[str] = ()) -> Table:
+        """Return the rows of a file, followed by those of the files of the validation and test sets, if any.
 
+        A column of the first file that holds text is text in the others, too.
+        """
+        import pandas as pd  # slow to import, and most runs read no table
 
-def read_table(
-    files: Mapping[str, str], dialect: Dialect, label: str, source: TableSource, skip: bool = False
-) -> Table:
-    """Return the rows of a file, followed by those of the files of the validation and test sets, if any.
-
-    The files are given by the settings that name them; ``skip`` leaves out rows without a label. A column of
-    the first file that holds text is text in the others, too.
-    """
-    import pandas as pd  # slow to import, and most runs read no table
-
-    def read(text: Collection[str], tell: Say = str) -> list[pd.DataFrame]:
+        files = {"path": self.path, "validation_path": self.validation_path, "test_path": self.test_path}
+        paths = {name: path for name, path in files.items() if path is not None}
         tables: list[pd.DataFrame] = []
-        for setting, path in files.items():
-            cells = read_cells(path, setting, dialect, label, text)
-            tables.append(cells[cells[label] != ""] if skip else cells)
-            if skip:
-                tell(f"{path}: skipped {len(cells) - len(tables[-1])} rows without a label")
+        for name, path in paths.items():
+            cells = read_cells(path, f"dataset.{name}", self, self.label, text)
+            tables.append(cells[cells[self.label] != ""] if self.skip_unlabelled else cells)
+            if self.skip_unlabelled:
+                say(f"{path}: skipped {len(cells) - len(tables[-1])} rows without a label")
             text = [*text, *tables[0].select_dtypes(exclude="number")]
-        return tables
+            self._expect_columns(tables[0], tables[-1], f"dataset.{name}={path}")
+        starts = dict(zip(paths, np.cumsum([0, *map(len, tables)]).tolist(), strict=False))
+        return Table(
+            pd.concat(tables)[[*tables[0]]],
+            tuple(paths.values()),
+            self.label,
+            self,
+            starts.get("test_path"),
+            tuple(map(file_sha256, paths.values())),
+            starts.get("validation_path"),
+        )
 
-    first, *rest = tables = read((), say)
-    paths = tuple(files.values())
-    for (setting, path), other in zip([*files.items()][1:], rest, strict=True):
-        if source.weight in first and source.weight not in other:  # which counts in training only
-            other[source.weight] = 1.0
-        different = first.columns.symmetric_difference(other.columns).difference([*(source.drop or ())])
+    def _expect_columns(self, first: pd.DataFrame, other: pd.DataFrame, what: str) -> None:
+        """Expect another table to have the columns of the first, of which weights count in training only."""
+        if self.weight in first and self.weight not in other:
+            other[self.weight] = 1.0
+        different = first.columns.symmetric_difference(other.columns).difference([*(self.drop or ())])
         if len(different):
             raise InputError(
-                f"{setting}={path}: expected the columns of {paths[0]}, but only one of the two "
-                f"has {', '.join(different)}; leave out what is no feature with dataset.drop=[...]"
+                f"{what}: expected the columns of {self.path}, but only one of the two has "
+                f"{', '.join(different)}; leave out what is no feature with dataset.drop=[...]"
             )
-    starts = dict(zip(files, np.cumsum([0, *map(len, tables)]).tolist(), strict=False))
-    return Table(
-        pd.concat(tables)[[*first]],
-        paths,
-        label,
-        source.drop,
-        official_test=starts.get("dataset.test_path"),
-        official_validation=starts.get("dataset.validation_path"),
-        with_text=lambda text: pd.concat(read(text)),
-        origins=tuple(map(file_sha256, paths)),
-        positive=source.positive,
-        roles=source.roles,
-    )
 
 
 def read_cells(

@@ -4,8 +4,7 @@ filled."""
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import numpy as np
@@ -82,6 +81,11 @@ class TableEncoder:
         return {name: known for name, known in self.columns.items() if isinstance(known, kind)}
 
     @property
+    def text(self) -> list[str]:
+        """The columns to read as text: pandas would take 01 and 1 for one number."""
+        return [name for name, known in self.columns.items() if not isinstance(known, float)]
+
+    @property
     def features(self) -> list[str]:
         """The names of the features, such as ``age`` and ``colour=red``."""
         dates = (f"{name}.{part}" for name in self.of(Dates) for part in DATE_FEATURES)
@@ -98,14 +102,12 @@ class TableEncoder:
         if missing := [name for name in self.columns if name not in cells]:
             names = ", ".join(missing[:20])
             raise InputError(f"{table.source} lacks columns that the model was trained on: {names}")
-        medians, text = self.of(float), self.of(tuple)
-        numeric = [name for name in self.columns if name not in medians and cells[name].dtype.kind in "iuf"]
-        if numeric and table.with_text is not None:  # pandas knows 01 and 1 as one number
-            cells = table.with_text(numeric)
-        x: list[Any] = [_numbers(table, cells[name]).fillna(median) for name, median in medians.items()]
+        x: list[Any] = [
+            _numbers(table, cells[name]).fillna(median) for name, median in self.of(float).items()
+        ]
         for name, dates in self.of(Dates).items():
             x += _calendar(_dates(table, cells[name], dates.format).fillna(dates.median).to_numpy())
-        for name, categories in text.items():
+        for name, categories in self.of(tuple).items():
             codes = texts(cells[name]).map({text: r for r, text in enumerate(categories)}).to_numpy()
             x.append(codes[:, None] == np.arange(len(categories)))
         return np.column_stack(x).astype(np.float64, copy=False)
@@ -162,31 +164,32 @@ def fit_encoder(table: Table, rows: np.ndarray) -> TableEncoder:
 def read_columns(table: Table, rows: np.ndarray) -> dict[str, Any]:
     """Return what the training rows say of each column, as in ``Columns``; NaN if all cells are empty.
 
-    A column holds numbers if all of its cells are numbers (see ``_parsed``), and dates if all are dates in
-    one format. It is None for identifiers, unless there is nothing else or the table says by ``drop`` what is
-    left out: integers that only rise or only fall from row to row, and texts too many for categories, of
-    which most are no numbers with a decimal point or comma.
+    It is None for identifiers, unless there is nothing else or ``drop`` says what is left out.
     """
-    rows = np.sort(rows)
+    read = {str(name): _read(table, cells, np.sort(rows)) for name, cells in table.cells.items()}
+    left_out = table.settings.drop is None and not all(identifies for _, identifies in read.values())
+    return {name: None if left_out and identifies else known for name, (known, identifies) in read.items()}
 
-    def read(cells: pd.Series) -> Any:
-        training = cells.iloc[rows]
-        stated = cells.dtype == "category" and training.notna().any()  # by a data frame
-        if not stated and not _parsed(training)[1].any():
-            x = _numbers(table, cells).iloc[rows]
-            one_way = x.is_monotonic_increasing or x.is_monotonic_decreasing
-            counts = one_way and x.is_unique and len(x) > 2 and (x % 1 == 0).all()
-            return None if counts and table.drop is None else x.median()
-        if not stated and (form := _format_of(training)) is not None:
-            return Dates(form, _days(training, form).median())
-        categories = sorted(texts(training).unique(), key=lambda text: (text == "", text))
-        varied = len(categories) > most_categories(rows) and _parsed(_pointed(training))[1].mean() > 0.5
-        return None if varied and table.drop is None else categories
 
-    columns = {str(name): read(cells) for name, cells in table.cells.items()}
-    if columns and all(value is None for value in columns.values()):
-        return read_columns(replace(table, drop=()), rows)
-    return columns
+def _read(table: Table, cells: pd.Series, rows: np.ndarray) -> tuple[Any, bool]:
+    """Return what the training rows say of a column, and whether it holds identifiers.
+
+    It holds numbers if all of its cells are numbers (see ``_parsed``), and dates if all are dates in one
+    format. Identifiers are integers that only rise or only fall from row to row, and texts too many for
+    categories, of which most are no numbers with a decimal point or comma.
+    """
+    training = cells.iloc[rows]
+    stated = cells.dtype == "category" and training.notna().any()  # by a data frame
+    if not stated and not _parsed(training)[1].any():
+        x = _numbers(table, cells).iloc[rows]
+        one_way = x.is_monotonic_increasing or x.is_monotonic_decreasing
+        counts = one_way and x.is_unique and len(x) > 2 and (x % 1 == 0).all()
+        return x.median(), bool(counts)
+    if not stated and (form := _format_of(training)) is not None:
+        return Dates(form, _days(training, form).median()), False
+    categories = sorted(texts(training).unique(), key=lambda text: (text == "", text))
+    varied = len(categories) > most_categories(rows) and _parsed(_pointed(training))[1].mean() > 0.5
+    return categories, bool(varied)
 
 
 def most_categories(rows: np.ndarray) -> int:
@@ -215,15 +218,8 @@ def features(table: Table, encoder: TableEncoder | None) -> Float64[np.ndarray, 
     return x
 
 
-def _groups_of(table: Table) -> np.ndarray | None:
-    cells = _column_for(table, "group")
-    return None if cells is None else texts(cells).to_numpy(str)
-
-
-def _times_of(table: Table) -> Float64[np.ndarray, " m"] | None:
+def _times(table: Table, cells: pd.Series) -> Float64[np.ndarray, " m"]:
     """Return the time of each row, from numbers or dates."""
-    if (cells := _column_for(table, "time")) is None:
-        return None
     x, text = _parsed(cells)
     if text.any():
         x = _days(cells, _format_of(cells) or ISO)
@@ -231,27 +227,26 @@ def _times_of(table: Table) -> Float64[np.ndarray, " m"] | None:
     return x.to_numpy()
 
 
-def _weights_of(table: Table) -> Float64[np.ndarray, " m"] | None:
-    if (cells := _column_for(table, "weight")) is None:
-        return None
+def _weights(table: Table, cells: pd.Series) -> Float64[np.ndarray, " m"]:
     weights = _numbers(table, cells)
     _expect(table, cells, weights < 0, "a weight of 0 or more")
     return weights.to_numpy()
 
 
-def _column_for(table: Table, role: str) -> pd.Series | None:
-    """Return the column that is named for a role; None if there is none."""
-    if (name := table.roles.get(role)) is None:
+def _by_role(table: Table, role: str, read: Callable[..., np.ndarray], lenient: bool) -> np.ndarray | None:
+    """Return what the settings name a column for; None if they name none, or it may be missing and is."""
+    name = getattr(table.settings, role)
+    if name is None or (lenient and name not in table.rows):
         return None
     expect_column(f"dataset.{role}", table.source, name, table.rows)
     cells = table.rows[name]
     for row in np.flatnonzero(cells.isna())[:1].tolist():
         raise InputError(f"{table.place(row, name)}: expected the {role} of the row, got an empty cell")
-    return cells
+    return read(table, cells)
 
 
 def _expect_columns(table: Table) -> None:
-    for name in table.drop or ():
+    for name in table.settings.drop or ():
         expect_column("dataset.drop", table.source, name, table.rows)
     if table.cells.shape[1] == 0:
         raise InputError(f"{table.source}: expected at least one feature beside the label, found none")
@@ -360,9 +355,8 @@ def labelled(table: Table, kind: str, task: Task | None = None) -> Samples:
         InputError: there are no rows, a label is missing or unknown, a target is not a number, or a column
             for a role is missing or has other cells.
     """
-    if task:
-        table = replace(table, roles={r: name for r, name in table.roles.items() if name in table.rows})
     y, classes = _code_labels(table, kind, task.classes if task else None)
+    lenient = task is not None
     return Samples(
         np.empty((len(y), 0)),
         y,
@@ -371,9 +365,9 @@ def labelled(table: Table, kind: str, task: Task | None = None) -> Samples:
         table.official_test,
         origins=table.origins,
         official_validation=table.official_validation,
-        groups=_groups_of(table),
-        times=_times_of(table),
-        weight=_weights_of(table),
+        groups=_by_role(table, "group", lambda _, cells: texts(cells).to_numpy(str), lenient),
+        times=_by_role(table, "time", _times, lenient),
+        weight=_by_role(table, "weight", _weights, lenient),
         numbers=table.rows.index.to_numpy() + 1,
     )
 
@@ -425,7 +419,7 @@ def _classes(labels: pd.Series, table: Table) -> tuple[str, ...]:
             f"{table.source}: found {len(classes)} different labels, such as {(fractions or classes)[0]}, "
             f"which is too many for classes; {advice}"
         )
-    if (last := table.positive) is not None:
+    if (last := table.settings.positive) is not None:
         if last not in classes:
             raise InputError(f"dataset.positive: there is no class {last}; {did_you_mean(last, classes)}")
         classes = [*(name for name in classes if name != last), last]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,27 +36,19 @@ class OpenML(TableSource):
     path: str | None = None
     label: str | None = None
 
-    def load(self, rng: np.random.Generator) -> Table:
+    def load(self, rng: np.random.Generator, text: Collection[str] = ()) -> Table:
         source = f"OpenML {self.id}" if self.path is None else self.path
         if self.path is None:
             cells, target = _from_openml(self.id)
         else:
-            cells = read_cells(self.path, "dataset.path")
+            cells = read_cells(self.path, "dataset.path", text=text)
             if any(map(is_number, map(str, cells))):
                 names = [f"V{n}" for n in range(1, cells.shape[1] + 1)]
-                cells = read_cells(self.path, "dataset.path", names=names)
+                cells = read_cells(self.path, "dataset.path", text=text, names=names)
             target = cells.columns[-1]
         label = self.label or target
         expect_column("dataset.label", source, label, cells)
-        return Table(
-            cells,
-            (source,),
-            label,
-            self.drop,
-            origins=(f"OpenML {self.id}",),
-            positive=self.positive,
-            roles=self.roles,
-        )
+        return Table(cells, (source,), label, self, origins=(f"OpenML {self.id}",))
 
 
 def _from_openml(number: int) -> tuple[pd.DataFrame, str | None]:

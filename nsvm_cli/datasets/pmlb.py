@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Collection
+from dataclasses import fields
 from pathlib import Path
 from typing import Annotated
 
@@ -12,7 +14,7 @@ from pydantic.dataclasses import dataclass
 
 from nsvm_cli.config.registry import STRICT
 from nsvm_cli.datasets.base import Table, TableSource
-from nsvm_cli.datasets.csv import Dialect, header_of, read_table, reading
+from nsvm_cli.datasets.csv import CSV, Dialect, header_of, reading
 from nsvm_cli.datasets.download import cache_folder, fetch
 from nsvm_cli.errors import InputError, did_you_mean
 
@@ -37,12 +39,13 @@ class PMLB(TableSource):
     table: Annotated[str, Field(pattern=r"^[_A-Za-z0-9][_A-Za-z0-9.+-]*$", max_length=128)]
     root: str | None = None
 
-    def load(self, rng: np.random.Generator) -> Table:
+    def load(self, rng: np.random.Generator, text: Collection[str] = ()) -> Table:
         file = self._downloaded() if self.root is None else self._found(Path(os.path.expanduser(self.root)))
         dialect = Dialect(separator="\t")
         with reading(str(file), dialect):
             label = "class" if "class" in header_of(file, dialect) else "target"  # as in the first releases
-        return read_table({"dataset.table": str(file)}, dialect, label, self)
+        settings = {field.name: getattr(self, field.name) for field in fields(TableSource)}
+        return CSV(path=str(file), label=label, separator="\t", **settings).load(rng, text)
 
     def _found(self, root: Path) -> Path:
         files = {file.name.split(".")[0]: file for kind in KINDS for file in root.glob(f"{kind}/*.?sv.gz")}

@@ -84,7 +84,7 @@ def _rows(
         keep = [*dict.fromkeys(keep)]
         for name in keep:
             expect_column("--keep", path, name, header)
-        text = encoder.columns.keys() - encoder.of(float) if encoder else ()
+        text = encoder.text if encoder else ()
         written = [name for name in keep if encoder and name not in encoder.columns]
         rows = min(BLOCK_ROWS, rows_at_a_time(PER_NUMBER * (numbers + len(header))))
         for cells in cells_by_block(path, dialect, written, text, rows):
