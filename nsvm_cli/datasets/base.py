@@ -216,11 +216,11 @@ class Table:
         """The origin of the rows, for messages."""
         return self.files[0]
 
-    def place(self, row: int, column: object = None) -> str:
-        """Return the name of a row, or of a cell in it, for the beginning of a message."""
+    def place(self, row: int, column: object) -> str:
+        """Return the name of a cell, for the beginning of a message."""
         starts = (start for start in (self.official_validation, self.official_test) if start is not None)
         file = self.files[sum(row >= start for start in starts)]
-        return f"{file}: {'' if column is None else f'column {column}, '}row {self.rows.index[row] + 1}"
+        return f"{file}: column {column}, row {self.rows.index[row] + 1}"
 
 
 @dataclass(frozen=True)

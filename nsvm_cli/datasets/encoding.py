@@ -211,11 +211,10 @@ def features(table: Table, encoder: TableEncoder | None) -> Float64[np.ndarray, 
     if encoder is not None:
         return encoder(table)
     _expect_columns(table)
-    x = np.column_stack([_numbers(table, cells) for _, cells in table.cells.items()])
-    for row, column in np.argwhere(np.isnan(x))[:1].tolist():
-        place = table.place(row, table.cells.columns[column])
-        raise InputError(f"{place}: expected a number, got an empty cell")
-    return x
+    x = {name: _numbers(table, cells) for name, cells in table.cells.items()}
+    for name, column in x.items():
+        _expect(table, table.cells[name], column.isna(), "a number")
+    return np.column_stack([*x.values()])
 
 
 def _times(table: Table, cells: pd.Series) -> Float64[np.ndarray, " m"]:
@@ -240,8 +239,7 @@ def _by_role(table: Table, role: str, read: Callable[..., np.ndarray], lenient: 
         return None
     expect_column(f"dataset.{role}", table.source, name, table.rows)
     cells = table.rows[name]
-    for row in np.flatnonzero(cells.isna())[:1].tolist():
-        raise InputError(f"{table.place(row, name)}: expected the {role} of the row, got an empty cell")
+    _expect(table, cells, cells.isna(), f"the {role} of the row")
     return read(table, cells)
 
 
@@ -278,11 +276,12 @@ def _numbers(table: Table, cells: pd.Series) -> pd.Series:
     return x
 
 
-def _expect(table: Table, cells: pd.Series, wrong: pd.Series, what: str) -> None:
-    """Raise an InputError about the first cell of a column that is wrong."""
+def _expect(table: Table, cells: pd.Series, wrong: pd.Series, what: str, hint: str = "") -> None:
+    """Raise an InputError about the first cell of a column that is wrong, if there is one."""
     for row in np.flatnonzero(wrong)[:1].tolist():
-        got = shown(cells.tolist()[row])
-        raise InputError(f"{table.place(row, cells.name)}: expected {what}, got {got}")
+        cell = cells.iloc[[row]]
+        got = shown(cell.item()) if texts(cell).item() else "an empty cell"
+        raise InputError(f"{table.place(row, cells.name)}: expected {what}, got {got}{hint}")
 
 
 def _format_of(cells: pd.Series) -> str | None:
@@ -378,26 +377,17 @@ def _code_labels(
     labels = table.rows[table.label].astype(object)
     if labels.empty:
         raise InputError(f"{table.source}: expected rows below its header, found none")
-    for row in np.flatnonzero(labels.isna() | (labels == ""))[:1].tolist():
-        raise InputError(f"{table.place(row)} has no label; dataset.skip_unlabelled=true skips such rows")
+    hint = "; dataset.skip_unlabelled=true skips such rows"
+    _expect(table, labels, labels.isna() | (labels == ""), "a label", hint)
     if kind == "regression":
-        return _targets(table, labels), ()
+        y, hint = _parsed(labels)[0], "; to tell classes apart: task=classification"
+        _expect(table, labels, ~np.isfinite(y), "a finite number for task=regression", hint)
+        return y.to_numpy(), ()
     named = labels.map(str)
     classes = classes or _classes(named.iloc[: table.official_test], table)
-    for row in np.flatnonzero(~named.isin(classes))[:1].tolist():
-        expected = " or ".join(classes) if len(classes) < 6 else f"one of the {len(classes)} in training"
-        raise InputError(f"{table.place(row)}: expected label {expected}, got {labels.iloc[row]}")
+    expected = " or ".join(classes) if len(classes) < 6 else f"one of the {len(classes)} in training"
+    _expect(table, labels, ~named.isin(classes), f"label {expected}")
     return encode(named.to_numpy(), classes), classes
-
-
-def _targets(table: Table, labels: pd.Series) -> Float64[np.ndarray, " m"]:
-    y: np.ndarray = _parsed(labels)[0].to_numpy()
-    for row in np.flatnonzero(~np.isfinite(y))[:1].tolist():
-        raise InputError(
-            f"{table.place(row)}: expected a finite number for task=regression, got "
-            f"{shown(labels.iloc[row])}; to tell classes apart: task=classification"
-        )
-    return y
 
 
 def _classes(labels: pd.Series, table: Table) -> tuple[str, ...]:

@@ -99,7 +99,7 @@ def test_data_that_are_not_what_they_should_be(tmp_path: Path) -> None:
     file = tmp_path / "table.csv"
     for text, said in [
         (f"a,b,label\n{rows}\n1,x,no", "column b, row 61: 'x' is no number"),
-        (f"a,b,label\n{rows}\n1,2,", "row 61 has no label"),
+        (f"a,b,label\n{rows}\n1,2,", "column label, row 61: expected a label, got an empty cell"),
         (f"a,b,label\n{rows}\n1,2,perhaps", "expected at least 2 samples of class perhaps, found 1"),
         ("a,label\n1,no\n2,no\n", "expected at least 2 classes, got 1 class: no"),
         (f"a,b,lable\n{rows}", "has no column 'label'; did you mean lable?"),

@@ -153,7 +153,8 @@ def test_rows_without_a_label_are_skipped_on_request(
     gaps = TABLE.assign(code=np.resize(["01", "1"], ROWS))
     gaps.loc[ROW % 10 == 0, "label"] = None
     path, test = write(gaps[:90]), write(gaps[90:], "test.csv")
-    assert "row 1 has no label; dataset.skip_unlabelled=true skips such rows" in refusal("csv", path=path)
+    says = "row 1: expected a label, got an empty cell; dataset.skip_unlabelled=true skips such rows"
+    assert says in refusal("csv", path=path)
     data = load("csv", path=path, test_path=test, skip_unlabelled=True)
     assert data.splits.sizes == {"train": 81, "validation": 0, "test": 27, "all": 108}
     np.testing.assert_array_equal(data.splits["all"].x[:, 0], TABLE["size"][ROW % 10 != 0])

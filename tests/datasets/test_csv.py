@@ -85,7 +85,7 @@ SENTENCES = {
     ),
     "text in a feature": (table() + "1,two,ham\n", "column b, row 41: 'two' is no number"),
     "too large for a float": (table() + "1,1e999,ham\n", "column b, row 41: expected a number, got inf"),
-    "a label missing": (table() + "1,2,\n", "row 41 has no label"),
+    "a label missing": (table() + "1,2,\n", "column label, row 41: expected a label, got an empty cell"),
     "a long row": (table() + "1,2,ham,4\n", "Expected 3 fields in line 42, saw 4"),
     "a quote left open": (table() + '"1,2,ham\n', "cannot be read as CSV"),
     "Latin-1": (

@@ -168,7 +168,10 @@ def test_a_test_set_of_its_own(write: Write) -> None:
     ("test", "says"),
     [
         (TABLE[90:].assign(more=1), "only one of the two has more; leave out"),
-        (TABLE[90:].assign(label="eggs"), "test.csv: row 1: expected label ham or spam, got eggs"),
+        (
+            TABLE[90:].assign(label="eggs"),
+            "test.csv: column label, row 1: expected label ham or spam, got 'eggs'",
+        ),
         (
             TABLE[90:].assign(size=[0] * 29 + ["x"]),
             "test.csv: column size, row 30: expected a number, got 'x'",
@@ -205,7 +208,8 @@ def test_classes_are_told_apart_as_they_are_written(
     codes = data.task.index(data.splits["all"].y)
     assert [classes[int(r)] for r in codes] == [*written * 12]
     assert refusal("csv", path=write(f"{content}1,\n")).endswith(
-        f"row {len(written) * 12 + 1} has no label; dataset.skip_unlabelled=true skips such rows"
+        f"row {len(written) * 12 + 1}: expected a label, got an empty cell; "
+        "dataset.skip_unlabelled=true skips such rows"
     )
 
 
@@ -238,7 +242,7 @@ def test_real_targets(write: Write) -> None:
     ("labels", "says"),
     [
         (["9" * 400], "row 40: expected a finite number for task=regression, got"),
-        ([""], "row 40 has no label"),
+        ([""], "column label, row 40: expected a label, got an empty cell"),
         (["True"], "row 40: expected a finite number for task=regression, got 'True'"),
         (["low"], "got 'low'; to tell classes apart: task=classification"),
         (["1.5"] * 40, "expected different, finite targets"),
