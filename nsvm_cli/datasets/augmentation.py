@@ -8,6 +8,7 @@ theta step; margins, stored features and predictions are those of the original i
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import numpy as np
@@ -46,6 +47,7 @@ Augment = Annotated[
 """The type of the setting ``augment`` of image data sets."""
 
 
+@dataclass(frozen=True)
 class Augmentation:
     """Apply transforms to standardised images, independently for each image.
 
@@ -53,9 +55,8 @@ class Augmentation:
     images of the batch.
     """
 
-    def __init__(self, transforms: Sequence[nn.Module], scaling: Scaling) -> None:
-        self._transforms = transforms
-        self._scaling = scaling
+    transforms: Sequence[nn.Module]
+    scaling: Scaling
 
     def __call__(
         self,
@@ -64,12 +65,12 @@ class Augmentation:
         key: int,
     ) -> Float[Tensor, "p c h w"]:
         """Return changed copies of the images x, given their indices i in the training set."""
-        mean, std = self._scaling.mean, self._scaling.std
+        mean, std = self.scaling.mean, self.scaling.std
         images = x.to("cpu", torch.float64) * std + mean
         with DrawingFrom(torch.Generator()) as drawing:
             for place, seed in enumerate(number_at(key, i).tolist()):
                 drawing.generator.manual_seed(seed)
-                for transform in self._transforms:
+                for transform in self.transforms:
                     images[place] = transform(images[place])
         return ((images - mean) / std).to(x)
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from nsvm_cli.datasets.base import Table, TableSource, expect_column
-from nsvm_cli.datasets.csv import Dialect, is_number, read_cells
-from nsvm_cli.datasets.encoding import DATE_FEATURES, Dates, read_columns, texts
+from nsvm_cli.datasets.csv import Dialect, read_cells
+from nsvm_cli.datasets.encoding import DATE_FEATURES, Dates, is_number, read_columns, texts
 from nsvm_cli.output import shortened
 
 ID = "id"

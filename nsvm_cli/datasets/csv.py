@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -264,10 +263,3 @@ def separator_in(header: Sequence[str]) -> str | None:
     """Return the likely separator, as one types it, if a header is a single name that holds one."""
     likely = (typed for typed in (";", r"\t", "|", ",") if parse_separator(typed) in header[0])
     return next(likely, None) if len(header) == 1 else None
-
-
-def is_number(text: str) -> bool:
-    """Return whether text is a finite number in the form that columns of numbers may hold."""
-    import pandas as pd
-
-    return math.isfinite(pd.to_numeric(text, errors="coerce"))

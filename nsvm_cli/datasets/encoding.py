@@ -3,6 +3,7 @@ filled."""
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -106,7 +107,9 @@ class TableEncoder:
             _numbers(table, cells[name]).fillna(median) for name, median in self.of(float).items()
         ]
         for name, dates in self.of(Dates).items():
-            x += _calendar(_dates(table, cells[name], dates.format).fillna(dates.median).to_numpy())
+            days, wanted = _days(cells[name], dates.format), f"a date in the format {dates.format}"
+            _expect(table, cells[name], days.isna() & cells[name].notna(), wanted)
+            x += _calendar(days.fillna(dates.median).to_numpy())
         for name, categories in self.of(tuple).items():
             codes = texts(cells[name]).map({text: r for r, text in enumerate(categories)}).to_numpy()
             x.append(codes[:, None] == np.arange(len(categories)))
@@ -148,7 +151,7 @@ def fit_encoder(table: Table, rows: np.ndarray) -> TableEncoder:
     if many := [name for name, value in columns.items() if isinstance(value, list) and len(value) > most]:
         cells = table.cells[many[0]].iloc[rows]
         first = int(_parsed(cells)[1].to_numpy().argmax())
-        comma = not _parsed(_pointed(cells.iloc[[first]]))[1].any()
+        comma = is_number(_pointed(cells.iloc[first]))
         hint = "; is \"dataset.decimal=','\" meant?" if comma else ""
         raise InputError(
             f"{table.source}: expected at most {most} different texts in {len(rows)} training rows, got "
@@ -188,8 +191,8 @@ def _read(table: Table, cells: pd.Series, rows: np.ndarray) -> tuple[Any, bool]:
     if not stated and (form := _format_of(training)) is not None:
         return Dates(form, _days(training, form).median()), False
     categories = sorted(texts(training).unique(), key=lambda text: (text == "", text))
-    varied = len(categories) > most_categories(rows) and _parsed(_pointed(training))[1].mean() > 0.5
-    return categories, bool(varied)
+    varied = len(categories) > most_categories(rows)
+    return categories, bool(varied and _parsed(training.map(_pointed, "ignore"))[1].mean() > 0.5)
 
 
 def most_categories(rows: np.ndarray) -> int:
@@ -197,9 +200,8 @@ def most_categories(rows: np.ndarray) -> int:
     return min(MOST_CATEGORIES, len(rows) // 2)
 
 
-def _pointed(cells: pd.Series) -> pd.Series:
-    """Return text with points for commas."""
-    return cells.astype(object).map(lambda cell: str(cell).replace(",", "."), na_action="ignore")
+def _pointed(cell: object) -> str:
+    return str(cell).replace(",", ".")
 
 
 def features(table: Table, encoder: TableEncoder | None) -> Float64[np.ndarray, "m n"]:
@@ -316,18 +318,18 @@ def _days(cells: Any, form: str) -> pd.Series:
     return days
 
 
-def _dates(table: Table, cells: pd.Series, form: str) -> pd.Series:
-    """Return a column of dates as days, NaN where it is empty; InputError for a cell that is none."""
-    days = _days(cells, form)
-    _expect(table, cells, days.isna() & cells.notna(), f"a date in the format {form}")
-    return days
-
-
 def _calendar(days: Float64[np.ndarray, " m"]) -> list[np.ndarray]:
     """Return the features of dates; see ``DATE_FEATURES``."""
     whole = np.floor(days).astype(np.int64)
     months = whole.astype("datetime64[D]").astype("datetime64[M]").astype(np.int64)
     return [days, months % 12 + 1, (whole + 3) % 7]  # 1970 began on a Thursday
+
+
+def is_number(text: str) -> bool:
+    """Return whether text is a finite number in the form that columns of numbers may hold."""
+    import pandas as pd
+
+    return math.isfinite(pd.to_numeric(text, errors="coerce"))
 
 
 def texts(cells: pd.Series) -> pd.Series:

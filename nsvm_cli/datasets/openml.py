@@ -14,8 +14,9 @@ from pydantic.dataclasses import dataclass
 
 from nsvm_cli.config.registry import STRICT
 from nsvm_cli.datasets.base import Table, TableSource, expect_column
-from nsvm_cli.datasets.csv import is_number, read_cells
+from nsvm_cli.datasets.csv import read_cells
 from nsvm_cli.datasets.download import reason
+from nsvm_cli.datasets.encoding import is_number
 from nsvm_cli.errors import InputError
 from nsvm_cli.output import say
 from nsvm_cli.storage.files import locked

@@ -12,8 +12,8 @@ from jaxtyping import Real
 from torch import Tensor
 
 from nsvm_cli.datasets.base import Table, expect_column
-from nsvm_cli.datasets.csv import Dialect, cells_by_block, header_of, is_number, reading, separator_in
-from nsvm_cli.datasets.encoding import TableEncoder, features
+from nsvm_cli.datasets.csv import Dialect, cells_by_block, header_of, reading, separator_in
+from nsvm_cli.datasets.encoding import TableEncoder, features, is_number
 from nsvm_cli.datasets.image_folder import MODES, read_image
 from nsvm_cli.errors import InputError
 from nsvm_cli.memory import rows_at_a_time
