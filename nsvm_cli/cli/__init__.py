@@ -8,10 +8,11 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from types import FrameType
 from typing import NoReturn
 
-from nsvm_cli.cli.parser import build_parser
+from nsvm_cli.cli.parser import COMMANDS, build_parser
 from nsvm_cli.errors import InputError, Interrupted, RunError, message_of
 from nsvm_cli.output import details, flash, say, standard_streams
 from nsvm_cli.plugins import explain, load_plugins
@@ -65,17 +66,17 @@ def _main(argv: list[str]) -> int:
 
 def _run(argv: list[str]) -> None:
     flash("starting")
-    if argv[0] == "train":  # Hydra parses its arguments
-        from nsvm_cli.cli.train import train
-
-        train(argv[1:])
-        return
-    parser = build_parser(argv[0])
-    if argv[0] not in parser.commands.choices:
+    name, *words = argv
+    parser = build_parser(name)
+    if name not in COMMANDS:
         parser.parse_args(argv)  # an unknown command, or a flag such as --version
-    options = parser.commands.choices[argv[0]].parse_words(argv[1:])
+    command = getattr(import_module(f"nsvm_cli.cli.{name}"), name)
+    if name == "train":
+        command(words)  # which hands them to Hydra
+        return
+    options = parser.commands.choices[name].parse_intermixed_args(words)
     load_plugins(getattr(options, "plugins", ()))
-    options.run(options)
+    command(options)
 
 
 def _end(signum: int, frame: FrameType | None) -> NoReturn:

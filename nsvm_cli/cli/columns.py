@@ -6,7 +6,7 @@ import argparse
 import json
 from dataclasses import asdict
 
-from nsvm_cli.cli.parser import CommandParser, dialect_of
+from nsvm_cli.cli.parser import DIALECT, CommandParser, given
 from nsvm_cli.output import answer, say
 
 DESCRIPTION = """\
@@ -37,7 +37,7 @@ def columns(options: argparse.Namespace) -> None:
     from nsvm_cli.datasets.csv import Dialect
     from nsvm_cli.terminal.console import show_columns
 
-    found = survey(options.file, construct(Dialect, "", dialect_of(options)), options.label)
+    found = survey(options.file, construct(Dialect, "", given(options, DIALECT)), options.label)
     if options.json:
         answer(json.dumps([asdict(column) for column in found]))
     else:

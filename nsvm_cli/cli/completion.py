@@ -35,15 +35,5 @@ def complete() -> None:
     """Answer the script, which has put the command line into the environment, and exit."""
     import argcomplete
 
-    argcomplete.autocomplete(parser_for(os.environ["COMP_LINE"]), always_complete_options=False)
-
-
-def parser_for(line: str) -> CommandParser:
-    """Return the parser of everything that may follow on a command line."""
-    command = [*line.split(), ""][1]
-    parser = build_parser(command)
-    if command == "train":
-        from nsvm_cli.cli.train import configure  # imports Hydra
-
-        configure(parser.commands.choices["train"])
-    return parser
+    command = [*os.environ["COMP_LINE"].split(), ""][1]
+    argcomplete.autocomplete(build_parser(command), always_complete_options=False)

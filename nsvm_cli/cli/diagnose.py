@@ -6,7 +6,7 @@ import argparse
 import json
 from pathlib import Path
 
-from nsvm_cli.cli.parser import MODEL, CommandParser, runtime_of
+from nsvm_cli.cli.parser import MODEL, RUNTIME, CommandParser, given
 from nsvm_cli.output import answer, say
 
 DESCRIPTION = """\
@@ -38,7 +38,7 @@ def diagnose(options: argparse.Namespace) -> None:
     from nsvm_cli.terminal.console import show_rows
     from nsvm_cli.words import diagnosis_rows
 
-    runtime = {"device": "auto", **runtime_of(options)}
+    runtime = {"device": "auto", **given(options, RUNTIME)}
     figures = of(*load_trained(options.path, runtime, say=say))
     if options.json:
         answer(json.dumps(figures, allow_nan=False))

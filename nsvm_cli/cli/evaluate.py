@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from nsvm_cli.cli.parser import MODEL, CommandParser, runtime_of
+from nsvm_cli.cli.parser import MODEL, RUNTIME, CommandParser, given
 from nsvm_cli.errors import InputError, did_you_mean
 from nsvm_cli.output import answer, say
 
@@ -65,7 +65,7 @@ def evaluate(options: argparse.Namespace) -> None:
     rows, paths = list[dict[str, Any]](), [options.path, *further]
     for path in paths:
         try:
-            file, model = open_model(path, runtime_of(options), say, root)
+            file, model = open_model(path, given(options, RUNTIME), say, root)
         except NoModelYetError as error:
             if path == paths[-1] and not rows:
                 raise

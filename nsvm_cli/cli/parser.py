@@ -73,10 +73,6 @@ class CommandParser(argparse.ArgumentParser):
         message = message.replace("the following arguments are required:", f"{name} needs")
         raise InputError(f"{message}; see {self.prog} --help")
 
-    def parse_words(self, words: Sequence[str]) -> argparse.Namespace:
-        """Parse the arguments of a command. Flags may stand anywhere."""
-        return self.parse_intermixed_args(words)
-
     def add_keys(
         self,
         title: str,
@@ -138,7 +134,7 @@ class CommandParser(argparse.ArgumentParser):
         )
 
     def add_runtime(self) -> None:
-        """Take how a model is computed with; see ``runtime_of``."""
+        """Take how a model is computed with; see ``RUNTIME``."""
         self.add_argument(
             "--device", choices=("auto", "cpu", "cuda"), metavar="NAME", help="auto, cpu or cuda"
         )
@@ -157,15 +153,15 @@ class CommandParser(argparse.ArgumentParser):
         )
 
 
-def runtime_of(options: argparse.Namespace) -> dict[str, Any]:
-    """Return the options of ``add_runtime`` that are given, as settings."""
-    names = ("device", "threads", "kernel.path", "memory_budget")
-    return {name: value for name in names if (value := getattr(options, name)) is not None}
+RUNTIME = ("device", "threads", "kernel.path", "memory_budget")
+"""The options of ``add_runtime``, which are settings."""
+
+DIALECT = ("separator", "encoding", "decimal")
+"""The options of ``add_dialect``."""
 
 
-def dialect_of(options: argparse.Namespace) -> dict[str, str]:
-    """Return the options of ``add_dialect`` that are given."""
-    names = ("separator", "encoding", "decimal")
+def given(options: argparse.Namespace, names: Sequence[str]) -> dict[str, Any]:
+    """Return those of these options that are given."""
     return {name: value for name in names if (value := getattr(options, name)) is not None}
 
 
@@ -175,17 +171,15 @@ def build_parser(command: str | None = None) -> CommandParser:
     A command is a module of its name, with a function of this name, and ``configure``, which adds arguments.
 
     Args:
-        command: the command whose arguments are wanted: only its module is imported. ``train`` has none
-            here, because Hydra parses its arguments.
+        command: the command whose arguments are wanted: only its module is imported.
     """
     parser = CommandParser("nsvm", description=DESCRIPTION, epilog=EPILOG)
     parser.add_argument("--version", action="version", version=f"nsvm {__version__}", help="show the version")
     parser.commands = parser.add_subparsers(title="commands", metavar="COMMAND")
     for name, summary in COMMANDS.items():
-        parser.commands.add_parser(name, help=summary, add_help=name != "train")
-    if command in COMMANDS and command != "train":
+        parser.commands.add_parser(name, help=summary, add_help=name != "train")  # that of Hydra
+    if command in COMMANDS:
         module, chosen = import_module(f"nsvm_cli.cli.{command}"), parser.commands.choices[command]
-        chosen.description, chosen.epilog = module.DESCRIPTION, vars(module).get("EPILOG")
-        chosen.set_defaults(run=getattr(module, command))
+        chosen.description, chosen.epilog = (vars(module).get(name) for name in ("DESCRIPTION", "EPILOG"))
         module.configure(chosen)
     return parser

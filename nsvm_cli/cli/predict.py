@@ -8,7 +8,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from nsvm_cli.cli.parser import MODEL, CommandParser, dialect_of, output_file, runtime_of
+from nsvm_cli.cli.parser import DIALECT, MODEL, RUNTIME, CommandParser, given, output_file
 from nsvm_cli.output import answer_lines, say
 from nsvm_cli.storage.files import csv_lines, writing
 
@@ -49,8 +49,8 @@ def predict(options: argparse.Namespace) -> None:
     from nsvm_cli.datasets.csv import is_parquet, write_parquet
     from nsvm_cli.runs.open_model import open_model
 
-    _, model = open_model(options.model, runtime_of(options), say)
-    blocks = predictions(model, options.file, dialect_of(options), options.keep, say)
+    _, model = open_model(options.model, given(options, RUNTIME), say)
+    blocks = predictions(model, options.file, given(options, DIALECT), options.keep, say)
     if options.output is None:
         for number, columns in enumerate(blocks):
             answer_lines(_text(columns, number == 0, options.escape_formulas))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from nsvm_cli.cli.parser import CommandParser, output_file, runtime_of
+from nsvm_cli.cli.parser import RUNTIME, CommandParser, given, output_file
 from nsvm_cli.errors import InputError
 from nsvm_cli.output import answer, say
 from nsvm_cli.storage.run_directory import REPORT
@@ -48,7 +48,7 @@ def report(options: argparse.Namespace) -> None:
     folder = options.paths[0] if len(options.paths) == 1 else Path()
     file = options.output or folder / REPORT
     for line in write_report(
-        file, records, {"device": "auto", **runtime_of(options)}, named=options.output is not None
+        file, records, {"device": "auto", **given(options, RUNTIME)}, named=options.output is not None
     ):
         say(f"warning: {line}")
     answer(file)

@@ -62,7 +62,8 @@ def reproduce(options: argparse.Namespace) -> None:
         except (InputError, RunError) as error:  # the other sweeps may still succeed
             failures.append(error)
     if not failures or any(folder.rglob(RESULT)):
-        compare(build_parser("compare").commands.choices["compare"].parse_words([str(folder)]))
+        parser = build_parser("compare").commands.choices["compare"]
+        compare(parser.parse_intermixed_args([str(folder)]))
     if failures:
         more = f"; {len(failures) - 1} more sweeps failed" if failures[1:] else ""
         raise type(failures[0])(f"{failures[0]}{more}")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from omegaconf import OmegaConf
 
 from nsvm_cli.cli.job import NO_JOB, Job, Run, expect_flag
-from nsvm_cli.cli.parser import CommandParser
+from nsvm_cli.cli.parser import CommandParser, build_parser
 from nsvm_cli.cli.sweep import Sweep
 from nsvm_cli.compose.composition import complete_overrides, compose_settings, run_app, search_folder
 from nsvm_cli.config.settings import flat, parse_settings, with_values
@@ -48,10 +48,9 @@ def configure(parser: CommandParser) -> None:
 
 def train(arguments: list[str]) -> None:
     """Train one model, or with ``-m`` one for each combination of overrides."""
-    parser = CommandParser("nsvm train", add_help=False)
-    configure(parser)
     # the value of --info is optional, and would be the next override
-    line = parser.parse_words([f"{word}=all" if word in ("--info", "-i") else word for word in arguments])
+    words = [f"{word}=all" if word in ("--info", "-i") else word for word in arguments]
+    line = build_parser("train").commands.choices["train"].parse_intermixed_args(words)
     given = {f"--{name.replace('_', '-')}": value for name, value in vars(line).items() if name != "words"}
     flags = [flag if value is True else f"{flag}={value}" for flag, value in given.items() if value]
     for key, _, value in (word.partition("=") for word in line.words):

@@ -10,8 +10,8 @@ import argcomplete
 import pytest
 
 from nsvm_cli import __version__
-from nsvm_cli.cli.completion import SHELLS, parser_for
-from nsvm_cli.cli.parser import COMMANDS
+from nsvm_cli.cli.completion import SHELLS
+from nsvm_cli.cli.parser import COMMANDS, build_parser
 from tests.cli.process import nsvm
 
 
@@ -81,7 +81,7 @@ def test_what_needs_no_torch_imports_none(
 
 def completions(line: str) -> set[str]:
     """Return what may stand in place of the last word of a command line."""
-    finder = argcomplete.CompletionFinder(parser_for(line), always_complete_options=False)
+    finder = argcomplete.CompletionFinder(build_parser([*line.split(), ""][1]), always_complete_options=False)
     found = (finder.rl_complete(line.removeprefix("nsvm "), n) for n in range(100))
     return {word.split()[-1] for word in found if word is not None}
 
