@@ -16,10 +16,11 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from nsvm_cli.cli.reproduce import lines_of
 from nsvm_cli.compose.composition import compose_settings
+from nsvm_cli.config.registry import construct
 from nsvm_cli.config.settings import parse_settings, with_values
 from nsvm_cli.trainers import build_trainer
 from nsvm_cli.trainers.parts import build_parts
-from nsvm_cli.tuning.space import holds, parse_search, ranges
+from nsvm_cli.tuning.space import Search, holds, ranges
 
 ROOT = Path(__file__).parents[1]
 ALGORITHMS = ("alg1", "alg2", "alg3", "alg4")
@@ -164,7 +165,7 @@ def test_what_the_paper_fixes_is_fixed(cell: str) -> None:
 
 def assert_searched(tune: dict[str, Any], composed: dict[str, Any]) -> None:
     """Check that these settings hold values that a search chooses from."""
-    search = parse_search({k: v for k, v in tune.items() if k != "validation"})
+    search = construct(Search, "tune", {k: v for k, v in tune.items() if k != "validation"})
     for key, distribution in ranges(search.space).items():
         section, name = key.split(".")
         if name in composed[section]:  # others are of other methods

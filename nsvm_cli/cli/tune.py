@@ -20,6 +20,7 @@ from nsvm_cli.compose.composition import (
     quoted,
     search_folder,
 )
+from nsvm_cli.config.registry import construct
 from nsvm_cli.config.settings import flat, parse_settings
 from nsvm_cli.errors import InputError
 from nsvm_cli.output import answer, printable, say
@@ -85,11 +86,11 @@ def tune(options: argparse.Namespace) -> None:
     try:
         from nsvm_cli.tuning.search import suited_validation
         from nsvm_cli.tuning.search import tune as run
-        from nsvm_cli.tuning.space import parse_search
+        from nsvm_cli.tuning.space import Search
     except ImportError:
         raise InputError("tune needs Optuna: pip install 'optuna>=5,<6'") from None
 
-    search = parse_search(section)
+    search = construct(Search, "tune", section)
     metric = values["metric"] or TASKS[values["task"]].metric
     try:
         if values["dataset"]["validation"] is None:

@@ -9,7 +9,7 @@ import pydantic
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 from pydantic import Field, NonNegativeInt, PositiveInt
 
-from nsvm_cli.config.registry import STRICT, Positive, construct
+from nsvm_cli.config.registry import STRICT, Positive
 from nsvm_cli.errors import InputError
 
 Value = float | int | str | bool | None
@@ -57,17 +57,6 @@ class Search:
         if not space:
             raise InputError("tune.space has nothing that these settings use: expected +tune.space.KEY=[A,B]")
         return space
-
-
-def parse_search(values: Mapping[str, Any]) -> Search:
-    """Return the search that a ``tune:`` section describes.
-
-    Raises:
-        InputError: a setting is unknown or out of range; the message names it.
-    """
-    search = construct(Search, "tune", values)
-    ranges(search.space)  # refuses a wrong one before any training
-    return search
 
 
 def holds(distribution: Distribution, value: object) -> bool:

@@ -10,12 +10,13 @@ import pytest
 from nsvm_cli.cli.tune import USUAL
 from nsvm_cli.comparison.intervals import standard_error
 from nsvm_cli.compose.composition import compose_settings
+from nsvm_cli.config.registry import construct
 from nsvm_cli.config.settings import parse_settings, with_values
 from nsvm_cli.datasets import Splits
 from nsvm_cli.errors import InputError
 from nsvm_cli.runs.experiment import prepare
 from nsvm_cli.tuning.search import Candidate, effective, suited_validation, tune, validation_score
-from nsvm_cli.tuning.space import Space, ends, holds, parse_search, ranges
+from nsvm_cli.tuning.space import Search, Space, ends, holds, ranges
 from tests.small_tables import small_table
 
 pytestmark = pytest.mark.usefixtures("unchecked")
@@ -29,8 +30,9 @@ SETTINGS: dict[str, Any] = {
 }
 
 
-def search(**values: Any) -> dict[str, Any]:
-    return {"directory": "here", "space": {"optimizer": {"lr": [0.1]}}, **values}
+def search(**values: Any) -> Search:
+    defaults = {"directory": "here", "space": {"optimizer": {"lr": [0.1]}}}
+    return construct(Search, "tune", {**defaults, **values})
 
 
 def ends_of(space: Space) -> dict[str, tuple[Any, Any]]:
@@ -63,7 +65,7 @@ def test_a_space_has_the_form_of_the_settings() -> None:
 )
 def test_a_wrong_search_is_refused_in_a_sentence(values: dict[str, Any], sentence: str) -> None:
     with pytest.raises(InputError, match=sentence):
-        parse_search(search(**values))
+        search(**values).suited({}, {})
 
 
 SUGGESTED: dict[str, Any] = {
@@ -77,7 +79,7 @@ SUGGESTED: dict[str, Any] = {
 def test_a_suggested_space_follows_the_settings_and_what_the_user_adds_stays() -> None:
     asked = {**SUGGESTED, "kernel": {"gamma": {"low": 0.1, "high": 0.2}, "c": [0.0, 1.0]}}
     settings = {"algorithm.lam": 1e-4, "optimizer.lr": 1.0, "kernel.gamma": 1.0}
-    assert ends_of(parse_search(search(space=asked)).suited(SUGGESTED, settings)) == {
+    assert ends_of(search(space=asked).suited(SUGGESTED, settings)) == {
         "algorithm.lam": (1e-6, 1e-2),
         "kernel.gamma": (0.1, 0.2),
         "kernel.c": (0.0, 1.0),
@@ -85,7 +87,7 @@ def test_a_suggested_space_follows_the_settings_and_what_the_user_adds_stays() -
     }, "no momentum and no dropout, for there are no such settings"
     for space in (SUGGESTED, {}):
         with pytest.raises(InputError, match="nothing that these settings use"):
-            parse_search(search(space=space)).suited(SUGGESTED, {})
+            search(space=space).suited(SUGGESTED, {})
 
 
 @pytest.mark.parametrize(
@@ -105,7 +107,7 @@ def test_what_no_step_uses_is_left_out(algorithm: str, network: str, kernel: str
         assert values["kernel"]["gamma"] is None, "1/n"
     experiment = prepare(parse_settings(values))
     settings = effective(values, experiment)
-    found = parse_search(search(space=SUGGESTED)).suited(SUGGESTED, settings)
+    found = search(space=SUGGESTED).suited(SUGGESTED, settings)
     assert [*found] == [*keys, *(["network.dropout"] if "optimizer.lr" in keys else [])]
     assert settings.get("kernel.gamma", 1) == (1 / 20 if kernel == "polynomial" else 1)
 
@@ -148,7 +150,7 @@ def test_the_first_candidate_is_the_settings_as_far_as_the_space_holds_them(tmp_
     space = {**SUGGESTED, "optimizer": {"lr": {"low": 1e-4, "high": 1e-3, "log": True}}}
     budget = {"trials": 3, "seeds": 1, "finalists": 1, "final_seeds": 2, "jobs": 1}
     tried: list[Candidate] = []
-    wanted = parse_search(search(space=space, directory=str(tmp_path / "search"), **budget))
+    wanted = search(space=space, directory=str(tmp_path / "search"), **budget)
     [best] = tune(values, wanted, SUGGESTED, int, tried.append)
     assert best.error == standard_error(best.final, 0.0, samples=80), "each seed draws its own samples"
     first, *others = (candidate.point for candidate in tried)
