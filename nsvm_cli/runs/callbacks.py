@@ -39,7 +39,9 @@ from nsvm_cli.trainers import State
 
 
 class CheckpointManager(Callback):
-    """Write checkpoints during a run, and restore a run from them.
+    """Write checkpoints during a run, restore a run from them, and stop it between two steps after a signal.
+
+    It is the last callback.
 
     Attributes:
         seconds_before: those of training before the loop: of earlier starts of the run, and of a search.
@@ -154,10 +156,26 @@ class CheckpointManager(Callback):
         if asked:
             self.say(f"checkpoint after step {state.t} of {self.experiment.trainer.total}")
 
+    def should_interrupt(self, state: State) -> bool:
+        return self.signals.noted is not None
+
     def on_train_end(self, state: State, stopped: str | None) -> None:
-        self.stopped = stopped
-        if self.wanted.every is not None and self._saved_step != state.t:  # no duplicate takes a place
-            self.save(state)
+        """Write the last checkpoint, and raise ``Interrupted`` after a signal.
+
+        Nothing more is to be saved then: from now on a signal ends the process at once.
+        """
+        self.stopped, hint = stopped, ""
+        if self.wanted.every is not None:
+            if self._saved_step != state.t:  # no duplicate takes a place
+                self.save(state)
+            words, plugins = [f"resume={self.directory.path}"], self.experiment.settings.plugins
+            if plugins:
+                words += [f"plugins=[{','.join(plugins)}]"]
+            hint = f"; resume with nsvm train {shlex.join(words)}"
+        if (signum := self.signals.noted) is not None:
+            step = f"step {state.t} of {self.experiment.trainer.total}"
+            raise Interrupted(signum, f"interrupted after {step}{hint}")
+        self.signals.end_at_once(f"interrupted{hint}")
 
     def save(self, state: State) -> None:
         """Write a checkpoint.
@@ -250,27 +268,3 @@ class Recorder(Callback):
         directory = self.checkpoints.directory
         directory.metrics.append(record)
         directory.times.append({"step": state.t, "seconds": round(self.checkpoints.seconds, 4)})
-
-
-class StopOnSignal(Callback):
-    """Stop between two steps after a signal, and end the run. It is the last callback.
-
-    Once training is complete there is nothing more to save, so that a signal then ends the process at once.
-    """
-
-    def __init__(self, experiment: Experiment, directory: RunDirectory, signals: Signals) -> None:
-        self.signals, self.signum, self.total = signals, 0, experiment.trainer.total
-        words, plugins = [f"resume={directory.path}"], experiment.settings.plugins
-        if plugins:
-            words += [f"plugins=[{','.join(plugins)}]"]
-        checkpoints = experiment.settings.checkpoint.every is not None
-        self.hint = f"; resume with nsvm train {shlex.join(words)}" if checkpoints else ""
-
-    def should_interrupt(self, state: State) -> bool:
-        self.signum = self.signals.noted or 0
-        return self.signum != 0
-
-    def on_train_end(self, state: State, stopped: str | None) -> None:
-        if self.signum:
-            raise Interrupted(self.signum, f"interrupted after step {state.t} of {self.total}{self.hint}")
-        self.signals.end_at_once(f"interrupted{self.hint}")

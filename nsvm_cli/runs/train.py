@@ -13,7 +13,7 @@ from nsvm_cli.config.settings import plain
 from nsvm_cli.loggers import TrackedRun, Tracking
 from nsvm_cli.output import Say
 from nsvm_cli.parallel.signals import Signals
-from nsvm_cli.runs.callbacks import CheckpointManager, Recorder, Scores, StopOnSignal
+from nsvm_cli.runs.callbacks import CheckpointManager, Recorder, Scores
 from nsvm_cli.runs.experiment import Experiment
 from nsvm_cli.runs.loop import Callback, OnLog
 from nsvm_cli.runs.result import git_state, result_of
@@ -59,11 +59,11 @@ def train_run(
     experiment.compile(say)
     run = TrackedRun(directory.path, settings, sweep, 0 if state is None else state.t)
     with Tracking(run, say) as tracking:
-        scores, stop = Scores(experiment, directory.best), StopOnSignal(experiment, directory, signals)
+        scores = Scores(experiment, directory.best)
         checkpoints.restore_callbacks(measuring := [scores, *experiment.callbacks()])
         writers = Recorder(checkpoints), OnLog(tracking.log)
         if state is None or not checkpoints.stopped:
-            state = experiment.run([*measuring, *writers, *callbacks, checkpoints, stop], state)
+            state = experiment.run([*measuring, *writers, *callbacks, checkpoints], state)
         model = experiment.final_model(state)  # a solver without steps trains here
         training = {**scores.figures(), **checkpoints.figures()}
         if experiment.settings.keep == "best" and scores.best_step:
