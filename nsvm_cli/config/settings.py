@@ -211,9 +211,11 @@ def with_values(values: Mapping[str, Any], changes: Mapping[str, Any], within: s
     return changed
 
 
-def flat(values: Mapping[str, Any], above: str = "") -> dict[str, Any]:
-    """Return nested values by dotted names, such as ``optimizer.lr``."""
+def flat(values: Mapping[str, Any], separator: str = ".", above: str = "") -> dict[str, Any]:
+    """Return nested values by their paths, such as ``optimizer.lr``. Empty dicts are lost."""
     flattened: dict[str, Any] = {}
     for name, value in values.items():
-        flattened |= flat(value, f"{above}{name}.") if isinstance(value, dict) else {f"{above}{name}": value}
+        path = f"{above}{name}"
+        inner = isinstance(value, dict)
+        flattened |= flat(value, separator, f"{path}{separator}") if inner else {path: value}
     return flattened

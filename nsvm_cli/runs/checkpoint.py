@@ -20,12 +20,12 @@ from nsvm_cli.engines import LITERAL, NUMBA, TORCH, circumstances
 from nsvm_cli.engines.numba.code import is_usable
 from nsvm_cli.engines.numba.coverage import uncovered
 from nsvm_cli.errors import InputError
-from nsvm_cli.output import Say
+from nsvm_cli.output import Say, shortened
 from nsvm_cli.plugins import code_sha256
 from nsvm_cli.runs.experiment import Experiment
 from nsvm_cli.storage import tensor_file
 from nsvm_cli.storage.metrics_file import Position
-from nsvm_cli.storage.state_dict import StateDict, expect_keys, flatten, unflatten
+from nsvm_cli.storage.state_dict import StateDict, expect_keys, nested
 from nsvm_cli.storage.tensor_file import unusable
 from nsvm_cli.trainers import State
 
@@ -115,16 +115,11 @@ def mismatches(
     before = flat({**plain(parse_settings(recorded)), **(was or {})})
     after = flat({**plain(settings), **(now or {})})
     return [
-        f"{key} was {_short(before.get(key))} and is {_short(after.get(key))}"
+        f"{key} was {shortened(str(before.get(key)), 60)} and is {shortened(str(after.get(key)), 60)}"
         for key in sorted(before.keys() | after.keys())
         if before.get(key) != after.get(key)
         if key.split(".")[0] not in WITHOUT_EFFECT and key not in DATA_PATHS
     ]
-
-
-def _short(value: object) -> str:
-    text = str(value)
-    return text if len(text) <= 60 else f"{text[:56]} ..."
 
 
 def restore_state(experiment: Experiment, checkpoint: Checkpoint) -> State:
@@ -153,7 +148,7 @@ def save_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
     Raises:
         RunError: it would be too large.
     """
-    values = flatten(checkpoint.values)
+    values = flat(checkpoint.values, "/")
     tensors = {path: value for path, value in values.items() if isinstance(value, torch.Tensor)}
     numbers = {path: value for path, value in values.items() if path not in tensors}
     fields = {key: value for key, value in vars(checkpoint).items() if key not in ("values", "metrics")}
@@ -171,11 +166,11 @@ def load_checkpoint(path: Path) -> Checkpoint:
     fields: dict[str, Any] = dict(file.content)
     try:
         numbers = NUMBERS.validate_python(fields.pop("numbers", None))
-        names = unflatten({**dict.fromkeys(file.specs), **numbers})
+        names = nested({**dict.fromkeys(file.specs), **numbers})
         checkpoint = Checkpoint(**fields, values=names)  # checks everything before tensors are read
     except (ValueError, TypeError, RecursionError) as error:
         raise unusable(path, error) from None
-    return replace(checkpoint, values=unflatten({**file.tensors(), **numbers}))
+    return replace(checkpoint, values=nested({**file.tensors(), **numbers}))
 
 
 def newest_intact(

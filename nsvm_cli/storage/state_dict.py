@@ -22,8 +22,6 @@ NOT_SAVED = {"saved": "no: saved apart, or recomputed when needed, with the same
 RESTORED = {"saved": "by state_dict, and restored by the trainer"}
 """For ``dataclasses.field(metadata=...)``."""
 
-SEPARATOR = "/"
-
 
 def save_fields(of: Any) -> StateDict:
     """Return the fields of a dataclass as a state dict, except those that are NOT_SAVED.
@@ -98,24 +96,15 @@ def loaded_like(now: Tensor, saved: object, name: str) -> Tensor:
     return torch.empty_like(now).copy_(saved)
 
 
-def flatten(saved: Mapping[str, Any], above: str = "") -> dict[str, Any]:
-    """Return the values of a state dict by their paths, such as ``state/window/s``. Empty dicts are lost."""
-    values: dict[str, Any] = {}
-    for name, value in saved.items():
-        path = f"{above}{name}"
-        values |= flatten(value, f"{path}{SEPARATOR}") if isinstance(value, Mapping) else {path: value}
-    return values
-
-
-def unflatten(values: Mapping[str, Any]) -> StateDict:
-    """Return the nested dicts for values by path, the inverse of ``flatten``.
+def nested(values: Mapping[str, Any]) -> StateDict:
+    """Return the nested dicts for values by path, such as ``state/window/s``: the inverse of ``flat``.
 
     Raises:
         ValueError: a path occurs twice, or leads through a value.
     """
     tree: StateDict = {}
     for path, value in values.items():
-        *names, last = path.split(SEPARATOR)
+        *names, last = path.split("/")
         at = tree
         for name in names:
             at = at.setdefault(name, {})

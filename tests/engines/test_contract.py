@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 
+from nsvm_cli.config.settings import flat
 from nsvm_cli.engines import NUMBA, TORCH, Engine, taken_by
 from nsvm_cli.engines.look_ahead import base as look_ahead
 from nsvm_cli.engines.numba.code import is_usable
@@ -23,7 +24,6 @@ from nsvm_cli.models.kernels import RBF, Linear
 from nsvm_cli.models.networks import build_network
 from nsvm_cli.models.nsvm import Expansion
 from nsvm_cli.models.optimizers import SGD, Rule
-from nsvm_cli.storage.state_dict import flatten
 from nsvm_cli.trainers import TRAINERS, Problem, State, Trainer
 from nsvm_cli.trainers.alg1 import Alg1
 from nsvm_cli.trainers.alg2 import Alg2
@@ -141,7 +141,7 @@ def test_no_pause_and_no_checkpoint_changes_a_bit(
                 state = trainer.restore(problem, F, saved["state"])
         assert state.violations > 20
         g = trainer.finish(problem, state)
-        values = flatten({**saved, "g": {"z": g.z, "alpha": g.alpha}})
+        values = flat({**saved, "g": {"z": g.z, "alpha": g.alpha}}, "/")
         return {key: v.tolist() if isinstance(v, torch.Tensor) else v for key, v in values.items()}
 
     whole, pauses = everything([]), sorted(random.Random(name).sample(range(2, trainer.total), 15))

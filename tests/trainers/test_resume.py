@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 
+from nsvm_cli.config.settings import flat
 from nsvm_cli.engines import Engine, taken_by
 from nsvm_cli.errors import InputError, NotFiniteError
 from nsvm_cli.models.feature_map import FeatureMap
@@ -20,7 +21,7 @@ from nsvm_cli.models.optimizers import SGD, Adam, Rule
 from nsvm_cli.models.penalties import Penalties
 from nsvm_cli.runs.loop import OnLog, record, run
 from nsvm_cli.storage import tensor_file
-from nsvm_cli.storage.state_dict import flatten, unflatten
+from nsvm_cli.storage.state_dict import nested
 from nsvm_cli.trainers import build_trainer
 from nsvm_cli.trainers.budget import MAINTENANCE
 from nsvm_cli.trainers.pegasos import Pegasos
@@ -31,12 +32,12 @@ STEPS = 60
 
 
 def through_a_file(values: dict[str, Any], path: Path) -> dict[str, Any]:
-    flat = flatten(values)
-    tensors = {key: value for key, value in flat.items() if isinstance(value, torch.Tensor)}
-    numbers = {key: value for key, value in flat.items() if key not in tensors}
+    parts = flat(values, "/")
+    tensors = {key: value for key, value in parts.items() if isinstance(value, torch.Tensor)}
+    numbers = {key: value for key, value in parts.items() if key not in tensors}
     tensor_file.write(path, "test", {"numbers": numbers}, tensors)
     file = tensor_file.read(path, "test")
-    return unflatten({**file.tensors(), **file.content["numbers"]})
+    return nested({**file.tensors(), **file.content["numbers"]})
 
 
 MLP = {"name": "mlp", "widths": [8, 6], "normalize": True}

@@ -13,6 +13,7 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.svm import SVC
 from torch import Tensor
 
+from nsvm_cli.config.settings import flat
 from nsvm_cli.engines import NUMBA, TORCH, Engine, taken_by
 from nsvm_cli.engines.numba.code import is_usable
 from nsvm_cli.engines.numba.coverage import uncovered
@@ -30,7 +31,6 @@ from nsvm_cli.models.losses import (
 from nsvm_cli.models.networks import build_network
 from nsvm_cli.models.objectives import full_objective
 from nsvm_cli.models.optimizers import SGD
-from nsvm_cli.storage.state_dict import flatten
 from nsvm_cli.trainers import Problem, Trainer, build_trainer
 from nsvm_cli.trainers.direct import ScikitLearn
 from nsvm_cli.trainers.pegasos import Pegasos
@@ -206,7 +206,7 @@ def test_checkpoints_resume_weighted_runs_to_the_bit(name: str) -> None:
         results = []
         for one in (state, resumed):
             trainer.advance(weighted, one, trainer.total)
-            values = flatten({"F": one.F.state_dict(), "state": one.state_dict()})
+            values = flat({"F": one.F.state_dict(), "state": one.state_dict()}, "/")
             results.append({k: v.tolist() if isinstance(v, Tensor) else v for k, v in values.items()})
         assert results[0] == results[1]
 
