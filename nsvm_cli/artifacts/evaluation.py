@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ from nsvm_cli.datasets import Data, Split, load_data
 from nsvm_cli.datasets.columns import ID
 from nsvm_cli.errors import InputError
 from nsvm_cli.models.nsvm import NSVM, Facts
+from nsvm_cli.output import Say
 from nsvm_cli.plugins import code_sha256
 from nsvm_cli.trainers import TRAINERS
 
@@ -21,16 +21,14 @@ def evaluate_model(
     split: str | None,
     dataset: Section | None,
     changes: Section,
-    say: Callable[[str], object] = lambda line: None,
+    say: Say = str,
 ) -> dict[str, Any]:
     """Return the scores of a model on one split of a data set.
 
     Args:
-        file: the file that the model comes from.
         split: ``test``, ``train``, ``validation`` or ``all``; None for what its run was evaluated on.
         dataset: another data set, as a ``dataset:`` section; None for the run's own.
         changes: settings that override those of the data set.
-        say: shows a message to the user.
 
     Raises:
         InputError: the data are missing or damaged, or do not match the model.

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from nsvm_cli.errors import InputError, RunError
 from nsvm_cli.models.calibration import probabilities
-from nsvm_cli.models.nsvm import NSVM, Facts, votes
+from nsvm_cli.models.nsvm import NSVM, votes
 from nsvm_cli.plugins import location
 from nsvm_cli.tasks import Classification
 
@@ -58,7 +58,7 @@ def onnx_graph(model: NSVM) -> bytes:
 
     Its input ``x`` is a batch of raw samples in float64, which keeps the digits of a large offset, such as
     that of a year. Its outputs are those of ``Graph``, in the model's dtype, except predictions: an index is
-    an int64, a target a float64.
+    an int64, a target a float64. Its metadata are the classes and columns, as JSON.
 
     Raises:
         InputError: the exporter is not installed, or the kernel is no formula.
@@ -74,7 +74,10 @@ def onnx_graph(model: NSVM) -> bytes:
     graph = Graph(model)
     program = _exported(graph, torch.zeros(2, *model.facts.shape, dtype=torch.float64))
     ClearMetadataAndDocStringPass()(program.model)  # removes the paths of the code on this computer
-    program.model.metadata_props.update(_metadata(model.facts))
+    known: dict[str, Any] = {"classes": model.facts.classes}
+    if (encoder := model.facts.encoder) is not None:
+        known |= {"features": encoder.features, "columns": asdict(encoder)["columns"]}
+    program.model.metadata_props.update({name: json.dumps(value) for name, value in known.items()})
     content: bytes = program.model_proto.SerializeToString()
     return content
 
@@ -110,11 +113,3 @@ def _distances(a: Any, b: Any, p: float, compute_mode: int | None) -> Any:
     op: Any = opset18
     norm = {1.0: op.ReduceL1, 2.0: op.ReduceL2}[p]
     return norm(op.Sub(op.Unsqueeze(a, [1]), op.Unsqueeze(b, [0])), [-1], keepdims=0)
-
-
-def _metadata(facts: Facts) -> dict[str, str]:
-    """Return what a user of the graph has to know, as text or JSON."""
-    about: dict[str, Any] = {"classes": facts.classes}
-    if (encoder := facts.encoder) is not None:
-        about |= {"features": encoder.features, "columns": asdict(encoder)["columns"]}
-    return {name: json.dumps(value) for name, value in about.items()}

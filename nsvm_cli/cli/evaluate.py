@@ -60,7 +60,11 @@ def evaluate(options: argparse.Namespace) -> None:
     from nsvm_cli.runs.open_model import NoModelYetError, open_model
     from nsvm_cli.terminal.console import show_evaluation, show_evaluations
 
-    dataset = None if name is None else _dataset(name)
+    dataset = None
+    if name is not None:
+        from nsvm_cli.compose.composition import compose_settings  # Hydra is needed only here
+
+        dataset = dict(compose_settings([f"dataset={name}"], complete=False)["dataset"])
     root = changes.get("root") if dataset is None else None
     rows, paths = list[dict[str, Any]](), [options.path, *further]
     for path in paths:
@@ -76,12 +80,6 @@ def evaluate(options: argparse.Namespace) -> None:
             answer(json.dumps(figures, allow_nan=False))
     if not options.json:
         show_evaluations(rows) if further else show_evaluation(*rows)
-
-
-def _dataset(name: str) -> dict[str, Any]:
-    from nsvm_cli.compose.composition import compose_settings  # Hydra is needed only here
-
-    return dict(compose_settings([f"dataset={name}"], complete=False)["dataset"])
 
 
 def _changes(words: Sequence[str]) -> dict[str, Any]:
