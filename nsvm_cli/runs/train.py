@@ -37,7 +37,7 @@ def train_run(
 
     Args:
         callbacks: additional callbacks, such as a progress bar.
-        signals: the signals that may stop the run, or ask for a checkpoint.
+        signals: the signals that may stop the run.
         allow_mismatch: whether to resume even if settings or environment have changed. The result may then
             differ, and has ``"exact": false``.
         command: the fields of the result about the command line.
