@@ -71,12 +71,8 @@ class Interrupted(KeyboardInterrupt):
 def did_you_mean(name: object, expected: Iterable[str], elsewhere: Iterable[str] = ()) -> str:
     """Return the end of a sentence about an unknown name: what may have been meant, and the names that exist.
 
-    Names with dots are compared by their last part: ``lr`` is near ``optimizer.lr``.
-
-    Args:
-        name: what was given.
-        expected: the names that this place accepts.
-        elsewhere: names that another place accepts: they may be suggested, but are not listed.
+    Names with dots are compared by their last part: ``lr`` is near ``optimizer.lr``. Those that are expected
+    ``elsewhere`` may be suggested, but are not listed.
     """
     here = sorted(expected)
     there = sorted({*elsewhere} - {*here})

@@ -256,10 +256,8 @@ class Tracking:
         try:
             yield
         except Exception as error:
-            self.logger, failed = (
-                Logger(),
-                f"logger={self.name} failed and is disabled for the rest of the run",
-            )
+            self.logger = Logger()
+            failed = f"logger={self.name} failed and is disabled for the rest of the run"
             self.say(f"warning: {failed}: {_sentence(error)}")
 
 

@@ -82,10 +82,8 @@ class CommandParser(argparse.ArgumentParser):
     ) -> None:
         """Take any number of words ``KEY=VALUE``, as ``words``.
 
-        Args:
-            title: that of the section of the help that lists the keys.
-            keys: the help on each, by words such as ``dataset=NAME``; a key in capitals is a placeholder.
-            more: returns further words for completion, called as argcomplete does.
+        A section of the help lists the ``keys``, words such as ``dataset=NAME``, each with its help; one in
+        capitals is a placeholder. ``more`` returns further words for completion, called as argcomplete does.
         """
         names = [f"{word.partition('=')[0]}=" for word in keys]
         fixed = [name for name in names if name.islower()]

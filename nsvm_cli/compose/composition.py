@@ -52,9 +52,8 @@ COMPOSE_OPTIONS: dict[str, Any] = {}
 MAIN_OPTIONS: dict[str, Any] = {}
 register_resolver: Any
 if hydra.__version__.startswith("1.3."):
-    COMPOSE_OPTIONS = MAIN_OPTIONS = {
-        "version_base": "1.3"
-    }  # the default of later versions, which warn of it
+    # the default of later versions, which warn of it
+    COMPOSE_OPTIONS = MAIN_OPTIONS = {"version_base": "1.3"}
     register_resolver = OmegaConf.register_new_resolver
 else:
     # the configuration is the user's own, and so are the callbacks and log handlers that it names
@@ -187,9 +186,8 @@ def _in_one_line() -> Iterator[None]:
 def run_app(task: Callable[[DictConfig], float | None], arguments: Sequence[str]) -> None:
     """Hand the arguments to Hydra, which composes each job's configuration and calls ``task`` with it.
 
-    Args:
-        task: called in this process, or by a launcher in another one: it must be picklable.
-        arguments: flags of Hydra, and after them overrides.
+    The arguments are flags of Hydra, and after them overrides. A launcher may call ``task`` in another
+    process: it must be picklable.
 
     Raises:
         InputError: an unknown group, option or key, or an override that cannot be read.

@@ -36,8 +36,7 @@ def train_run(
     same bits as if the run had never stopped.
 
     Args:
-        callbacks: additional callbacks, such as a progress bar.
-        signals: the signals that may stop the run.
+        callbacks: additional ones, such as a progress bar.
         allow_mismatch: whether to resume even if settings or environment have changed. The result may then
             differ, and has ``"exact": false``.
         command: the fields of the result about the command line.

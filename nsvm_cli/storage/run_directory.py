@@ -65,21 +65,15 @@ class RunDirectory:
     """
 
     def __init__(self, path: Path, settings: Mapping[str, Any], if_exists: IfExists = "refuse") -> None:
-        """Lock the directory and record the settings.
-
-        Args:
-            path: the directory; created if it is missing.
-            settings: written to ``config.yaml``, unless the directory already holds a run to resume.
-            if_exists: what to do if the directory already holds a run.
+        """Lock the directory, which is created if it is missing, and record the settings of a new run.
 
         Raises:
             InputError: another process holds the directory, or it already holds a run.
         """
         self.path = path
         self.final, self.best = path / "final.safetensors", path / "best.safetensors"
-        self._open = contextlib.ExitStack()
-        self._open.enter_context(locked(path))
-        try:
+        with contextlib.ExitStack() as opened:
+            opened.enter_context(locked(path))
             if if_exists == "overwrite":
                 for file in (*path.glob(EVENTS), *checkpoints_in(path), *(path / name for name in FILES)):
                     file.unlink(missing_ok=True)
@@ -92,9 +86,7 @@ class RunDirectory:
                     "replace it with overwrite=true"
                 )
             self.recorded = read_config(path)
-        except BaseException:
-            self._open.close()
-            raise
+            self._open = opened.pop_all()  # which an error above has closed
 
     def __enter__(self) -> RunDirectory:
         return self

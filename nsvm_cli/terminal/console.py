@@ -161,13 +161,8 @@ def show_runs(
 ) -> list[str]:
     """Print a table of runs, and return the heads there is no room for, which are none of those ``kept``.
 
-    Where the table is too wide, heads take several lines, and names and messages are folded; then columns
-    are left out, the last first.
-
-    Args:
-        columns: the cells of each column by its head.
-        numbers: the columns of figures.
-        kept: the columns that are not left out.
+    Columns come by their heads, and ``numbers`` are those of figures. Where the table is too wide, heads take
+    several lines, and names and messages are folded; then columns are left out, the last first.
     """
     console, heads, shown = Console(wide=True), {name: [name] for name in columns}, [*columns]
 
