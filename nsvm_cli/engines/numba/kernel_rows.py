@@ -1,8 +1,8 @@
 """Rows of the kernel matrix of the training samples, kept while memory lasts.
 
 A row has the same bits whenever it is computed, and whichever others are with it. Products of matrices do if
-shapes are multiples of 8, and samples begin at 64 bytes; in float32, also whichever columns are computed. This
-was found by trial, with MKL, and is held by a test.
+shapes are multiples of 8, and samples begin at 64 bytes; in float32, also whichever columns are computed.
+This was found by trial, with MKL, and is held by a test.
 """
 
 from __future__ import annotations
