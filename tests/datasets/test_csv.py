@@ -1,34 +1,37 @@
-"""CSV tables: what is read, and the errors for broken tables."""
+"""Tables in files: what is read, in which dialects and formats, and the errors for broken ones."""
 
 from __future__ import annotations
 
 import gzip
 import hashlib
 import shlex
+import sys
+from pathlib import Path
+from typing import Any
+from unittest import mock
 
 import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 
+from nsvm_cli import memory
 from nsvm_cli.compose.composition import compose_settings
-from nsvm_cli.datasets import Data
+from nsvm_cli.datasets import Data, load_data
+from nsvm_cli.datasets.unlabelled import blocks
+from nsvm_cli.errors import InputError
 from tests.datasets.conftest import Write
 from tests.datasets.helpers import load, refusal
 
-ROWS = 40
+ROWS = 120
+ROW = np.arange(ROWS)
 X = np.random.default_rng(0).normal(size=(ROWS, 2)).round(6)
 Y = np.random.default_rng(1).permutation(np.repeat([-1.0, 1.0], ROWS // 2))
-
-
-def table(
-    classes: tuple[str, str] = ("ham", "spam"),
-    separator: str = ",",
-    header: tuple[str, ...] = ("a", "b", "label"),
-) -> str:
-    """Return the rows of X and Y as CSV."""
-    rows = zip(X.tolist(), Y.tolist(), strict=True)
-    lines = [header, *((repr(a), repr(b), classes[int(y > 0)]) for (a, b), y in rows)]
-    return "".join(separator.join(line) + "\n" for line in lines)
+TABLE = pd.DataFrame(X, columns=["a", "b"]).assign(label=np.where(Y > 0, "spam", "ham"))
+TEXT = TABLE.to_csv(index=False)
+PACKED = gzip.compress(TEXT.encode())
 
 
 def assert_the_table(data: Data) -> None:
@@ -41,16 +44,29 @@ def assert_the_table(data: Data) -> None:
 @pytest.mark.parametrize("typed", [";", "\t", r"\t", " "])
 def test_separators(write: Write, typed: str) -> None:
     separator = "\t" if typed == r"\t" else typed  # as a tab is typed in a shell
-    content = "\ufeff" + table(separator=separator).replace("\n", "\r\n")
+    content = "\ufeff" + TEXT.replace(",", separator).replace("\n", "\r\n")
     data = load("csv", path=write(content), separator=typed)
     assert_the_table(data)
     assert data.samples.sha256 == hashlib.sha256(X.tobytes() + Y.tobytes()).hexdigest(), "that of the numbers"
 
 
+def test_a_table_in_an_archive(write: Write) -> None:
+    assert_the_table(load("csv", path=write(PACKED, "t.CSV.GZ")))
+
+
 @pytest.mark.parametrize("separator", ["::", "", "\n", "é", '"'])
-def test_a_separator_is_one_character(write: Write, separator: str) -> None:
-    message = refusal("csv", path=write(table()), separator=separator)
+def test_a_separator_is_one_character(separator: str) -> None:
+    message = refusal("csv", path="any.csv", separator=separator)
     assert message.startswith("dataset.separator: expected one ASCII character")
+
+
+@pytest.mark.parametrize(("separator", "typed"), [(";", ";"), ("\t", r"\t")])
+def test_another_separator_is_suggested(write: Write, separator: str, typed: str) -> None:
+    path = write(TEXT.replace(",", separator))
+    meant = rf"""is "dataset.separator='{typed}'" meant?"""
+    assert refusal("csv", path=path).endswith(meant)
+    word = shlex.split(meant)[1]  # what a shell makes of it
+    assert compose_settings(["dataset=csv", f"dataset.path={path}", word])["dataset"]["separator"] == typed
 
 
 @pytest.mark.parametrize(
@@ -67,10 +83,10 @@ def test_a_path_of_no_table(path: str, says: str) -> None:
     assert refusal("csv", path=path).startswith(f"dataset.path={path}{says}")
 
 
-SENTENCES = {
+SENTENCES: dict[str, tuple[str | bytes, str]] = {
     "empty file": ("", "cannot be read as CSV"),
     "only the label column": ("label\n" + "x\ny\n" * 20, "expected at least one feature"),
-    "one class": (table(("ham", "ham")), "expected at least 2 classes, got 1 class: ham"),
+    "one class": (TEXT.replace("spam", "ham"), "expected at least 2 classes, got 1 class: ham"),
     "a number each": (
         "a,label\n" + "".join(f"1,{i}\n" for i in range(40)),
         "at least 2 samples of class 0, found 1; to predict numbers rather than classes: task=regression",
@@ -83,13 +99,13 @@ SENTENCES = {
         "a,label\n" + "".join(f"1,c{i}\n" for i in range(1001)),
         "found 1001 different labels, such as c0, which is too many for classes; name another column",
     ),
-    "text in a feature": (table() + "1,two,ham\n", "column b, row 41: 'two' is no number"),
-    "too large for a float": (table() + "1,1e999,ham\n", "column b, row 41: expected a number, got inf"),
-    "a label missing": (table() + "1,2,\n", "column label, row 41: expected a label, got an empty cell"),
-    "a long row": (table() + "1,2,ham,4\n", "Expected 3 fields in line 42, saw 4"),
-    "a quote left open": (table() + '"1,2,ham\n', "cannot be read as CSV"),
+    "text in a feature": (TEXT + "1,two,ham\n", "column b, row 121: 'two' is no number"),
+    "too large for a float": (TEXT + "1,1e999,ham\n", "column b, row 121: expected a number, got inf"),
+    "a label missing": (TEXT + "1,2,\n", "column label, row 121: expected a label, got an empty cell"),
+    "a long row": (TEXT + "1,2,ham,4\n", "Expected 3 fields in line 122, saw 4"),
+    "a quote left open": (TEXT + '"1,2,ham\n', "cannot be read as CSV"),
     "Latin-1": (
-        table(("Käse", "Wurst")).encode("latin-1"),
+        TEXT.replace("ham", "Käse").encode("latin-1"),
         "expected utf-8, got bytes such as b'K\\xe4se'; name its encoding, such as cp1252, latin-1 ",
     ),
     "too few to split": ("a,label\n1,x\n2,x\n3,y\n4,y\n", "more than 10 for 2 classes, found 4"),
@@ -104,13 +120,6 @@ def test_broken_tables(write: Write, content: str | bytes, says: str) -> None:
     assert says in message
 
 
-PACKED = gzip.compress(table().encode())
-
-
-def test_a_table_in_an_archive(write: Write) -> None:
-    assert_the_table(load("csv", path=write(PACKED, "t.CSV.GZ")))
-
-
 @pytest.mark.parametrize(
     ("name", "content"),
     [*((f"t.{end}", b"no archive") for end in ("gz", "zip", "bz2", "xz")), ("cut.gz", PACKED[:-30])],
@@ -120,25 +129,131 @@ def test_a_damaged_archive_is_refused(write: Write, name: str, content: bytes) -
     assert refusal("csv", path=path).startswith(f"dataset.path={path} cannot be read as CSV: ")
 
 
-@pytest.mark.parametrize(("label", "meant"), [("Label", "label"), ("outcome", "")])
-def test_an_unknown_label_column_is_refused(write: Write, label: str, meant: str) -> None:
-    message = refusal("csv", path=write(table()), label=label)
-    assert message.startswith("dataset.label: ")
-    assert f"has no column {label!r}" in message
-    assert (f"did you mean {meant}?" in message) == bool(meant)
-
-
-@pytest.mark.parametrize(("separator", "typed"), [(";", ";"), ("\t", r"\t")])
-def test_another_separator_is_suggested(write: Write, separator: str, typed: str) -> None:
-    path = write(table().replace(",", separator))
-    message = refusal("csv", path=path)
-    meant = rf"""is "dataset.separator='{typed}'" meant?"""
-    assert message.endswith(meant)
-    word = shlex.split(meant)[1]  # what a shell makes of it
-    assert compose_settings(["dataset=csv", f"dataset.path={path}", word])["dataset"]["separator"] == typed
+@pytest.mark.parametrize(("label", "hint"), [("Label", "did you mean label? "), ("outcome", "expected one")])
+def test_an_unknown_label_column_is_refused(write: Write, label: str, hint: str) -> None:
+    path = write(TABLE)
+    says = f"dataset.label: {path} has no column {label!r}; {hint}"
+    assert refusal("csv", path=path, label=label).startswith(says)
 
 
 def test_labels_that_become_text_late_in_the_file(write: Write) -> None:
     """pandas would infer the types of a large file's columns part by part."""
     rows = [f"0,{label}\n" for label in ["1"] * 300_000 + ["b"] * 20]
     assert load("csv", path=write("a,label\n" + "".join(rows))).task.classes == ("1", "b")
+
+
+def test_another_encoding_and_decimal_commas(write: Write) -> None:
+    table = TABLE.assign(city=np.resize(["Köln", "Ulm"], ROWS), gap=np.where(ROW % 5 == 0, "", "1,5"))
+    text = table.to_csv(index=False, sep=";", decimal=",")
+    path = write(text.encode("latin-1"))
+    dialect: dict[str, Any] = {"separator": ";", "encoding": "latin-1", "decimal": ","}
+    data = load("csv", path=path, **dialect)
+    np.testing.assert_array_equal(data.splits["all"].x[:, :2], X)
+    assert data.encoder.columns["gap"] == 1.5
+    assert data.encoder.columns["city"] == ("Köln", "Ulm")
+    # numbers beside text, which pandas takes for text
+    other = write((text + "2,25;1;ham;Ulm;\nold;1;ham;Ulm;\n").encode("latin-1"), "other.csv")
+    assert refusal("csv", path=other, **dialect).endswith("row 122: 'old' is no number")
+    targets = load_data({"name": "csv", "path": path, "label": "b", **dialect}, 0, "regression")
+    np.testing.assert_array_equal(targets.splits["all"].y, X[:, 1])
+    assert "cannot be read as CSV: unknown encoding: latin-x" in refusal("csv", path=path, encoding="latin-x")
+    assert "dataset.decimal should be '.' or ','" in refusal("csv", path=path, decimal=";")
+
+
+def test_numbers_with_commas_that_are_read_as_text_are_remarked(write: Write) -> None:
+    commas, lists = np.resize(["0,5", "", "-1,5"], ROWS), np.resize(["1,2,3", "4,5"], ROWS)
+    data = load("csv", path=write(TABLE.assign(a=commas, some=lists)))
+    hint = "numbers with commas are read as text: is \"dataset.decimal=','\" meant? a"
+    assert hint in data.remarks()
+
+
+def test_rows_without_a_label_are_skipped_on_request(
+    write: Write, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gaps = TABLE.assign(code=np.resize(["01", "1"], ROWS), label=TABLE["label"].mask(ROW % 10 == 0))
+    path, test = write(gaps[:90]), write(gaps[90:], "test.csv")
+    says = "row 1: expected a label, got an empty cell; dataset.skip_unlabelled=true skips such rows"
+    assert says in refusal("csv", path=path)
+    data = load("csv", path=path, test_path=test, skip_unlabelled=True)
+    assert data.splits.sizes == {"train": 81, "validation": 0, "test": 27, "all": 108}
+    np.testing.assert_array_equal(data.splits["all"].x[:, :2], X[ROW % 10 != 0])
+    assert [*data.samples.numbers] == [n % 90 + 1 for n in ROW if n % 10]
+    said = [f"{path}: skipped 9 rows without a label", f"{test}: skipped 3 rows without a label"]
+    assert capsys.readouterr().err.splitlines() == said
+
+
+def test_files_of_their_own_are_the_validation_and_the_test_set(write: Write) -> None:
+    parts = TABLE[:80].assign(id="a"), TABLE[80:85].assign(id="b"), TABLE[85:][["label", "b", "a"]]
+    packed = write(gzip.compress(parts[2].to_csv(index=False).encode()), "test.csv.gz")
+    own = {"path": write(parts[0]), "validation_path": write(parts[1], "validation.csv"), "drop": ["id"]}
+    data = load("csv", **own, test_path=packed, seed=5)
+    for name, rows in zip(("train", "validation", "test"), (ROW[:80], ROW[80:85], ROW[85:]), strict=True):
+        np.testing.assert_array_equal(data.splits[name].x, X[rows])
+    assert data.splits.sizes == {"train": 80, "validation": 5, "test": 35, "all": 120}
+    assert (data.samples.official_test, data.task.classes) == (85, ("ham", "spam"))
+    assert data.encoder.columns["a"] == np.median(X[:80, 0])
+    assert load("csv", **own).splits.sizes == {"train": 72, "validation": 5, "test": 8, "all": 85}
+    says = f"dataset.validation=0.2: {own['path']} has a validation set of its own"
+    assert refusal("csv", **own, validation=0.2) == says
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"more": 1}, "only one of the two has more; leave out"),
+        ({"label": "eggs"}, "test.csv: column label, row 1: expected label ham or spam, got 'eggs'"),
+        ({"a": [0] * 29 + ["x"]}, "test.csv: column a, row 30: expected a number, got 'x'"),
+    ],
+)
+def test_a_test_set_that_does_not_suit_is_refused(write: Write, changes: dict[str, Any], says: str) -> None:
+    test = write(TABLE[90:].assign(**changes), "test.csv")
+    assert says in refusal("csv", path=write(TABLE[:90]), test_path=test)
+
+
+def test_a_test_set_needs_labels_but_no_weights(write: Write) -> None:
+    weighted, own = write(TABLE.assign(w=ROW % 3 + 1.0)), write(TABLE[:20], "own.csv")
+    data = load("csv", path=weighted, weight="w", test_path=own)
+    np.testing.assert_array_equal(data.weights(None), (ROW % 3 + 1) / (ROW % 3 + 1).mean())
+    unlabelled = write(TABLE[["a", "b"]], "test.csv")
+    assert "has no column 'label'" in refusal("csv", path=write(TABLE), test_path=unlabelled)
+
+
+def test_parquet_is_read_as_csv_is(tmp_path: Path, write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = TABLE.assign(
+        day=pd.Timestamp("1969-06-01") + pd.to_timedelta(ROW * 100_000, unit="s"),
+        city=np.resize(["Ulm", None], ROWS),
+        label=np.resize([1, 2], ROWS),
+    )
+
+    def parquet(table: Any, name: str = "table.parquet") -> str:
+        pq.write_table(table if isinstance(table, pa.Table) else pa.Table.from_pandas(table), tmp_path / name)
+        return str(tmp_path / name)
+
+    data, same = (load("csv", path=path) for path in (parquet(table), write(table)))
+    np.testing.assert_allclose(data.splits["all"].x, same.splits["all"].x, rtol=1e-15)
+    assert (data.task, data.encoder.features) == (same.task, same.encoder.features)
+    new = Path(parquet(table.drop(columns="label").assign(old=ROW), "new.parquet"))
+    with mock.patch.object(pq, "read_table", side_effect=AssertionError("the whole file at a time")):
+        found = [*blocks(new, (7,), same.encoder, outputs=2**15, keep=["old", "old"])]
+    assert len(found) > 1
+    np.testing.assert_array_equal(np.concatenate([x for x, _ in found]), data.splits["all"].x)
+    assert [row for _, beside in found for row in beside["old"]] == [*ROW]
+    nested = load("csv", path=parquet(table.assign(nested=[[row % 2] for row in ROW])))
+    assert nested.encoder.columns["nested"] == ("[0]", "[1]"), "text"
+    signs = parquet(table.assign(label=np.resize(["=a", "b"], ROWS)))
+    assert load("csv", path=signs).task.classes == ("=a", "b")
+    twice = parquet(pa.table([ROW, ROW, TABLE["label"]], ["a", "a", "label"]))
+    for path in (twice, write(b"PAR1", "bad.parquet")):
+        assert f"{path} cannot be read as Parquet: " in refusal("csv", path=path)
+    narrow = parquet(pa.table({"a": np.zeros(2**17), "label": np.arange(2**17) % 2}))
+    monkeypatch.setattr(memory, "MEMORY_BUDGET", 1)
+    with pytest.raises(InputError, match=r"table\.parquet has 2 MiB, more than memory_budget=1"):
+        load_data({"name": "csv", "path": narrow}, 0, memory_budget=1)
+
+
+def test_parquet_needs_an_extra(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
+    says = "Parquet files need pyarrow: pip install 'nsvm[parquet]'"
+    assert refusal("csv", path=write(b"PAR1", "t.parquet")) == says
+    with pytest.raises(InputError, match="need pyarrow"):
+        [*blocks(Path(write(b"PAR1", "t.parquet")), (1,), None)]

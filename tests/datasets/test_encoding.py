@@ -1,8 +1,7 @@
-"""What becomes of the labels, the text and the missing values of tables."""
+"""What becomes of the labels, text, dates, identifiers and missing values of tables."""
 
 from __future__ import annotations
 
-import gzip
 import json
 from dataclasses import asdict
 from pathlib import Path
@@ -16,7 +15,7 @@ from sklearn.impute import SimpleImputer
 from sklearn.preprocessing import OneHotEncoder
 
 from nsvm_cli.datasets import Data, Table, load_data
-from nsvm_cli.datasets.encoding import TableEncoder
+from nsvm_cli.datasets.encoding import Dates, TableEncoder
 from nsvm_cli.datasets.unlabelled import blocks
 from nsvm_cli.errors import InputError
 from nsvm_cli.tasks import Regression, task_for
@@ -41,6 +40,8 @@ TABLE = pd.DataFrame(
 TABLE.loc[ROW % 7 == 0, "size"] = np.nan
 TABLE.loc[ROW % 11 == 0, "city"] = None
 NUMBERS, TEXT = ["row", "size", "count"], ["colour", "city", "open"]
+PLAIN = TABLE[["size", "label"]]
+DAYS = pd.Series(pd.Timestamp("1969-06-01") + pd.to_timedelta(RNG.uniform(0, 20000, ROWS).round(3), unit="D"))
 
 
 def rows_of(data: Data, split: str) -> np.ndarray:
@@ -153,35 +154,125 @@ def test_columns_are_left_out(write: Write) -> None:
     )
 
 
-def test_a_test_set_of_its_own(write: Write) -> None:
-    train, test = TABLE[:90].assign(id="a"), TABLE[90:][[*TABLE.columns[::-1]]]
-    packed = write(gzip.compress(test.to_csv(index=False).encode()), "test.csv.gz")
-    data = load("csv", path=write(train), test_path=packed, drop=["id"], seed=5)
-    assert data.samples.official_test == 90
-    np.testing.assert_array_equal(rows_of(data, "train"), ROW[:90])
-    np.testing.assert_array_equal(rows_of(data, "test"), ROW[90:])
-    assert data.encoder.columns["size"] == TABLE["size"][:90].median()
-    assert data.task.classes == ("ham", "spam")
+def test_categories_unseen_in_training_are_counted(write: Write) -> None:
+    cities = np.resize(["Bonn", "Ulm", "Köln"], ROWS)
+    train, test = PLAIN.assign(city=cities)[:90], PLAIN.assign(city="Ulm")[90:]
+    test.loc[100:104, "city"] = "Paris"
+    data = load("csv", path=write(train), test_path=write(test, "test.csv"))
+    assert "categories unseen in training: city: 5 cells" in data.remarks()
+    trained = load_data({"name": "csv", "path": write(test)}, 0, task=data.task, encoder=data.encoder)
+    assert trained.unseen == ["categories unseen in training: city: 5 cells"]
+    others = {"name": "csv", "path": write(test.assign(city="Paris"))}
+    (line,) = load_data(others, 0, task=data.task, encoder=data.encoder).unseen
+    assert line == f"all {len(test)} cells of city are unseen in training: is the file in another encoding?"
+
+
+def kinds(data: Data) -> dict[str, str]:
+    assert data.columns is not None
+    return {column.name: column.kind for column in data.columns}
 
 
 @pytest.mark.parametrize(
-    ("test", "says"),
+    "form", ["%Y-%m-%d", "%Y-%m-%d %H:%M:%S", "%Y-%m-%dT%H:%M:%SZ", "%d.%m.%Y", "%m/%d/%Y", "%d %b %Y %H:%M"]
+)
+def test_dates_become_days_months_and_weekdays(write: Write, form: str) -> None:
+    written = DAYS.dt.strftime(form).mask(ROW % 7 == 0)
+    path = write(PLAIN.assign(day=written))
+    data = load("csv", path=path)
+    days = pd.to_datetime(written, format=form, utc=True)
+    x = data.splits["all"].x.numpy()
+    known = written.notna().to_numpy()
+    assert data.encoder.features == ["size", "day.days", "day.month", "day.weekday"]
+    epoch = (days - pd.Timestamp(0, tz="UTC")) / pd.Timedelta(days=1)
+    parts = np.column_stack([epoch, days.dt.month, days.dt.day_of_week])
+    np.testing.assert_allclose(x[known, 1:], parts[known], rtol=0, atol=1e-9)
+    median = data.encoder.columns["day"].median
+    assert (x[~known, 1] == median).all()
+    assert data.splits["train"].x[:, 1].median() == pytest.approx(median, abs=200)
+    assert kinds(data)["day"] == "date"
+    assert "dates are read as days, month, weekday: day" in data.remarks()
+    restored = TableEncoder(**json.loads(json.dumps(asdict(data.encoder))))
+    assert restored == data.encoder
+    [(found, _)] = blocks(Path(path), (4,), restored)
+    np.testing.assert_array_equal(found, x)
+
+
+def test_the_cells_that_features_stand_for() -> None:
+    days, cities = ["2024-02-29", "2024-02-29 12:30:15", None], ["Ulm", "Paris", None]
+    table = Table(pd.DataFrame({"day": days, "n": [1.25, 7, None], "city": cities}), ("X",))
+    encoder = TableEncoder({"day": Dates("ISO8601", -1.0), "n": 0.5, "city": ("Ulm", "")})
+    cells = [encoder.cells(row) for row in encoder(table).tolist()]
+    assert cells == [
+        {"day": "2024-02-29", "n": "1.25", "city": "Ulm"},
+        {"day": "2024-02-29T12:30:15", "n": "7", "city": ""},
+        {"day": "1969-12-31", "n": "0.5", "city": ""},
+    ]
+
+
+@pytest.mark.parametrize(
+    "cells",
     [
-        (TABLE[90:].assign(more=1), "only one of the two has more; leave out"),
-        (
-            TABLE[90:].assign(label="eggs"),
-            "test.csv: column label, row 1: expected label ham or spam, got 'eggs'",
-        ),
-        (
-            TABLE[90:].assign(size=[0] * 29 + ["x"]),
-            "test.csv: column size, row 30: expected a number, got 'x'",
-        ),
-        (TABLE[90:].drop(columns="label"), "has no column 'label'"),
+        ["03/04/2024", "05/06/2024"],
+        ["May", "June"],
+        ["12:30", "9:15"],
+        ["now", "today"],
+        ["2024-01-01", "soon"],
     ],
 )
-def test_a_test_set_that_does_not_suit_is_refused(write: Write, test: pd.DataFrame, says: str) -> None:
-    path = write(test, "test.csv")
-    assert says in refusal("csv", path=write(TABLE[:90]), test_path=path)
+def test_what_is_no_date_or_ambiguous_is_text(write: Write, cells: list[str]) -> None:
+    data = load("csv", path=write(PLAIN.assign(day=np.resize(cells, ROWS))))
+    assert data.encoder.columns["day"] == tuple(sorted(cells))
+
+
+def test_a_cell_that_is_no_date_in_other_rows_is_refused(write: Write) -> None:
+    test = write(PLAIN[:9].assign(day=["2024-01-01"] * 8 + ["soon"]), "test.csv")
+    path = write(PLAIN.assign(day=DAYS.dt.strftime("%Y-%m-%d")))
+    says = f"{test}: column day, row 9: expected a date in the format ISO8601, got 'soon'"
+    assert refusal("csv", path=path, test_path=test) == says
+
+
+@pytest.mark.parametrize("form", ["%Q", "%", "%Y%Y", "x" * 65])
+def test_a_format_of_dates_that_pandas_does_not_know(form: str) -> None:
+    with pytest.raises(ValueError, match=r"expected a format of dates|at most 64"):
+        TableEncoder({"day": {"format": form, "median": 0.0}})
+
+
+IDS = {"id": ROW + 1000, "minus": -3 * ROW, "name": [f"nr {i}" for i in ROW]}
+
+
+def test_identifiers_are_left_out_and_named(write: Write) -> None:
+    path = write(PLAIN.assign(**IDS))
+    data = load("csv", path=path)
+    assert [*data.encoder.columns] == ["size"]
+    assert data.samples.sha256 == load("csv", path=write(PLAIN, "plain.csv")).samples.sha256
+    assert [name for name, kind in kinds(data).items() if kind == "id"] == [*IDS]
+    assert any(
+        line.startswith("left out as identifiers") and "id, minus, name" in line for line in data.remarks()
+    )
+
+
+@pytest.mark.parametrize(
+    "cells", [ROW[::-1] // 2, RNG.permutation(ROW), ROW + 0.5, np.where(ROW == 5, np.nan, ROW)]
+)
+def test_other_numbers_are_no_identifiers(write: Write, cells: np.ndarray) -> None:
+    assert [*load("csv", path=write(PLAIN.assign(x=cells))).encoder.columns] == ["size", "x"]
+
+
+def test_a_list_says_exactly_what_is_left_out(write: Write) -> None:
+    path = write(PLAIN.assign(**IDS))
+    assert [*load("csv", path=path, drop=["name"]).encoder.columns] == ["size", "id", "minus"]
+    assert "got 108 in name: leave this out with dataset.drop=[name]" in refusal("csv", path=path, drop=[])
+    alone = write(TABLE[["label"]].assign(id=ROW), "alone.csv")
+    assert [*load("csv", path=alone).encoder.columns] == ["id"], "indices in a kernel matrix, say"
+
+
+def test_the_positive_class_is_the_last(write: Write) -> None:
+    path = write(TABLE)
+    first, last = load("csv", path=path), load("csv", path=path, positive="ham")
+    assert (first.task.classes, last.task.classes) == (("ham", "spam"), ("spam", "ham"))
+    np.testing.assert_array_equal(first.splits["all"].y, -last.splits["all"].y)
+    says = "dataset.positive: there is no class hamm; did you mean ham"
+    assert refusal("csv", path=path, positive="hamm").startswith(says)
 
 
 X = np.random.default_rng(0).normal(size=(40, 2)).round(6)

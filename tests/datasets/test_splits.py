@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from nsvm_cli.datasets import Samples, split_data
 from nsvm_cli.datasets.splits import split_rows
 from nsvm_cli.errors import InputError
 from nsvm_cli.tasks import encode
+from tests.datasets.conftest import Write
 from tests.datasets.helpers import labelled, load, refusal
 
 RINGNORM = (3664, 3736)
@@ -35,6 +36,7 @@ def test_held_out_samples_that_are_training_samples_are_counted(validation: int 
     [
         ([0, 1, 1], ("a", "b"), r"expected labels y of -1 and \+1 for 2 classes, got 0$"),
         ([1, 2, 3], ("a", "b", "c"), "expected labels y of 0 to 2 for 3 classes, got 3$"),
+        ([0, 0, 0], ("yes",), "expected at least 2 classes, got 1 class: yes"),
     ],
 )
 def test_labels_are_the_codes_of_their_classes(y: list[int], classes: tuple[str, ...], message: str) -> None:
@@ -89,15 +91,20 @@ def test_validation_leaves_an_official_test_set_alone() -> None:
     np.testing.assert_array_equal(np.union1d(rows["train"], rows["validation"]), np.arange(70))
 
 
-def test_what_cannot_be_split() -> None:
-    with pytest.raises(InputError, match="=18 each: expected less than the 18 training samples of class yes"):
-        split_rows(labelled(980, 20), "18 each", 0)
-    with pytest.raises(InputError, match=r"=900: expected less than the 900 training samples$"):
-        split_rows(labelled(980, 20), 900, 0)
-    with pytest.raises(InputError, match=r"^a table: too few samples"):
-        split_rows(labelled(8, 2), 0, 0)
-    with pytest.raises(InputError, match="expected at least 2 classes, got 1 class: yes"):
-        Samples(np.zeros((2, 1)), np.zeros(2), ("yes",), "a table")
+@pytest.mark.parametrize(
+    ("classes", "validation", "message"),
+    [
+        ((980, 20), "18 each", "=18 each: expected less than the 18 training samples of class yes"),
+        ((980, 20), 900, "=900: expected less than the 900 training samples$"),
+        ((8, 2), 0, "^a table: too few samples"),
+    ],
+)
+def test_what_cannot_be_split(classes: tuple[int, int], validation: int | str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        split_rows(labelled(*classes), validation, 0)
+
+
+def test_classes_are_no_targets() -> None:
     with pytest.raises(InputError, match="has classes: expected task=classification, got task=regression"):
         split_data(labelled(50, 50), 0, 0, global_scaling=False, kind="regression")
 
@@ -167,31 +174,16 @@ def test_groups_and_times_of_random_tables_stay_apart() -> None:
         assert len(train) + len(held_out) + len(test) == m
 
 
-def test_files_of_their_own_are_the_validation_and_the_test_set(tmp_path: Path) -> None:
-    files = {}
-    names = ("path", "validation_path", "test_path")
-    for name, rows in zip(names, (range(40), range(40, 45), range(45, 60)), strict=True):
-        files[name] = str(tmp_path / f"{name}.csv")
-        text = "".join(f"{row},{'yes' if row % 2 else 'no'}\n" for row in rows)
-        (tmp_path / f"{name}.csv").write_text(f"x,label\n{text}")
-    splits = load("csv", **files).splits
-    assert [int(splits[name].x[0, 0]) for name in ("train", "validation", "test")] == [0, 40, 45]
-    assert splits.sizes == {"train": 40, "validation": 5, "test": 15, "all": 60}
-    splits = load("csv", path=files["path"], validation_path=files["validation_path"]).splits
-    assert splits.sizes == {"train": 36, "validation": 5, "test": 4, "all": 45}
-
-
-def test_columns_of_groups_and_times_are_no_features(tmp_path: Path) -> None:
-    file = tmp_path / "visits.csv"
-    days = [f"2024-{1 + row // 28:02}-{1 + row % 28:02}" for row in range(60)]
-    lines = [f"p{row // 3},{days[row]},{row},{'yes' if row % 2 else 'no'}\n" for row in range(60)]
-    file.write_text("patient,day,x,label\n" + "".join(lines))
-    data = load("csv", path=str(file), group="patient", drop=("day",))
-    assert data.splits["train"].x.shape == (54, 1)
-    patients = [{*(data.splits[name].x[:, 0] // 3).tolist()} for name in ("train", "test")]
-    assert not patients[0] & patients[1]
-    assert load("csv", path=str(file), time="day", drop=("patient",)).splits["test"].x[:, 0].min() == 54
-    assert "dataset.group: " in refusal("csv", path=str(file), group="patent")
-    assert "column patient, row 1: expected a number or a date such as 2024-12-31, got 'p0'" in refusal(
-        "csv", path=str(file), time="patient"
-    )
+def test_columns_of_groups_and_times_are_no_features(write: Write) -> None:
+    row = np.arange(60)
+    days = pd.date_range("2024-01-01", periods=60).strftime("%Y-%m-%d")
+    patients = [f"p{n // 3}" for n in row]
+    visits = pd.DataFrame({"patient": patients, "day": days, "x": row, "label": np.resize(["no", "yes"], 60)})
+    path = write(visits)
+    splits = load("csv", path=path, group="patient", drop=("day",)).splits
+    assert splits["train"].x.shape == (54, 1)
+    assert not np.isin(splits["test"].x // 3, splits["train"].x // 3).any()
+    assert load("csv", path=path, time="day", drop=("patient",)).splits["test"].x[:, 0].min() == 54
+    assert "dataset.group: " in refusal("csv", path=path, group="patent")
+    says = "column patient, row 1: expected a number or a date such as 2024-12-31, got 'p0'"
+    assert says in refusal("csv", path=path, time="patient")
