@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from sklearn.utils.class_weight import compute_sample_weight
@@ -18,6 +18,7 @@ from nsvm_cli.errors import InputError
 from nsvm_cli.estimators import NSVMClassifier
 from nsvm_cli.runs.checkpoint import environment
 from nsvm_cli.runs.experiment import prepare
+from tests.datasets.conftest import Write
 from tests.datasets.helpers import load, refusal
 from tests.small_runs import small_settings
 
@@ -38,12 +39,9 @@ TWO, THREE = np.repeat([-1.0, 1.0], [10, 40]), np.repeat([0.0, 1.0, 2.0], [5, 15
 @pytest.mark.parametrize("class_weight", ["balanced", {"no": 5.0}, {"no": 0.5, "yes": 2.0}], ids=str)
 def test_weights_of_classes_are_scikit_learns(y: np.ndarray, class_weight: Any) -> None:
     data = data_of(y)
-    codes = y[:-2]
-    by_code = class_weight
-    if class_weight != "balanced":
-        names = dict(zip(np.unique(y), data.task.classes, strict=True))
-        by_code = {code: class_weight.get(name, 1.0) for code, name in names.items()}
-    theirs = compute_sample_weight(by_code, codes)
+    names = np.array(data.task.classes)[np.unique(y, return_inverse=True)[1]][:-2]
+    given = class_weight if class_weight == "balanced" else {**dict.fromkeys(names, 1.0), **class_weight}
+    theirs = compute_sample_weight(given, names)
     np.testing.assert_allclose(data.weights(class_weight), theirs / theirs.mean())
 
 
@@ -98,21 +96,20 @@ def test_a_sample_of_weight_0_is_left_out() -> None:
     assert data.splits.sizes["test"] == 2
 
 
-def test_a_column_of_weights(tmp_path: Path) -> None:
+def test_a_column_of_weights(write: Write) -> None:
     """It is no feature, and data for a trained model may lack it."""
-    file, weight = tmp_path / "mail.csv", np.random.default_rng(1).integers(0, 3, 60)
-    lines = [f"{row},{weight[row]},{'yes' if row % 2 else 'no'}" for row in range(60)]
-    file.write_text("\n".join(["x,copies,label", *lines]))
-    data = load("csv", path=str(file), weight="copies")
+    weight = np.random.default_rng(1).integers(0, 3, 60)
+    table = pd.DataFrame({"x": np.arange(60), "copies": weight, "label": np.resize(["no", "yes"], 60)})
+    section = {"name": "csv", "path": write(table), "weight": "copies"}
+    data = load(**section)
     train = data.splits["train"]
     assert train.x.shape[1] == 1
-    assert train.weight.tolist() == [weight[int(x)] for x in train.x[:, 0]]
+    np.testing.assert_array_equal(train.weight, weight[train.x[:, 0].int()])
     assert 0 not in train.weight
     assert 0 in data.splits["all"].weight
     np.testing.assert_allclose(data.weights(None), train.weight / train.weight.mean())
-    section = {"name": "csv", "path": str(file), "weight": "copies"}
     assert load_data(section, 0, task=data.task, encoder=data.encoder).splits.sizes == data.splits.sizes
-    file.write_text("x,label\n1,yes\n2,no\n")
+    write(table.drop(columns="copies"))
     without = load_data(section, 0, task=data.task, encoder=data.encoder)
     assert without.splits["all"].weight is None
 
@@ -126,10 +123,9 @@ def test_a_column_of_weights(tmp_path: Path) -> None:
         ("2", "copy", "dataset.weight: .* has no column 'copy'; did you mean copies"),
     ],
 )
-def test_impossible_columns_of_weights_are_refused(cell: str, column: str, said: str, tmp_path: Path) -> None:
-    file = tmp_path / "mail.csv"
-    file.write_text(f"x,copies,label\n1,1,a\n2,{cell},b\n3,1,a\n4,1,b\n")
-    assert re.search(said, refusal("csv", path=str(file), weight=column))
+def test_impossible_columns_of_weights_are_refused(write: Write, cell: str, column: str, said: str) -> None:
+    path = write(f"x,copies,label\n1,1,a\n2,{cell},b\n3,1,a\n4,1,b\n")
+    assert re.search(said, refusal("csv", path=path, weight=column))
 
 
 def test_names_of_classes_may_be_numbers() -> None:
