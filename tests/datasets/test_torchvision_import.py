@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -14,8 +13,7 @@ from nsvm_cli.errors import InputError, RunError
 from nsvm_cli.models.networks import build_network
 from nsvm_cli.runs.experiment import prepare
 from tests.small_runs import small_settings
-
-PACKAGE = Path(__file__).parents[2] / "nsvm_cli"
+from tests.test_architecture import MODULES, imports
 
 
 @pytest.fixture
@@ -39,22 +37,14 @@ def test_its_operators_are_declared_whichever_build_of_torch_this_is() -> None:
 
 
 def test_no_module_imports_it_when_it_is_imported_itself() -> None:
-    files = [*PACKAGE.rglob("*.py")]
-    assert files
-    for file in files:
+    assert MODULES
+    for file in MODULES.values():
+        assert "torchvision" not in {module.split(".")[0] for module in imports(file)}, file
         tree = ast.parse(file.read_text())
-        inside = {
-            id(node)
-            for function in ast.walk(tree)
-            if isinstance(function, ast.FunctionDef)
-            for node in ast.walk(function)
-        }
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Import | ast.ImportFrom):
-                names = [getattr(node, "module", None), *(alias.name for alias in node.names)]
-                assert not any((name or "").split(".")[0] == "torchvision" for name in names), file
-            if isinstance(node, ast.Call) and ast.unparse(node.func) == "import_torchvision":
-                assert id(node) in inside, file
+        functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+        inside = {node for function in functions for node in ast.walk(function)}
+        outside = [node for node in {*ast.walk(tree)} - inside if isinstance(node, ast.Call)]
+        assert "import_torchvision" not in {ast.unparse(call.func) for call in outside}, file
 
 
 @pytest.mark.usefixtures("missing")
