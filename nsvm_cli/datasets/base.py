@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
@@ -168,6 +168,8 @@ class TableSource(Source):
     The columns in ``drop`` are no features; if it is None, identifiers are left out. The class ``positive``
     comes last: of two classes, F1 and average precision are for it. ``group`` and ``time`` are the columns by
     which rows are split (see ``split_rows``), and ``weight`` says how much each row counts in training.
+
+    ``load`` also takes ``text``, the columns to read as text even if they look like numbers.
     """
 
     drop: tuple[str, ...] | None = ()
@@ -175,10 +177,6 @@ class TableSource(Source):
     group: str | None = None
     time: str | None = None
     weight: str | None = None
-
-    def load(self, rng: np.random.Generator, text: Collection[str] = ()) -> Table:
-        """Return all rows; the columns in ``text`` are text even if they look like numbers."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True)

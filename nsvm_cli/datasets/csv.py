@@ -106,7 +106,7 @@ class CSV(Dialect, TableSource):
 def read_cells(
     path: str,
     setting: str,
-    dialect: Dialect = Dialect(),  # noqa: B008
+    dialect: Dialect,
     label: str | None = None,
     text: Collection[str] = (),
     names: Sequence[str] | None = None,

@@ -14,7 +14,7 @@ from pydantic.dataclasses import dataclass
 
 from nsvm_cli.config.registry import STRICT
 from nsvm_cli.datasets.base import Table, TableSource, expect_column
-from nsvm_cli.datasets.csv import read_cells
+from nsvm_cli.datasets.csv import Dialect, read_cells
 from nsvm_cli.datasets.download import reason
 from nsvm_cli.datasets.encoding import is_number
 from nsvm_cli.errors import InputError
@@ -42,10 +42,10 @@ class OpenML(TableSource):
         if self.path is None:
             cells, target = _from_openml(self.id)
         else:
-            cells = read_cells(self.path, "dataset.path", text=text)
+            cells = read_cells(self.path, "dataset.path", Dialect(), text=text)
             if any(map(is_number, map(str, cells))):
                 names = [f"V{n}" for n in range(1, cells.shape[1] + 1)]
-                cells = read_cells(self.path, "dataset.path", text=text, names=names)
+                cells = read_cells(self.path, "dataset.path", Dialect(), None, text, names)
             target = cells.columns[-1]
         label = self.label or target
         expect_column("dataset.label", source, label, cells)

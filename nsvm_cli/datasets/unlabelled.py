@@ -88,7 +88,7 @@ def _rows(
         written = [name for name in keep if encoder and name not in encoder.columns]
         rows = min(BLOCK_ROWS, rows_at_a_time(PER_NUMBER * (numbers + len(header))))
         for cells in cells_by_block(path, dialect, written, text, rows):
-            x = features(Table(cells.drop(columns=written), (str(path),)), encoder)
+            x = features(Table(cells, (str(path),)), encoder)
             kept = cells[keep].convert_dtypes()  # integers beside gaps were floats
             columns: Any = kept.astype(object).where(kept.notna(), None).to_dict("list")
             yield torch.from_numpy(x).reshape(-1, *shape), columns
