@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from pathlib import Path
+from typing import Any
 
 import platformdirs
 
@@ -35,20 +36,16 @@ def fetch(address: str, sha256: str | None, folder: Path) -> Path:
         raise type(error)(f"{address}: {reason(error)}") from None
 
 
-def _download(address: str, file: str, _: object) -> None:
-    import requests
+def _download(address: str, file: str, retrieving: object) -> None:
+    import pooch
 
-    say(f"Downloading {address}")
-    as_stored = {"Accept-Encoding": "identity"}
-    with (
-        requests.get(address, headers=as_stored, stream=True, timeout=TIMEOUT) as response,
-        open(file, "wb") as target,
-    ):
-        response.raise_for_status()
+    def keep_packed(response: Any, **_: object) -> None:
         # some servers send .gz files with an encoding that requests would undo
         response.raw.headers.pop("content-encoding", None)
-        for chunk in response.iter_content(2**16):
-            target.write(chunk)
+
+    say(f"Downloading {address}")
+    as_stored = {"headers": {"Accept-Encoding": "identity"}, "hooks": {"response": keep_packed}}
+    pooch.HTTPDownloader(chunk_size=2**16, timeout=TIMEOUT, **as_stored)(address, file, retrieving)
 
 
 def reason(error: Exception) -> str:
