@@ -9,12 +9,11 @@ import string
 import tarfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO, Annotated, ClassVar, cast
+from typing import IO, ClassVar, cast
 
 import numpy as np
 import torch
 from jaxtyping import UInt8
-from pydantic import AfterValidator
 from pydantic.dataclasses import dataclass
 from torch.nn import functional
 
@@ -30,23 +29,13 @@ LARGEST_FILE = 2**28
 """The most bytes of a file: more than the largest that is published."""
 
 
-def _distinct(classes: tuple[str, ...] | None) -> tuple[str, ...] | None:
-    if classes is not None and not 2 <= len(classes) == len({*classes}):
-        raise ValueError(f"expected two or more different classes, got [{', '.join(classes)}]")
-    return classes
-
-
-ClassNames = Annotated[tuple[Text, ...] | None, AfterValidator(_distinct)]
-"""Classes to choose, by their names; None for all."""
-
-
 @dataclass(frozen=True, kw_only=True, config=STRICT)
 class Images(Source):
-    """Images of several classes, of which ``classes`` are chosen."""
+    """Images of several classes, of which ``classes`` are chosen by name; None for all."""
 
     global_scaling: ClassVar[bool] = True
 
-    classes: ClassNames = None
+    classes: tuple[Text, ...] | None = None
     augment: Augment = ()
 
     def chosen(self, source: str, names: Sequence[str], *parts: tuple[np.ndarray, np.ndarray]) -> Samples:
@@ -59,7 +48,7 @@ class Images(Source):
                 where no split is official.
         """
         label = {name: r for r, name in enumerate(names)}
-        classes = tuple(self.classes or label)
+        classes = tuple(dict.fromkeys(self.classes or label))
         for name in [name for name in classes if name not in label][:1]:
             raise InputError(f"dataset.classes: there is no class {name!r}; {did_you_mean(name, label)}")
         labels = [label[name] for name in classes]
@@ -73,7 +62,7 @@ class Images(Source):
 class SklearnDigits(Images):
     """scikit-learn's 8x8 digits, pixels in 0..1, enlarged to MNIST's 28x28 by bilinear interpolation."""
 
-    classes: ClassNames = ("0", "1")
+    classes: tuple[Text, ...] | None = ("0", "1")
 
     def load(self, rng: np.random.Generator) -> Samples:
         from sklearn.datasets import load_digits  # slow to import, and needed only here
@@ -147,7 +136,7 @@ class MNIST(ImageFiles):
         "t10k-labels-idx1-ubyte.gz": "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
     }
 
-    classes: ClassNames = ("0", "1")
+    classes: tuple[Text, ...] | None = ("0", "1")
 
     def load(self, rng: np.random.Generator) -> Samples:
         images, labels, test_images, test_labels = (_values(self.read(name)) for name in self.sums)
