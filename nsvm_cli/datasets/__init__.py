@@ -17,9 +17,10 @@ from nsvm_cli.config.settings import ClassWeight
 from nsvm_cli.datasets.base import Samples, Source, Split, Table, TableSource, Validation
 from nsvm_cli.datasets.columns import Column, describe, summary, unseen_categories
 from nsvm_cli.datasets.csv import CSV
-from nsvm_cli.datasets.encoding import TableEncoder, features, fit_encoder, labelled
+from nsvm_cli.datasets.encoding import TableEncoder, features, fit_encoder
 from nsvm_cli.datasets.image_files import CIFAR10, KMNIST, MNIST, FashionMNIST, SklearnDigits
 from nsvm_cli.datasets.image_folder import ImageFolder
+from nsvm_cli.datasets.labels import labelled
 from nsvm_cli.datasets.openml import OpenML
 from nsvm_cli.datasets.pmlb import PMLB
 from nsvm_cli.datasets.ringnorm import Ringnorm

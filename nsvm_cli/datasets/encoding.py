@@ -1,11 +1,10 @@
-"""Tables as samples: labels become codes, text becomes one-hot features, dates become numbers, and gaps are
-filled."""
+"""Tables as features: text becomes one-hot features, dates become numbers, and gaps are filled."""
 
 from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import numpy as np
@@ -14,9 +13,8 @@ from pydantic import Field, ValidationError
 from pydantic.dataclasses import dataclass
 
 from nsvm_cli.config.registry import STRICT, one_line, shown
-from nsvm_cli.datasets.base import Samples, Table, expect_column
-from nsvm_cli.errors import InputError, did_you_mean
-from nsvm_cli.tasks import Task, encode
+from nsvm_cli.datasets.base import Table, expect_column
+from nsvm_cli.errors import InputError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,12 +23,6 @@ T = TypeVar("T")
 
 MOST_CATEGORIES = 1000
 """The largest number of categories in a column of text."""
-
-MOST_CLASSES = 1000
-"""The largest number of classes: each has a coefficient for every support vector, and confusions with all."""
-
-MAX_FRACTIONAL_CLASSES = 20
-"""Labels with more different numbers than this, some of them not integers, are targets, not classes."""
 
 TRUTH = {"TRUE": "True", "true": "True", "FALSE": "False", "false": "False"}
 """The other spellings of truth values that pandas knows."""
@@ -103,12 +95,10 @@ class TableEncoder:
         if missing := [name for name in self.columns if name not in cells]:
             names = ", ".join(missing[:20])
             raise InputError(f"{table.source} lacks columns that the model was trained on: {names}")
-        x: list[Any] = [
-            _numbers(table, cells[name]).fillna(median) for name, median in self.of(float).items()
-        ]
+        x: list[Any] = [numbers(table, cells[name]).fillna(median) for name, median in self.of(float).items()]
         for name, dates in self.of(Dates).items():
             days, wanted = _days(cells[name], dates.format), f"a date in the format {dates.format}"
-            _expect(table, cells[name], days.isna() & cells[name].notna(), wanted)
+            expect(table, cells[name], days.isna() & cells[name].notna(), wanted)
             x += _calendar(days.fillna(dates.median).to_numpy())
         for name, categories in self.of(tuple).items():
             codes = texts(cells[name]).map({text: r for r, text in enumerate(categories)}).to_numpy()
@@ -150,7 +140,7 @@ def fit_encoder(table: Table, rows: np.ndarray) -> TableEncoder:
     most = most_categories(rows)
     if many := [name for name, value in columns.items() if isinstance(value, list) and len(value) > most]:
         cells = table.cells[many[0]].iloc[rows]
-        first = int(_parsed(cells)[1].to_numpy().argmax())
+        first = int(parsed(cells)[1].to_numpy().argmax())
         comma = is_number(_pointed(cells.iloc[first]))
         hint = "; is \"dataset.decimal=','\" meant?" if comma else ""
         raise InputError(
@@ -177,14 +167,14 @@ def read_columns(table: Table, rows: np.ndarray) -> dict[str, Any]:
 def _read(table: Table, cells: pd.Series, rows: np.ndarray) -> tuple[Any, bool]:
     """Return what the training rows say of a column, and whether it holds identifiers.
 
-    It holds numbers if all of its cells are numbers (see ``_parsed``), and dates if all are dates in one
+    It holds numbers if all of its cells are numbers (see ``parsed``), and dates if all are dates in one
     format. Identifiers are integers that only rise or only fall from row to row, and texts too many for
     categories, of which most are no numbers with a decimal point or comma.
     """
     training = cells.iloc[rows]
     stated = cells.dtype == "category" and training.notna().any()  # by a data frame
-    if not stated and not _parsed(training)[1].any():
-        x = _numbers(table, cells).iloc[rows]
+    if not stated and not parsed(training)[1].any():
+        x = numbers(table, cells).iloc[rows]
         one_way = x.is_monotonic_increasing or x.is_monotonic_decreasing
         counts = one_way and x.is_unique and len(x) > 2 and (x % 1 == 0).all()
         return x.median(), bool(counts)
@@ -192,7 +182,7 @@ def _read(table: Table, cells: pd.Series, rows: np.ndarray) -> tuple[Any, bool]:
         return Dates(form, _days(training, form).median()), False
     categories = sorted(texts(training).unique(), key=lambda text: (text == "", text))
     varied = len(categories) > most_categories(rows)
-    return categories, bool(varied and _parsed(training.map(_pointed, "ignore"))[1].mean() > 0.5)
+    return categories, bool(varied and parsed(training.map(_pointed, "ignore"))[1].mean() > 0.5)
 
 
 def most_categories(rows: np.ndarray) -> int:
@@ -213,36 +203,10 @@ def features(table: Table, encoder: TableEncoder | None) -> Float64[np.ndarray, 
     if encoder is not None:
         return encoder(table)
     _expect_columns(table)
-    x = {name: _numbers(table, cells) for name, cells in table.cells.items()}
+    x = {name: numbers(table, cells) for name, cells in table.cells.items()}
     for name, column in x.items():
-        _expect(table, table.cells[name], column.isna(), "a number")
+        expect(table, table.cells[name], column.isna(), "a number")
     return np.column_stack([*x.values()])
-
-
-def _times(table: Table, cells: pd.Series) -> Float64[np.ndarray, " m"]:
-    """Return the time of each row, from numbers or dates."""
-    x, text = _parsed(cells)
-    if text.any():
-        x = _days(cells, _format_of(cells) or ISO)
-    _expect(table, cells, ~np.isfinite(x), "a number or a date such as 2024-12-31")
-    return x.to_numpy()
-
-
-def _weights(table: Table, cells: pd.Series) -> Float64[np.ndarray, " m"]:
-    weights = _numbers(table, cells)
-    _expect(table, cells, weights < 0, "a weight of 0 or more")
-    return weights.to_numpy()
-
-
-def _by_role(table: Table, role: str, read: Callable[..., np.ndarray], lenient: bool) -> np.ndarray | None:
-    """Return what the settings name a column for; None if they name none, or it may be missing and is."""
-    name = getattr(table.settings, role)
-    if name is None or (lenient and name not in table.rows):
-        return None
-    expect_column(f"dataset.{role}", table.source, name, table.rows)
-    cells = table.rows[name]
-    _expect(table, cells, cells.isna(), f"the {role} of the row")
-    return read(table, cells)
 
 
 def _expect_columns(table: Table) -> None:
@@ -258,7 +222,7 @@ def _left_out(names: Sequence[str]) -> str:
     return f"{', '.join(names)}: leave this out with dataset.drop=[{quoted}]"
 
 
-def _parsed(cells: pd.Series) -> tuple[pd.Series, pd.Series]:
+def parsed(cells: pd.Series) -> tuple[pd.Series, pd.Series]:
     """Return cells as numbers in float64, NaN where they are not, and which of them are text: neither empty
     nor a decimal number. True and 1_0 are text.
     """
@@ -271,14 +235,14 @@ def _parsed(cells: pd.Series) -> tuple[pd.Series, pd.Series]:
     return x, x.isna() & cells.notna()
 
 
-def _numbers(table: Table, cells: pd.Series) -> pd.Series:
+def numbers(table: Table, cells: pd.Series) -> pd.Series:
     """Return a column as finite numbers, NaN where it is empty; InputError for any other cell."""
-    x, text = _parsed(cells)
-    _expect(table, cells, text | np.isinf(x), "a number")
+    x, text = parsed(cells)
+    expect(table, cells, text | np.isinf(x), "a number")
     return x
 
 
-def _expect(table: Table, cells: pd.Series, wrong: pd.Series, what: str, hint: str = "") -> None:
+def expect(table: Table, cells: pd.Series, wrong: pd.Series, what: str, hint: str = "") -> None:
     """Raise an InputError about the first cell of a column that is wrong, if there is one."""
     for row in np.flatnonzero(wrong)[:1].tolist():
         cell = cells.iloc[[row]]
@@ -318,6 +282,15 @@ def _days(cells: Any, form: str) -> pd.Series:
     return days
 
 
+def times(table: Table, cells: pd.Series) -> Float64[np.ndarray, " m"]:
+    """Return the time of each row, from numbers or dates."""
+    x, text = parsed(cells)
+    if text.any():
+        x = _days(cells, _format_of(cells) or ISO)
+    expect(table, cells, ~np.isfinite(x), "a number or a date such as 2024-12-31")
+    return x.to_numpy()
+
+
 def _calendar(days: Float64[np.ndarray, " m"]) -> list[np.ndarray]:
     """Return the features of dates; see ``DATE_FEATURES``."""
     whole = np.floor(days).astype(np.int64)
@@ -343,76 +316,3 @@ def texts(cells: pd.Series) -> pd.Series:
         return written.removesuffix(".0") if isinstance(cell, float) else TRUTH.get(written, written)
 
     return cells.astype(object).where(cells.notna(), "").map(text)
-
-
-def labelled(table: Table, kind: str, task: Task | None = None) -> Samples:
-    """Return the samples of a table, as yet without features.
-
-    Args:
-        task: that of a model, whose classes these are, and which needs none of the columns for roles; None
-            for the classes of the table, in ascending order.
-
-    Raises:
-        InputError: there are no rows, a label is missing or unknown, a target is not a number, or a column
-            for a role is missing or has other cells.
-    """
-    y, classes = _code_labels(table, kind, task.classes if task else None)
-    lenient = task is not None
-    return Samples(
-        np.empty((len(y), 0)),
-        y,
-        classes,
-        table.source,
-        table.official_test,
-        origins=table.origins,
-        official_validation=table.official_validation,
-        groups=_by_role(table, "group", lambda _, cells: texts(cells).to_numpy(str), lenient),
-        times=_by_role(table, "time", _times, lenient),
-        weight=_by_role(table, "weight", _weights, lenient),
-        numbers=table.rows.index.to_numpy() + 1,
-    )
-
-
-def _code_labels(
-    table: Table, kind: str, classes: tuple[str, ...] | None
-) -> tuple[Float64[np.ndarray, " m"], tuple[str, ...]]:
-    labels = table.rows[table.label].astype(object)
-    if labels.empty:
-        raise InputError(f"{table.source}: expected rows below its header, found none")
-    hint = "; dataset.skip_unlabelled=true skips such rows"
-    _expect(table, labels, labels.isna() | (labels == ""), "a label", hint)
-    if kind == "regression":
-        y, hint = _parsed(labels)[0], "; to tell classes apart: task=classification"
-        _expect(table, labels, ~np.isfinite(y), "a finite number for task=regression", hint)
-        return y.to_numpy(), ()
-    named = labels.map(str)
-    classes = classes or _classes(named.iloc[: table.official_test], table)
-    expected = " or ".join(classes) if len(classes) < 6 else f"one of the {len(classes)} in training"
-    _expect(table, labels, ~named.isin(classes), f"label {expected}")
-    return encode(named.to_numpy(), classes), classes
-
-
-def _classes(labels: pd.Series, table: Table) -> tuple[str, ...]:
-    """Return the different labels in ascending order, the positive one last: by their values if all are
-    numbers, or else as text.
-    """
-    import pandas as pd
-
-    names = pd.Series(sorted(labels.unique()), dtype=object)
-    values = _parsed(names)[0]
-    numbers = bool(np.isfinite(values).all())
-    classes = (names[values.argsort(kind="stable")] if numbers else names).tolist()
-    fractions = names[values % 1 != 0].tolist() if numbers else []
-    if len(classes) > MOST_CLASSES or (fractions and len(classes) > MAX_FRACTIONAL_CLASSES):
-        advice = (
-            "to predict numbers: task=regression" if numbers else "name another column with dataset.label"
-        )
-        raise InputError(
-            f"{table.source}: found {len(classes)} different labels, such as {(fractions or classes)[0]}, "
-            f"which is too many for classes; {advice}"
-        )
-    if (last := table.settings.positive) is not None:
-        if last not in classes:
-            raise InputError(f"dataset.positive: there is no class {last}; {did_you_mean(last, classes)}")
-        classes = [*(name for name in classes if name != last), last]
-    return tuple(classes)

@@ -1,0 +1,113 @@
+"""Labels of a table as codes or targets, and its columns of groups, times and weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+from jaxtyping import Float64
+
+from nsvm_cli.datasets.base import Samples, Table, expect_column
+from nsvm_cli.datasets.encoding import expect, numbers, parsed, texts, times
+from nsvm_cli.errors import InputError, did_you_mean
+from nsvm_cli.tasks import Task, encode
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+MOST_CLASSES = 1000
+"""The largest number of classes: each has a coefficient for every support vector, and confusions with all."""
+
+MAX_FRACTIONAL_CLASSES = 20
+"""Labels with more different numbers than this, some of them not integers, are targets, not classes."""
+
+
+def labelled(table: Table, kind: str, task: Task | None = None) -> Samples:
+    """Return the samples of a table, as yet without features.
+
+    Args:
+        task: that of a model, whose classes these are, and which needs none of the columns for roles; None
+            for the classes of the table, in ascending order.
+
+    Raises:
+        InputError: there are no rows, a label is missing or unknown, a target is not a number, or a column
+            for a role is missing or has other cells.
+    """
+    y, classes = _code_labels(table, kind, task.classes if task else None)
+    lenient = task is not None
+    return Samples(
+        np.empty((len(y), 0)),
+        y,
+        classes,
+        table.source,
+        table.official_test,
+        origins=table.origins,
+        official_validation=table.official_validation,
+        groups=_by_role(table, "group", lambda _, cells: texts(cells).to_numpy(str), lenient),
+        times=_by_role(table, "time", times, lenient),
+        weight=_by_role(table, "weight", _weights, lenient),
+        numbers=table.rows.index.to_numpy() + 1,
+    )
+
+
+def _code_labels(
+    table: Table, kind: str, classes: tuple[str, ...] | None
+) -> tuple[Float64[np.ndarray, " m"], tuple[str, ...]]:
+    labels = table.rows[table.label].astype(object)
+    if labels.empty:
+        raise InputError(f"{table.source}: expected rows below its header, found none")
+    hint = "; dataset.skip_unlabelled=true skips such rows"
+    expect(table, labels, labels.isna() | (labels == ""), "a label", hint)
+    if kind == "regression":
+        y, hint = parsed(labels)[0], "; to tell classes apart: task=classification"
+        expect(table, labels, ~np.isfinite(y), "a finite number for task=regression", hint)
+        return y.to_numpy(), ()
+    named = labels.map(str)
+    classes = classes or _classes(named.iloc[: table.official_test], table)
+    expected = " or ".join(classes) if len(classes) < 6 else f"one of the {len(classes)} in training"
+    expect(table, labels, ~named.isin(classes), f"label {expected}")
+    return encode(named.to_numpy(), classes), classes
+
+
+def _classes(labels: pd.Series, table: Table) -> tuple[str, ...]:
+    """Return the different labels in ascending order, the positive one last: by their values if all are
+    numbers, or else as text.
+    """
+    import pandas as pd
+
+    names = pd.Series(sorted(labels.unique()), dtype=object)
+    values = parsed(names)[0]
+    numeric = bool(np.isfinite(values).all())
+    classes = (names[values.argsort(kind="stable")] if numeric else names).tolist()
+    fractions = names[values % 1 != 0].tolist() if numeric else []
+    if len(classes) > MOST_CLASSES or (fractions and len(classes) > MAX_FRACTIONAL_CLASSES):
+        advice = (
+            "to predict numbers: task=regression" if numeric else "name another column with dataset.label"
+        )
+        raise InputError(
+            f"{table.source}: found {len(classes)} different labels, such as {(fractions or classes)[0]}, "
+            f"which is too many for classes; {advice}"
+        )
+    if (last := table.settings.positive) is not None:
+        if last not in classes:
+            raise InputError(f"dataset.positive: there is no class {last}; {did_you_mean(last, classes)}")
+        classes = [*(name for name in classes if name != last), last]
+    return tuple(classes)
+
+
+def _weights(table: Table, cells: pd.Series) -> Float64[np.ndarray, " m"]:
+    weights = numbers(table, cells)
+    expect(table, cells, weights < 0, "a weight of 0 or more")
+    return weights.to_numpy()
+
+
+def _by_role(table: Table, role: str, read: Callable[..., np.ndarray], lenient: bool) -> np.ndarray | None:
+    """Return what the settings name a column for; None if they name none, or it may be missing and is."""
+    name = getattr(table.settings, role)
+    if name is None or (lenient and name not in table.rows):
+        return None
+    expect_column(f"dataset.{role}", table.source, name, table.rows)
+    cells = table.rows[name]
+    expect(table, cells, cells.isna(), f"the {role} of the row")
+    return read(table, cells)
