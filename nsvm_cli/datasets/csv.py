@@ -92,7 +92,7 @@ class CSV(Dialect, TableSource):
         )
 
     def _expect_columns(self, first: pd.DataFrame, other: pd.DataFrame, what: str) -> None:
-        """Expect another table to have the columns of the first, of which weights count in training only."""
+        """Expect another table to have the columns of the first; one without weights gets weights of 1."""
         if self.weight in first and self.weight not in other:
             other[self.weight] = 1.0
         different = first.columns.symmetric_difference(other.columns).difference([*(self.drop or ())])
