@@ -37,8 +37,9 @@ def test_its_operators_are_declared_whichever_build_of_torch_this_is() -> None:
 
 
 def test_no_module_imports_it_when_it_is_imported_itself() -> None:
-    assert MODULES
-    for file in MODULES.values():
+    using = [file for file in MODULES.values() if "torchvision" in file.read_text()]
+    assert using
+    for file in using:
         assert "torchvision" not in {module.split(".")[0] for module in imports(file)}, file
         tree = ast.parse(file.read_text())
         functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
