@@ -9,6 +9,7 @@ import threading
 from typing import Any, cast
 
 import torch
+from numba.core import event
 from numba.core.codegen import JITCodeLibrary, JITCPUCodegen
 
 from nsvm_cli.engines import NUMBA, taken_by
@@ -77,6 +78,7 @@ def compile_unit(unit: str) -> None:
 def main() -> None:
     """Compile the unit on the command line; end at once if the parent process does."""
     gc.disable()  # looking for garbage would take a sixth of the time
+    event.broadcast = lambda event: None  # and nobody listens to what Numba tells of each call of LLVM
     threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(1)
     JITCPUCodegen._library_class = LinkedCode
@@ -90,3 +92,4 @@ def _end_with_parent() -> None:
 
 if __name__ == "__main__":
     main()
+    os._exit(0)  # giving back all memory piece by piece would take a second

@@ -11,6 +11,8 @@ from typing import Any, TypeVar, cast
 import numba
 import numba.core.config
 from numba.core.caching import FunctionCache
+from numba.core.registry import CPUDispatcher
+from numba.core.types import unliteral
 
 from nsvm_cli.engines.numba.code import COMPILES, code_folder, compile_once, unit_folder
 from nsvm_cli.errors import RunError
@@ -21,19 +23,26 @@ OPTIONS: Any = {"fastmath": {"reassoc", "contract", "arcp", "nsz"}, "error_model
 """The compiler may rearrange sums and quotients, but not assume that there is no NaN and no infinity, which
 are looked for."""
 
-INNER: Any = {**OPTIONS, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+INNER: Any = {"nopython": True, **OPTIONS, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 """Of functions that only compiled ones may call: from Python, there is nothing to call."""
+
+
+class Inner(CPUDispatcher):
+    """A function that is compiled once for each type, not for each number that a call has in its place."""
+
+    def get_call_template(self, args: Any, kws: Any) -> Any:
+        return cast(Any, super()).get_call_template([*map(unliteral, args)], kws)
 
 
 def jit(function: Function) -> Function:
     """Compile a function that compiled functions call, and they only."""
     # a test may have wrapped the function, to check the shapes in its signature
-    return cast(Function, numba.njit(**INNER)(inspect.unwrap(function)))
+    return cast(Any, Inner)(inspect.unwrap(function), targetoptions=INNER)
 
 
 def jit_in_order(function: Function) -> Function:
     """Compile a function whose result outlives a step: it rounds as it is written, wherever it is inlined."""
-    return cast(Function, numba.njit(**{**INNER, "fastmath": False})(inspect.unwrap(function)))
+    return cast(Any, Inner)(inspect.unwrap(function), targetoptions={**INNER, "fastmath": False})
 
 
 class KeptCode(FunctionCache):

@@ -177,7 +177,7 @@ def _convolve(F: Network, layer: Layer, passed: Passed, start: int, n: int) -> N
     """Write the values of a convolution, as ``_connect`` does."""
     theta, (at, o) = F.theta, places(layer, start, n)
     real, (c, h, w, d, p, q, side, _, offset, _) = theta.dtype.type, layer
-    weights, m = c * side**2, 2 * q * n
+    weights, m = c * side * side, 2 * q * n
     bias, two_rows = offset + d * weights, np.empty(2 * d * m, theta.dtype)
     for y in range(p):
         two_rows[:] = real(0)
@@ -266,7 +266,7 @@ def _backward(F: Network, passed: Passed, by_z: Any, begin: int, end: int, by_th
     for number in range(len(F.layers) - 1, -1, -1):
         layer = layer_of(F, number)
         at, o = places(layer, start, n)
-        bias, pixels = layer.weights + layer.d * layer.c * layer.side**2, layer.p * layer.q
+        bias, pixels = layer.weights + layer.d * layer.c * layer.side * layer.side, layer.p * layer.q
         out, factor = passed.H[o : o + len(D)], F.factor if layer.masked else real(1)
         by_out, values = D.reshape((layer.d, pixels * n)), out.reshape((layer.d, pixels * n))
         for i in range(layer.d):
@@ -342,7 +342,7 @@ def _convolve_back(
         layer,
     )
     largest = passed.largest[o : o + len(D)]
-    weights, m = c * side**2, 2 * q * n
+    weights, m = c * side * side, 2 * q * n
     row = np.empty(d * m, theta.dtype)
     for y in range(p):
         for lower in range(2):
@@ -359,7 +359,7 @@ def _convolve_back(
                 for down in range(side):
                     for right in range(side):
                         place = (2 * y + lower + down) * w + right
-                        W = MatrixAt(theta, offset + down * side + right, side**2, weights)
+                        W = MatrixAt(theta, offset + down * side + right, side * side, weights)
                         add_products(RowsAt(below, place * n, h * w * n), W, RowsAt(row, 0, m), c, d, m)
 
 

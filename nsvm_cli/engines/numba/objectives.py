@@ -9,7 +9,7 @@ import numpy as np
 
 from nsvm_cli.engines.numba.arrays import add_matrix, inner, rows_of, scale
 from nsvm_cli.engines.numba.forms import Run
-from nsvm_cli.engines.numba.jit import jit
+from nsvm_cli.engines.numba.jit import jit, jit_in_order
 from nsvm_cli.engines.numba.kernels import gradient, values
 from nsvm_cli.engines.numba.networks import Passed, backward, forward, masks_for, room_for
 from nsvm_cli.randomness import BLOCK
@@ -109,11 +109,10 @@ def alignment(K: Any, y: Any, w: Any, classes: int, centred: bool) -> Any:
     """Return the kernel-target alignment, centred or not, and its derivative by K."""
     if not centred:
         return cosine(K, ideal(y, classes, K), w)
-    H_K_H = _centred(K, w)
-    if (y == y[0]).all() or not H_K_H.any():
+    H_K_H, c = _centred(K, w), y - y[0]
+    if not c.any() or not H_K_H.any():
         return K.dtype.type(0), np.zeros_like(K)
     if classes == 1:
-        c = y - y[0]
         return cosine(H_K_H, ideal(c - _mean(c, w), 1, K), w)
     return cosine(H_K_H, _centred(ideal(y, classes, K), w), w)
 
@@ -130,11 +129,11 @@ def descend_on_batch(run: Run, t: int, A: Any, alpha: Any, mu: float, classes: i
     w = run.w[A] if len(run.w) > 0 else run.w
     aligned, slope = alignment(K_A, run.y[A], w, classes, centred)
     if alpha is None:
-        value = (real(1) - aligned) ** 2
-        scale(slope, real(-2) * (real(1) - aligned))
+        rest = real(1) - aligned
+        value = rest * rest
+        scale(slope, real(-2) * rest)
     else:
-        for i in range(len(w)):
-            alpha[i] /= real(w[i])
+        _divide_rows(alpha, w)
         norm, slope_norm = cosine(K_A, np.dot(alpha, alpha.T), w)
         value = real(mu) * norm - aligned
         scale(slope, real(-1))
@@ -142,6 +141,16 @@ def descend_on_batch(run: Run, t: int, A: Any, alpha: Any, mu: float, classes: i
         add_matrix(slope, slope_norm)
     scale(slope, real(2))  # due to the symmetry of K_A
     theta_step(run, t, passed, gradient(K, z, z, K_A, slope), value)
+
+
+@jit_in_order
+def _divide_rows(A: Any, w: Any) -> None:
+    """Divide row i of A by w_i, if there are weights."""
+    real = A.dtype.type
+    for i in range(len(w)):
+        factor = real(1) / real(w[i])
+        for r in range(A.shape[1]):
+            A[i, r] *= factor
 
 
 @jit
