@@ -265,6 +265,8 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
             raise InputError(f"{path} has task={settings.task}: expected task={cls._task}")
         estimator = cls(**_parameters(settings))
         estimator._take(model)
+        if facts.classes:
+            estimator.classes_ = _as_labels(facts.classes)
         columns = facts.columns
         estimator.n_features_in_ = facts.shape[0] if columns is None else len(columns)
         if columns is not None:
@@ -307,11 +309,6 @@ class NSVMClassifier(ClassifierMixin, _NSVM):  # type: ignore[misc]
         self.classes_, index = np.unique(y, return_inverse=True)
         self._train(X, encode(index, range(len(self.classes_))), sample_weight, self.classes_)
         return self
-
-    def _take(self, model: NSVM) -> None:
-        super()._take(model)
-        if not hasattr(self, "classes_"):
-            self.classes_ = _as_labels(model.facts.classes)
 
     def decision_function(self, X: Any) -> np.ndarray:
         """Return g(x): of shape (m,), positive for the second of two classes; or (m, classes)."""
