@@ -48,10 +48,7 @@ def output_file(text: str) -> Path:
 
 
 class CommandParser(argparse.ArgumentParser):
-    """The parser of ``nsvm`` or of one command.
-
-    It raises an InputError of one line where argparse would print and exit.
-    """
+    """The parser of ``nsvm`` or of one command, with an InputError of one line where argparse would exit."""
 
     commands: argparse._SubParsersAction[CommandParser]
 
@@ -156,12 +153,9 @@ def given(options: argparse.Namespace, names: Sequence[str]) -> dict[str, Any]:
 
 
 def build_parser(command: str | None = None) -> CommandParser:
-    """Return the parser of ``nsvm``.
+    """Return the parser of ``nsvm``, with the arguments of one command: only its module is imported.
 
     A command is a module of its name, with a function of this name, and ``configure``, which adds arguments.
-
-    Args:
-        command: the command whose arguments are wanted: only its module is imported.
     """
     parser = CommandParser("nsvm", description=DESCRIPTION, epilog=EPILOG)
     parser.add_argument("--version", action="version", version=f"nsvm {__version__}", help="show the version")

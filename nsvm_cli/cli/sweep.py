@@ -177,8 +177,7 @@ class Sweep:
 def outcome(path: Path, sweep: str, interrupted: bool = False) -> dict[str, Any] | None:
     """Return the status of the job in a directory, and this; None if it does not belong to this sweep.
 
-    Args:
-        interrupted: whether a signal has ended the sweep, and with it jobs that had no time to say so.
+    If the sweep was ``interrupted``, so were jobs that had no time to say so.
     """
     record = read_status(path)
     if record.get("sweep") != sweep:

@@ -38,11 +38,8 @@ WIDE = 10_000
 class Console(rich.console.Console):
     """A rich console that prints strings as they are: without markup, emoji codes or control characters.
 
-    What the encoding of the stream lacks is written as an escape.
-
-    Args:
-        file: the stream, in place of standard output.
-        wide: whether lines may be of any length where no terminal would fold them.
+    What the encoding of the stream lacks is written as an escape. If ``wide``, lines may be of any length
+    where no terminal would fold them.
     """
 
     def __init__(self, file: Any = None, wide: bool = False) -> None:
@@ -209,9 +206,7 @@ INTERVAL, SHARE = 0.5, 0.02
 def sweep_progress(look: Callable[[], tuple[Sequence[str], int]], total: int | None) -> Iterator[None]:
     """Show the jobs of a sweep within the context, on stderr, from a thread of its own.
 
-    Args:
-        look: returns the lines to print about what is new, and the number of jobs that have ended.
-        total: the number of jobs, None if it is up to a sweeper.
+    ``look`` returns the lines to print about what is new, and how many of the ``total`` jobs have ended.
     """
     console, over = Console(sys.stderr), threading.Event()
 

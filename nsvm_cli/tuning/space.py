@@ -43,11 +43,8 @@ class Search:
     jobs: PositiveInt | None = None
 
     def suited(self, suggested: Mapping[str, Any], settings: Mapping[str, Any]) -> Space:
-        """Return the space without the keys that are suggested for other settings; added ones stay.
-
-        Args:
-            suggested: the space that is searched unless the user asks for another one.
-            settings: those that have an effect, by dotted keys.
+        """Return the space without the keys that are suggested for other settings than those that have an
+        effect; added ones stay.
 
         Raises:
             InputError: nothing is left to search.
