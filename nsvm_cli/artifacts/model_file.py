@@ -75,7 +75,7 @@ def load_model(path: Path, runtime: Mapping[str, Any] | None = None) -> NSVM:
     are looked up by registered name, and the tensors are compared with those that the settings imply.
 
     Args:
-        runtime: settings that override those of the file, such as ``device`` and ``kernel.path``.
+        runtime: settings that override those of the file, such as ``device`` or ``dataset.root``.
 
     Raises:
         InputError: the file is missing, damaged, of another kind, or inconsistent.

@@ -65,11 +65,13 @@ def evaluate(options: argparse.Namespace) -> None:
         from nsvm_cli.compose.composition import compose_settings  # Hydra is needed only here
 
         dataset = dict(compose_settings([f"dataset={name}"], complete=False)["dataset"])
-    root = changes.get("root") if dataset is None else None
+    runtime = given(options, RUNTIME)
+    if dataset is None and "root" in changes:
+        runtime["dataset.root"] = changes["root"]
     rows, paths = list[dict[str, Any]](), [options.path, *further]
     for path in paths:
         try:
-            file, model = open_model(path, given(options, RUNTIME), say, root)
+            file, model = open_model(path, runtime, say)
         except NoModelYetError as error:
             if path == paths[-1] and not rows:
                 raise

@@ -8,7 +8,7 @@ from typing import Any
 
 from nsvm_cli.artifacts.evaluation import checked_split, data_for
 from nsvm_cli.artifacts.model_file import expect_tensors, load_model, within_means
-from nsvm_cli.config.settings import parse_settings, with_values
+from nsvm_cli.config.settings import parse_settings
 from nsvm_cli.datasets import Data
 from nsvm_cli.datasets.base import ARRAYS
 from nsvm_cli.errors import InputError
@@ -29,7 +29,6 @@ def open_model(
     path: str | Path,
     runtime: Mapping[str, Any] | None = None,
     say: Say = str,
-    root: str | None = None,
 ) -> tuple[Path, NSVM]:
     """Return a trained model and the file that it comes from, which may come from an untrusted source.
 
@@ -39,7 +38,6 @@ def open_model(
     Args:
         runtime: settings that override those of the file; see ``load_model``.
         say: shows which step a checkpoint is of.
-        root: the folder of the data of a checkpoint, if it has moved.
 
     Raises:
         NoModelYetError: the checkpoint has no SVM.
@@ -55,8 +53,7 @@ def open_model(
         if (path / CONFIG).is_file():
             expect_tensors(read_config(path))
         raise InputError(f"{path} has no {final.name}: expected a run that has finished or has a checkpoint")
-    moved = {} if root is None else {"dataset.root": root}
-    return found[0], _model_of(*found, moved, runtime, say)
+    return found[0], _model_of(*found, runtime, say)
 
 
 def load_trained(run: Path, runtime: Mapping[str, Any], say: Say = str) -> tuple[NSVM, Data]:
@@ -88,18 +85,11 @@ def _is_checkpoint(path: Path) -> bool:
     return True
 
 
-def _model_of(
-    file: Path,
-    checkpoint: Checkpoint,
-    moved: Mapping[str, str],
-    runtime: Mapping[str, Any],
-    say: Say,
-) -> NSVM:
+def _model_of(file: Path, checkpoint: Checkpoint, runtime: Mapping[str, Any], say: Say) -> NSVM:
     expect_tensors(checkpoint.settings)
-    settings = parse_settings(with_values(checkpoint.settings, moved))
     # with the engine of the checkpoint, and whatever its logger and callbacks may need
     means = {"engine": "auto", "logger": {"name": "none"}, "callbacks": [], **runtime}
-    settings = within_means(settings, means)
+    settings = within_means(parse_settings(checkpoint.settings), means)
     e = with_engine_of(checkpoint, prepare(settings))
     _expect_same(e.data, checkpoint.environment.get("data"), f"{file}: ")
     state = restore_state(e, checkpoint)

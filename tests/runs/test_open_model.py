@@ -68,7 +68,7 @@ def test_the_data_of_a_checkpoint_may_have_moved(tmp_path: Path, monkeypatch: py
     root = str((tmp_path / "old").rename(tmp_path / "new"))
     with pytest.raises(FileNotFoundError):
         open_model(run)
-    assert open_model(run, root=root)[1].settings.dataset["root"] == root
+    assert open_model(run, {"dataset.root": root})[1].settings.dataset["root"] == root
 
 
 @pytest.mark.parametrize(
