@@ -266,7 +266,7 @@ def test_a_run_resumes_and_is_evaluated_with_the_code_that_it_was_trained_with(m
     (mine / "own" / "number.py").write_text("POWER = 1/3")
     resume = ["train", "resume=run", "plugins=[mine]"]
     refused = nsvm(*resume, cwd=mine, code=2).stderr
-    assert re.search(r"cannot be resumed bit for bit: plugins_sha256 was \w+ \.\.\. and is \w+", refused)
+    assert re.search(r"cannot be resumed bit for bit: plugins_sha256 was \w+… and is \w+…; ", refused)
     nsvm(*resume, "allow_mismatch=true", cwd=mine, code=0)
     result = json.loads((mine / "run" / "result.json").read_text())
     assert (result["exact"], result["overrides"]) == (False, RUN[2:])
