@@ -1,4 +1,4 @@
-"""Callbacks of every run: scores, metrics, checkpoints, and stopping on a signal."""
+"""Callbacks of every run: scores, and what is written while it goes on, until a signal stops it."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ from nsvm_cli.trainers import State
 
 
 class CheckpointManager(Callback):
-    """Write checkpoints during a run, restore a run from them, and stop it between two steps after a signal.
+    """Write records and checkpoints during a run, restore it from them, and stop it after a signal.
 
-    It is the last callback.
+    It comes after the callbacks that add figures to records.
 
     Attributes:
         seconds_before: those of training before the loop: of earlier starts of the run, and of a search.
@@ -146,6 +146,14 @@ class CheckpointManager(Callback):
         """Seconds of training so far."""
         return self.seconds_before + time.monotonic() - self.began
 
+    def on_log(self, state: State, record: Record) -> None:
+        """Append the record to the metrics of the run, and its time to ``times.jsonl``."""
+        for name, value in record.items():
+            if value is not None and not (isinstance(value, int | float) and math.isfinite(value)):
+                raise InputError(f"callbacks: {name} is {shown(value)}, expected a finite number or None")
+        self.directory.metrics.append(record)
+        self.directory.times.append({"step": state.t, "seconds": round(self.seconds, 4)})
+
     def on_step_end(self, state: State) -> None:
         every, since = self.wanted, time.monotonic() - self.saved_at
         due = bool(every.steps and state.t % every.steps == 0)
@@ -249,18 +257,3 @@ class Scores(Callback):
         """Return the fields of the result about the best model; none without one."""
         best = {f"best_validation_{self.experiment.metric}": self.best, "best_step": self.best_step}
         return best if self.best_step else {}
-
-
-class Recorder(Callback):
-    """Append each record to the metrics of the run, and its time to ``times.jsonl``."""
-
-    def __init__(self, checkpoints: CheckpointManager) -> None:
-        self.checkpoints = checkpoints
-
-    def on_log(self, state: State, record: Record) -> None:
-        for name, value in record.items():
-            if value is not None and not (isinstance(value, int | float) and math.isfinite(value)):
-                raise InputError(f"callbacks: {name} is {shown(value)}, expected a finite number or None")
-        directory = self.checkpoints.directory
-        directory.metrics.append(record)
-        directory.times.append({"step": state.t, "seconds": round(self.checkpoints.seconds, 4)})

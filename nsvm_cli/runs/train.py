@@ -13,7 +13,7 @@ from nsvm_cli.config.settings import plain
 from nsvm_cli.loggers import TrackedRun, Tracking
 from nsvm_cli.output import Say
 from nsvm_cli.parallel.signals import Signals
-from nsvm_cli.runs.callbacks import CheckpointManager, Recorder, Scores
+from nsvm_cli.runs.callbacks import CheckpointManager, Scores
 from nsvm_cli.runs.experiment import Experiment
 from nsvm_cli.runs.loop import Callback, OnLog
 from nsvm_cli.runs.result import git_state, result_of
@@ -60,9 +60,8 @@ def train_run(
     with Tracking(run, say) as tracking:
         scores = Scores(experiment, directory.best)
         checkpoints.restore_callbacks(measuring := [scores, *experiment.callbacks()])
-        writers = Recorder(checkpoints), OnLog(tracking.log)
         if state is None or not checkpoints.stopped:
-            state = experiment.run([*measuring, *writers, *callbacks, checkpoints], state)
+            state = experiment.run([*measuring, checkpoints, OnLog(tracking.log), *callbacks], state)
         model = experiment.final_model(state)  # a solver without steps trains here
         training = {**scores.figures(), **checkpoints.figures()}
         if experiment.settings.keep == "best" and scores.best_step:

@@ -32,7 +32,7 @@ from nsvm_cli.models.kernels import KERNELS
 from nsvm_cli.models.losses import LOSSES
 from nsvm_cli.models.networks import NETWORKS
 from nsvm_cli.models.optimizers import OPTIMIZERS
-from nsvm_cli.runs.callbacks import Recorder
+from nsvm_cli.runs.callbacks import CheckpointManager
 from nsvm_cli.runs.loop import CALLBACKS, Record
 from nsvm_cli.trainers import TRAINERS, State
 
@@ -91,14 +91,14 @@ class Killed(BaseException):
 
 def killed(*overrides: str, step: int, cwd: Path) -> None:
     """Train in this process up to the record of a step, and leave the run as SIGKILL would."""
-    on_log = Recorder.on_log
+    on_log = CheckpointManager.on_log
 
-    def last_words(recorder: Recorder, state: State, record: Record) -> None:
+    def last_words(recorder: CheckpointManager, state: State, record: Record) -> None:
         on_log(recorder, state, record)
         if state.t >= step:
             raise Killed
 
-    with mock.patch.object(Recorder, "on_log", last_words), pytest.raises(Killed):
+    with mock.patch.object(CheckpointManager, "on_log", last_words), pytest.raises(Killed):
         nsvm("train", *overrides, cwd=cwd)
 
 
