@@ -69,11 +69,6 @@ class Checkpoints:
         return self.keep if isinstance(self.keep, int) else {"none": 0, "last": 1}.get(self.keep, sys.maxsize)
 
     @property
-    def named(self) -> bool:
-        """Whether files are named after their steps, because several may stay."""
-        return self.keep not in ("last", "none")
-
-    @property
     def steps(self) -> int | None:
         """The number of steps between two checkpoints; None if ``every`` is not a number of steps."""
         return self.every if isinstance(self.every, int) else None

@@ -28,23 +28,14 @@ TRACKING = "tracking.json"
 EVENTS = "events.out.tfevents.*"
 """The names of TensorBoard's files."""
 
-CHECKPOINTS = ("next.safetensors", "last.safetensors", "previous.safetensors")
-"""The newest first. ``next`` is renamed to ``last`` right after it is written, unless nsvm is killed."""
-
-STEP = re.compile(r"step-([0-9]{8,})\.safetensors")
-"""The names of checkpoints of which several are kept."""
+CHECKPOINT = re.compile(r"step-([0-9]{8,})\.safetensors")
+"""The names of checkpoints."""
 
 AT_THE_END = (RESULT, "final.safetensors", "final.onnx", CURVES, REPORT)
 """The files that only a finished run has."""
 
-FILES = (
-    *CHECKPOINTS,
-    *AT_THE_END,
-    *("best.safetensors", "best.onnx", METRICS, TIMES, TRACKING, STATUS, CONFIG),
-)
-"""The files of a run apart from its named checkpoints, in the order of removal: if nsvm is killed meanwhile,
-the rest is still a run.
-"""
+FILES = (*AT_THE_END, "best.safetensors", "best.onnx", METRICS, TIMES, TRACKING, STATUS, CONFIG)
+"""The files of a run but for checkpoints, in the order of removal: if nsvm is killed, the rest is a run."""
 
 KEPT_BY_LOGGERS = (CONFIG, RESULT, "final.safetensors")
 """The files of a finished run that its logger gets."""
@@ -86,7 +77,7 @@ class RunDirectory:
                     "replace it with overwrite=true"
                 )
             self.recorded = read_config(path)
-            self._open = opened.pop_all()  # which an error above has closed
+            self._open = opened.pop_all()  # an error above closes it
 
     def __enter__(self) -> RunDirectory:
         return self
@@ -111,16 +102,9 @@ class RunDirectory:
         """Call ``write`` with the path of the new checkpoint, and keep the previous one, or as many as asked
         for.
         """
-        if how.named:
-            write(last := self.path / f"step-{step:08d}.safetensors")
-        else:
-            new, last, previous = (self.path / name for name in CHECKPOINTS)
-            write(new)
-            if last.exists():
-                last.replace(previous)
-            new.replace(last)
+        write(new := self.path / f"step-{step:08d}.safetensors")
         files = checkpoints_in(self.path)
-        at = files.index(last)  # before it are those of steps that have been repeated since
+        at = files.index(new)  # before it are those of steps that have been repeated since
         for file in (*files[:at], *files[at + max(how.kept, 2) :]):
             file.unlink(missing_ok=True)
         fsync_folder(self.path)
@@ -135,9 +119,9 @@ class RunDirectory:
 
 def checkpoints_in(path: Path) -> list[Path]:
     """Return the checkpoints in a run directory, newest first."""
-    named = {int(match[1]): file for file in path.glob("step-*") if (match := STEP.fullmatch(file.name))}
-    files = [*(path / name for name in CHECKPOINTS), *(named[step] for step in sorted(named, reverse=True))]
-    return [file for file in files if file.is_file()]
+    found = ((CHECKPOINT.fullmatch(file.name), file) for file in path.glob("step-*") if file.is_file())
+    files = {int(match[1]): file for match, file in found if match}
+    return [files[step] for step in sorted(files, reverse=True)]
 
 
 def has_run(path: Path) -> bool:

@@ -16,7 +16,7 @@ from nsvm_cli.errors import InputError, Interrupted, RunError
 from nsvm_cli.runs.checkpoint import load_checkpoint, restore_state
 from nsvm_cli.runs.experiment import prepare
 from nsvm_cli.runs.train import train_run
-from nsvm_cli.storage.run_directory import RunDirectory
+from nsvm_cli.storage.run_directory import RunDirectory, checkpoints_in
 from nsvm_cli.storage.tensor_file import BLANK
 from tests.runs.test_train import FakeSignals
 
@@ -49,7 +49,7 @@ def make(folder: Path, algorithm: str) -> tuple[Path, Path]:
         contextlib.suppress(Interrupted),
     ):
         train_run(prepare(settings), half, [stop := FakeSignals(pauses=50)], stop)
-    return run.final, half.path / "last.safetensors"
+    return run.final, checkpoints_in(half.path)[0]
 
 
 def split(data: bytes) -> tuple[dict[str, Any], bytes]:

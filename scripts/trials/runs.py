@@ -63,7 +63,8 @@ def bits(run: Path) -> dict[str, object]:
     result = json.loads((run / "result.json").read_text())
     for key in ("train_seconds", "resumed", "date"):
         del result[key]
-    apart = {"result.json", "status.json", "times.jsonl", "last.safetensors"}
+    apart = {"result.json", "status.json", "times.jsonl"}
+    apart |= {file.name for file in run.glob("step-*")}
     names = sorted({path.name for path in run.iterdir()} - apart)
     return {"result": result, **{name: (run / name).read_bytes() for name in names}}
 
@@ -120,7 +121,7 @@ def kills(folder: Path, arguments: Namespace) -> list[str]:
                 run.communicate()
                 left -= 1
                 killed[algorithm] += 1
-                in_training += (folder / "run" / "last.safetensors").exists()
+                in_training += any((folder / "run").glob("step-*"))
                 without_run += not (folder / "run").exists()
                 lines_are_whole(folder / "run")
         compared(words, folder)

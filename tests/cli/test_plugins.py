@@ -12,6 +12,7 @@ from textwrap import dedent
 
 import pytest
 
+from nsvm_cli.storage.run_directory import checkpoints_in
 from tests.cli.process import as_if_started, evaluated, killed, nsvm, refusal, trained
 from tests.cli.test_help_and_completion import completions
 from tests.cli.test_report import report
@@ -83,11 +84,12 @@ def test_help_and_completion_know_the_parts_of_a_module_that_is_named(
 
 def test_a_checkpoint_never_loads_code_by_itself(parts: Path) -> None:
     run, _ = trained(*MINE, "kernel=cauchy", "algorithm.steps=20", "algorithm.solver_steps=20", cwd=parts)
-    for path in (run, run / "last.safetensors"):
+    checkpoint = run / "step-00000040.safetensors"
+    for path in (run, checkpoint):
         done = nsvm("evaluate", path, cwd=parts, code=2)
         assert "there is no kernel 'cauchy'" in done.stderr
         assert "plugins=[MODULE]" in done.stderr
-    assert evaluated(run / "last.safetensors", "--plugins", "my_parts", cwd=parts)["steps"] == 40
+    assert evaluated(checkpoint, "--plugins", "my_parts", cwd=parts)["steps"] == 40
 
 
 @pytest.mark.parametrize("command", ["evaluate run", "predict run x.csv", "report run", "export run --onnx"])
@@ -262,7 +264,7 @@ def mine(tmp_path: Path) -> Path:
 
 def test_a_run_resumes_and_is_evaluated_with_the_code_that_it_was_trained_with(mine: Path) -> None:
     nsvm("train", *RUN, "hydra.run.dir=run", cwd=mine, env={"CALLS": "40"}, code=2)
-    assert (mine / "run" / "last.safetensors").exists()
+    assert checkpoints_in(mine / "run")
     (mine / "own" / "number.py").write_text("POWER = 1/3")
     resume = ["train", "resume=run", "plugins=[mine]"]
     refused = nsvm(*resume, cwd=mine, code=2).stderr
@@ -275,7 +277,7 @@ def test_a_run_resumes_and_is_evaluated_with_the_code_that_it_was_trained_with(m
     said = "the plugins, or their code, are not those of training: "
     assert said not in nsvm("evaluate", "run", "--plugins", "mine", cwd=mine, code=0).stderr
     (mine / "own" / "number.py").write_text("POWER = 1")
-    for path in ("run", "run/last.safetensors"):
+    for path in ("run", *checkpoints_in(mine / "run")):
         assert said in nsvm("evaluate", path, "--plugins", "mine", cwd=mine, code=0).stderr
 
 

@@ -103,7 +103,7 @@ def test_a_sweep_and_some_of_several_folders(sweep: Path, tmp_path: Path) -> Non
 
 def test_runs_that_have_not_finished(folder: Path, tmp_path: Path) -> None:
     shutil.copytree(folder / "run", tmp_path / "run")
-    for name in ("result.json", "last.safetensors"):
+    for name in ("result.json", "step-00000042.safetensors"):
         (tmp_path / "run" / name).unlink()
     write_status(tmp_path / "run", "interrupted", f"interrupted {HOSTILE}", overrides=[HOSTILE])
     page = report("run", cwd=tmp_path)

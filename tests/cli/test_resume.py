@@ -13,6 +13,7 @@ import yaml
 
 from nsvm_cli.compose.composition import compose_settings
 from nsvm_cli.storage.files import locked
+from nsvm_cli.storage.run_directory import checkpoints_in
 from tests.cli.process import nsvm, refusal, start, wait_for
 from tests.runs.test_train import bits
 
@@ -34,7 +35,7 @@ def twin(unchecked: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_killed_and_resumed(twin: Path, tmp_path: Path) -> None:
     run = start("train", *WORDS, "hydra.run.dir=run", cwd=tmp_path)
-    wait_for(lambda: (tmp_path / "run" / "previous.safetensors").exists(), run)
+    wait_for(lambda: len(checkpoints_in(tmp_path / "run")) > 1, run)
     run.kill()
     run.communicate()
     text = (tmp_path / "run" / "metrics.jsonl").read_text()
@@ -66,7 +67,7 @@ def test_a_signal_ends_a_run_in_order(twin: Path, tmp_path: Path) -> None:
     assert re.match(rf"nsvm: interrupted after step \d+ of {STEPS}; ", last)
     assert last.endswith(f"resume with nsvm train resume={tmp_path / 'run'}")
     assert "Traceback" not in errors
-    assert (tmp_path / "run" / "last.safetensors").exists()
+    assert checkpoints_in(tmp_path / "run")
     assert not (tmp_path / "run" / "result.json").exists()
     nsvm("train", "resume=run", "checkpoint.every=100", cwd=tmp_path, code=0)
     ours, theirs = bits(tmp_path / "run"), bits(twin)
@@ -114,7 +115,7 @@ def test_a_sweep_goes_on_where_it_was(tmp_path: Path) -> None:
     words += ["curves=false", "checkpoint.every=100", "engine=torch", "hydra.sweep.subdir='${hydra.job.num}'"]
     run = start("train", *words, cwd=tmp_path, env=SECRET)
     sweeps = tmp_path / "outputs" / "sweep"
-    wait_for(lambda: bool(list(sweeps.glob("*/1/last.safetensors"))), run)
+    wait_for(lambda: bool(list(sweeps.glob("*/1/step-*.safetensors"))), run)
     run.kill()
     run.communicate()
     (sweep,) = sweeps.iterdir()
@@ -189,7 +190,7 @@ def test_a_finished_run_that_cannot_go_on(tmp_path: Path) -> None:
 
     assert "steps of Part 1, which now has 120" in refused(LONGER[0])
     assert "has taken all 100 steps: expected more of them" in refused("seed=1")
-    (tmp_path / "run" / "last.safetensors").unlink()  # as with checkpoint.keep=none
+    (tmp_path / "run" / "step-00000100.safetensors").unlink()  # as with checkpoint.keep=none
     assert "and has no checkpoint (checkpoint.keep): start a new run" in refused(LONGER[0])
 
 
@@ -213,20 +214,20 @@ def test_every_command_takes_the_model_of_a_run_that_was_killed(tmp_path: Path) 
     head, row = ",".join(f"x{i}" for i in range(20)), ",".join("1" * 20)
     (tmp_path / "new.csv").write_text(f"{head}\n{row}\n")
     mine = "--plugins=ends"
-    said = "last.safetensors: the model after step 40 of "
+    both = ["run/step-00000040.safetensors", "run/step-00000020.safetensors"]
+    said = "step-00000040.safetensors: the model after step 40 of "
     for command in (
         ["evaluate", "run"],
-        ["evaluate", "run/previous.safetensors", "run/last.safetensors"],
+        ["evaluate", *both],
         ["predict", "run", "new.csv"],
-        ["diagnose", "run/last.safetensors"],
+        ["diagnose", both[0]],
         ["export", "run", "--onnx"],
     ):
         assert said in nsvm(*command, mine, cwd=tmp_path, code=0).stderr, command
-    assert (tmp_path / "run" / "last.onnx").is_file()
+    assert (tmp_path / "run" / "step-00000040.onnx").is_file()
     nsvm("report", "run", mine, cwd=tmp_path, code=0)
     report = (tmp_path / "run" / "report.html").read_text()
     assert said in report
     assert "Kernel matrix" in report
-    both = ["run/last.safetensors", "run/previous.safetensors"]
     lines = nsvm("evaluate", *both, "--json", mine, cwd=tmp_path, code=0).stdout.splitlines()
     assert [json.loads(line)["steps"] for line in lines] == [40, 20]

@@ -17,6 +17,7 @@ from safetensors.torch import load_file
 
 from nsvm_cli import NSVMClassifier, load_model
 from nsvm_cli.models.precomputed import Precomputed
+from nsvm_cli.storage.run_directory import checkpoints_in
 from tests.cli.process import evaluated, killed, nsvm, trained
 from tests.cli.test_plugins import PAGE, write_files_of
 
@@ -92,7 +93,7 @@ def test_a_killed_run_resumes_to_the_bit_where_the_matrix_has_moved_but_not_chan
     assert "K.npy: No such file" in refused("train", "resume=killed", cwd=folder)
     assert "kernel_sha256 was" in refused("train", "resume=killed", "kernel.path=moved.npy", cwd=folder)
     np.save(moved, matrix)
-    checkpoint = folder / "killed" / "last.safetensors"
+    checkpoint = checkpoints_in(folder / "killed")[0]
     evaluated(checkpoint, "--kernel-path", "moved.npy", cwd=folder)
     nsvm("train", "resume=killed", "kernel.path=moved.npy", cwd=folder, code=0)
     ours, theirs = (load_file(folder / name / "final.safetensors") for name in ("killed", "whole"))

@@ -37,7 +37,7 @@ def test_a_run_that_was_killed_has_the_model_of_its_last_checkpoint(kind: str, t
     run, said = killed(tmp_path, **table), list[str]()
     with locked(run):  # as by a process that goes on with it
         file, model = open_model(run, {"device": "cpu"}, said.append)
-    assert file == run / "last.safetensors"
+    assert file == checkpoints_in(run)[0]
     assert model.facts.steps == load_checkpoint(file).step
     assert said == [f"{file}: the model after step {model.facts.steps} of 300"]
     assert (model.sigmoids is None) == (kind == "regression")
@@ -80,7 +80,7 @@ def test_which_checkpoints_stay(keep: str | int, steps: list[int], tmp_path: Pat
     run = killed(tmp_path, checkpoint=checkpoint)
     assert len(checkpoints_in(run)) >= 2, "while it trains, there is one to fall back to"
     assert go(run, settings_with(checkpoint=checkpoint))["exact"] is True
-    files = [*sorted(run.glob("step-*.safetensors")), *run.glob("last.safetensors")]
+    files = sorted(run.glob("step-*.safetensors"))
     assert [file.stem for file in files] == [f"step-{step:08}" for step in steps]
     facts = [open_model(file)[1].facts for file in files]
     assert [fact.steps for fact in facts] == steps
@@ -89,7 +89,7 @@ def test_which_checkpoints_stay(keep: str | int, steps: list[int], tmp_path: Pat
 
 def test_a_checkpoint_that_is_damaged_or_a_strangers(tmp_path: Path) -> None:
     run = killed(tmp_path)
-    last, previous = run / "last.safetensors", run / "previous.safetensors"
+    last, previous = checkpoints_in(run)
     checkpoint = load_checkpoint(last)
     settings, environment = checkpoint.settings, checkpoint.environment
     for changes, refused in (

@@ -25,7 +25,7 @@ from nsvm_cli.runs.loop import Callback, Record
 from nsvm_cli.runs.train import train_run
 from nsvm_cli.storage import tensor_file
 from nsvm_cli.storage.metrics_file import START, Position, read_metrics, read_times
-from nsvm_cli.storage.run_directory import CHECKPOINTS, RunDirectory, checkpoints_in, read_config
+from nsvm_cli.storage.run_directory import RunDirectory, checkpoints_in, read_config
 from nsvm_cli.trainers import Problem, State
 from nsvm_cli.trainers.alg3 import Alg3
 from nsvm_cli.trainers.coefficients import SampleState
@@ -98,9 +98,9 @@ def bits(path: Path) -> dict[str, Any]:
     result = json.loads((path / "result.json").read_text())
     for key in ("train_seconds", "resumed", "date"):
         del result[key]
-    apart = ("result.json", "status.json", "times.jsonl")  # the overrides of a resumed run are its own
-    apart += CHECKPOINTS  # which hold times, too
-    files = {file.name: file.read_bytes() for file in path.iterdir() if file.name not in apart}
+    apart = {path / name for name in ("result.json", "status.json", "times.jsonl")}
+    apart |= {*checkpoints_in(path)}  # which hold times, too
+    files = {file.name: file.read_bytes() for file in path.iterdir() if file not in apart}
     return {"result": result, **files}
 
 
@@ -144,7 +144,7 @@ def interrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     said = rf"after step \d+ of 300; resume with nsvm train resume={re.escape(str(path))} 'plugins=\[a,b\]'"
     with pytest.raises(Interrupted, match=said):
         go(path, settings_with(plugins=["a", "b"]), stopped_at(150))
-    assert [file.name for file in checkpoints_in(path)] == ["last.safetensors", "previous.safetensors"]
+    assert len(checkpoints_in(path)) == 2
     return path
 
 
@@ -177,7 +177,7 @@ def cut_metrics(run: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "why"),
     [
-        (flip_a_bit, "last.safetensors is damaged: its checksum is wrong"),
+        (flip_a_bit, "safetensors is damaged: its checksum is wrong"),
         (cut_metrics, "metrics.jsonl has changed since the checkpoint"),
     ],
 )
@@ -208,11 +208,9 @@ def test_a_run_without_an_intact_checkpoint_is_not_overwritten(whole: Path, half
     assert bits(half) == bits(whole)
 
 
-def test_a_kill_between_two_renames_loses_nothing(whole: Path, half: Path) -> None:
-    last, _ = checkpoints_in(half)
-    step = load_checkpoint(last).step
-    last.rename(half / "next.safetensors")
-    (half / ".last.safetensors.1234.tmp").write_bytes(b"half a checkpoint")
+def test_a_kill_while_a_checkpoint_is_written_loses_nothing(whole: Path, half: Path) -> None:
+    step = load_checkpoint(checkpoints_in(half)[0]).step
+    (half / ".step-00000299.safetensors.1234.tmp").write_bytes(b"half a checkpoint")
     said: list[str] = []
     go(half, settings_with(), say=said.append)
     assert said == [f"resuming after step {step} of 300"]
@@ -279,7 +277,7 @@ def test_a_finished_run_keeps_its_best_model_and_its_last_checkpoint(whole: Path
     assert model.score(part.x, part.y)["accuracy"] == best
     assert {file.name for file in whole.iterdir()} == {
         *("config.yaml", "metrics.jsonl", "times.jsonl"),
-        *("result.json", "final.safetensors", "best.safetensors", "last.safetensors"),
+        *("result.json", "final.safetensors", "best.safetensors", "step-00000300.safetensors"),
     }
 
 
@@ -311,7 +309,7 @@ def test_divergence_leaves_the_last_good_checkpoint(tmp_path: Path) -> None:
     with pytest.raises(RunError, match=r"diverged at step \d+: .* is not finite; lower") as caught:
         go(path, wild)
     step = int(str(caught.value).split("step ")[1].split(":")[0])
-    assert load_checkpoint(path / "last.safetensors").step == step - 1
+    assert load_checkpoint(checkpoints_in(path)[0]).step == step - 1
     assert [record["step"] for record in read_metrics(path / "metrics.jsonl")] == [*range(2, step)]
 
 
@@ -328,7 +326,7 @@ def test_a_non_finite_theta_is_not_saved(tmp_path: Path, monkeypatch: pytest.Mon
     settings = settings_with(algorithm=algorithm, engine="literal", checkpoint={"every": 1}, log_every=50)
     with pytest.raises(RunError, match="diverged at step 10: theta is not finite"):
         go(tmp_path / "run", settings)
-    assert load_checkpoint(tmp_path / "run" / "last.safetensors").step == 9
+    assert load_checkpoint(checkpoints_in(tmp_path / "run")[0]).step == 9
 
 
 def failing_from(number: int, name: str) -> Callable[..., Any]:
@@ -383,6 +381,8 @@ def test_settings_changed_and_restored_resume_bit_for_bit(whole: Path, half: Pat
     with pytest.raises(Interrupted):
         go(half, settings_with(log_every=8), FakeSignals(pauses=3), allow_mismatch=True)
     assert read_config(half) == plain(settings_with(log_every=8))
+    for file in checkpoints_in(half):
+        file.unlink()
     for file, data in before.items():
         file.write_bytes(data)
     go(half, settings_with())
