@@ -26,8 +26,9 @@ DUAL = "svc"
 LANES = 64
 """The length of a row is a multiple of it."""
 
-FEW = 24
-"""Features up to which differences are as fast as products; and near samples do not cancel."""
+FEW, MANY = 24, 128
+"""Features up to which differences are as fast as products, and near samples do not cancel; and features from
+which to find a number in memory takes less time than its product."""
 
 POOL: list[UInt8[np.ndarray, " bytes"]] = []
 """The memory of rows that are gone. To touch new memory takes half as long as to compute what it holds."""
@@ -60,7 +61,8 @@ class Rows:
         self.unit = f"{DUAL}-{self.dtype}"
         self.formula: Any = _formula(K, z, self.width)
         self.lazy = isinstance(self.formula, Differences)
-        self.gathers = isinstance(self.formula, Products) and self.dtype == np.float32
+        products = isinstance(self.formula, Products) and self.dtype == np.float32
+        self.gathers = products and z.shape[1] >= MANY
         self.diagonal = np.append(self.formula.diagonal[: self.m], 0).astype(self.dtype)
         row = self.width * self.dtype.itemsize
         self.most = int(np.clip(memory_budget * 2**20 // row, LANES, self.m))
