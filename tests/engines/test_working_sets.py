@@ -36,19 +36,23 @@ KERNELS: list[dict[str, Any]] = [
 RADIAL = 3
 """As many of them are radial, for which C may be large: others would take millions of steps."""
 
+LARGE = 160
+"""The first seed of problems with up to 5,000 samples; LIBSVM takes minutes for them if C is above 100."""
+
+SEEDS = [pytest.param(seed, marks=() if seed < 28 else pytest.mark.thorough) for seed in range(200)]
+
 
 def draw(seed: int, dtype: torch.dtype = torch.float64) -> tuple[Tensor, np.ndarray, np.ndarray, Any]:
     """Return random features, with duplicates and a constant one, labels, each C, and a generator."""
     rng = np.random.default_rng(seed)
-    m, n = int(rng.integers(2, 150)), int(rng.choice([1, 2, 7, 30]))
+    m, n = int(rng.integers(2, 150 if seed < LARGE else 5000)), int(rng.choice([1, 2, 7, 30]))
     z = rng.standard_normal((m, n))
     z[rng.integers(0, m, m // 10)] = z[0]
     z[:, rng.integers(0, n)] = 3.0
     y = np.where(np.sin(2 * z).sum(1) + rng.standard_normal(m) > 1, 1.0, -1.0)
     y[:2] = 1, -1
-    C = 10 ** rng.uniform(-3, 6 if seed % len(KERNELS) < RADIAL else 1) * (
-        rng.uniform(0.2, 2, m) if seed % 3 == 0 else np.ones(m)
-    )
+    most = (6 if seed < LARGE else 2) if seed % len(KERNELS) < RADIAL else 1
+    C = 10 ** rng.uniform(-3, most) * (rng.uniform(0.2, 2, m) if seed % 3 == 0 else np.ones(m))
     return torch.from_numpy(z).to(dtype), y, C, rng
 
 
@@ -76,9 +80,11 @@ def assert_equal_to(machine: Any, decide: Any, dual: Dual, state: DualState, G: 
     other = replace(state, alpha=np.maximum(dual.y * theirs[dual.s], 0), g=G @ theirs)
     ours = replace(state, g=G @ beta_of(dual, state, len(G)))
     assert state.status(1e-6) == "converged"
-    assert dual.value(state) == pytest.approx(dual.value(other), rel=1e-6, abs=1e-9)
+    least = pytest.approx(dual.value(other), rel=1e-6, abs=1e-9)
+    assert dual.value(state) >= dual.value(other) or dual.value(state) == least
     assert gap(dual, ours) < 2e-6
     if gap(dual, other) < 1e-5:  # LIBSVM's rows are in float32: for large C, it is not
+        assert dual.value(state) == least
         np.testing.assert_allclose(ours.g + dual.bias(ours), decide(G), atol=1e-3)
 
 
@@ -87,7 +93,7 @@ def gap(dual: Dual, state: DualState) -> float:
     return last - first
 
 
-@pytest.mark.parametrize("seed", range(28))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_classification_is_that_of_scikit_learn(seed: int) -> None:
     z, y, C, _ = draw(seed)
     K = build_kernel(KERNELS[seed % len(KERNELS)])
@@ -97,7 +103,7 @@ def test_classification_is_that_of_scikit_learn(seed: int) -> None:
     assert_equal_to(machine, machine.decision_function, dual, solved(dual, K, z), G)
 
 
-@pytest.mark.parametrize("seed", range(28))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_regression_is_that_of_scikit_learn(seed: int) -> None:
     z, _, C, rng = draw(seed)
     K = build_kernel(KERNELS[seed % len(KERNELS)])

@@ -137,7 +137,7 @@ class WorkingSetSVC(SVC):
         from nsvm_cli.engines.numba.kernel_rows import Rows
         from nsvm_cli.engines.numba.working_sets import WorkingSets
 
-        return WorkingSets(dual, Rows(problem.K, z.cpu(), problem.memory_budget), self.tol)
+        return WorkingSets(dual, Rows(problem.K, z, problem.memory_budget), self.tol)
 
 
 OPTIONS: dict[type[Trainer[Any]], tuple[str, ...]] = {

@@ -48,6 +48,8 @@ def code_folder() -> Path:
     """Return the folder of the machine code: the user's, or if that cannot be written to, one that is removed
     when this process ends.
     """
+    if COMPILES in os.environ:
+        return Path(os.environ[COMPILES])
     folder = user_cache_path("nsvm", appauthor=False) / "compiled" / _key()
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -145,7 +147,7 @@ def _compiler(unit: str) -> subprocess.Popen[str]:
     paths = os.pathsep.join(map(os.path.abspath, sys.path))
     return subprocess.Popen(
         [sys.executable, "-m", "nsvm_cli.engines.numba.compiler", unit],
-        env={**os.environ, COMPILES: "1", "PYTHONPATH": paths},
+        env={**os.environ, COMPILES: str(code_folder()), "PYTHONPATH": paths},
         cwd=unit_folder(unit),  # from which nothing can be imported
         stdin=subprocess.PIPE,  # whose end it waits for
         stdout=subprocess.DEVNULL,

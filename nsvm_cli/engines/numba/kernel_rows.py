@@ -57,7 +57,7 @@ class Rows:
 
     def __init__(self, K: Kernel, z: Float[Tensor, "m n"], memory_budget: int) -> None:
         self.K, self.z, self.m, self.clock = K, z, len(z), 0
-        self.dtype, self.width = z.numpy().dtype, _up(self.m + 1, LANES)
+        self.dtype, self.width = z[:0].cpu().numpy().dtype, _up(self.m + 1, LANES)
         self.unit = f"{DUAL}-{self.dtype}"
         self.formula: Any = _formula(K, z, self.width)
         self.lazy = isinstance(self.formula, Differences)
@@ -125,7 +125,7 @@ def _up(size: int, multiple: int) -> int:
 
 def _formula(K: Kernel, z: Float[Tensor, "m n"], width: int) -> Any:
     """Return what computes K of all samples, and any from m on."""
-    if type(K) is not RBF:  # a subclass is another kernel
+    if type(K) is not RBF or z.device.type != "cpu":  # a subclass is another kernel
         return AnyKernel(K, z, width)
     gamma, z = or_one_over_n(K.gamma, z), z[:, (z != z[0]).any(0)]  # constant features do not matter
     few = z.shape[1] <= FEW
@@ -136,11 +136,11 @@ def _formula(K: Kernel, z: Float[Tensor, "m n"], width: int) -> Any:
 
 
 class AnyKernel:
-    """K by its own formula, for as many samples each time, even ones at even places."""
+    """K by its own formula, on z's device, for as many samples each time, even ones at even places."""
 
     def __init__(self, K: Kernel, z: Tensor, width: int) -> None:
         self.K, self.columns = K, torch.cat([z, z[:1].expand(width - len(z), -1)])
-        self.diagonal = K.diag(z).numpy()
+        self.diagonal = K.diag(z).cpu().numpy()
 
     def columns_of(self, i: Any) -> Any:
         return self.columns[i]
@@ -150,7 +150,7 @@ class AnyKernel:
             some = i[begin : begin + 16]
             places, taken = 2 * np.arange(len(some)) + some % 2, np.zeros(32, np.int64)
             taken[places] = some
-            out[slots[begin : begin + 16]] = self.K(self.columns[taken], columns).numpy()[places]
+            out[slots[begin : begin + 16]] = self.K(self.columns[taken], columns).cpu().numpy()[places]
 
 
 class Products:

@@ -111,7 +111,8 @@ class WorkingSets:
         """Return g at the samples i, all in float64."""
         support = np.flatnonzero((state.alpha > 0) & (state.alpha < FREE))
         a, b = self.rows.z[i].double(), self.rows.z[self.dual.s[support]].double()
-        return kernel_sums(self.rows.K, a, b, torch.from_numpy((self.dual.y * state.alpha)[support])).numpy()
+        beta = torch.from_numpy((self.dual.y * state.alpha)[support]).to(a.device)
+        return kernel_sums(self.rows.K, a, b, beta).cpu().numpy()
 
 
 def _smallest(f: Float64[np.ndarray, " N"], i: Int64[np.ndarray, " n"], most: int) -> Int64[np.ndarray, " q"]:
