@@ -238,7 +238,8 @@ def test_the_page_on_files_names_every_field_of_a_result(tmp_path: Path) -> None
     assert nsvm("train", *words, cwd=tmp_path).returncode == 0
     text = (ROOT / "docs" / "files.md").read_text()
     for file in (tmp_path / "run").iterdir():
-        assert f"`{file.name}`" in text
+        name = re.sub("step-[0-9]+", "step-00001000", file.name)
+        assert f"`{name}`" in text
     for name in ("result.json", "status.json"):
         content: dict[str, Any] = json.loads((tmp_path / "run" / name).read_text())
         content |= {f"data.{key}": None for key in content.pop("data", {})}
