@@ -109,13 +109,11 @@ def within_means(settings: Settings, changes: Mapping[str, Any]) -> Settings:
 
 def _understood(content: Mapping[str, Any]) -> tuple[Settings, Facts]:
     """Return the settings and facts of a model file."""
-    found = {key: value for key, value in content.items() if key != "sha256"}
-    if found.keys() != {"settings", "facts"}:
-        raise ValueError(f"expected settings and facts, got {', '.join(found) or 'nothing'}")
-    if not all(isinstance(value, dict) for value in found.values()):
+    if content.keys() != {"settings", "facts"}:
+        raise ValueError(f"expected settings and facts, got {', '.join(content) or 'nothing'}")
+    if not all(isinstance(value, dict) for value in content.values()):
         raise ValueError("expected JSON objects for settings and facts")
-    facts = {name: fact for name, fact in found["facts"].items() if name != "labels"}  # in older files
-    return parse_settings(found["settings"]), Facts(**facts)
+    return parse_settings(content["settings"]), Facts(**content["facts"])
 
 
 def _check_specs(specs: Mapping[str, Spec], settings: Settings, facts: Facts) -> None:

@@ -165,11 +165,6 @@ def test_a_file_that_contradicts_itself_is_refused(file: Path, mutate: Mutation,
     refused(file, said)
 
 
-def test_a_file_with_the_type_of_its_labels_is_an_older_one(file: Path) -> None:
-    change(file, facts_with(labels=None))
-    assert load_model(file).facts.steps > 0
-
-
 def change(file: Path, mutate: Mutation) -> None:
     """Change the tensors and metadata of a model file, and its checksum with them."""
     tensors, metadata = contents(file)
