@@ -60,7 +60,6 @@ class CheckpointManager(Callback):
         self.stopped: str | None = None
         self._restored: StateDict = {}
         self.began = self.saved_at = time.monotonic()
-        self._saved_step: int | None = None
 
     def restore(self, allow_mismatch: bool) -> State | None:
         """Return the state of the newest intact checkpoint; None if there is no checkpoint yet.
@@ -170,8 +169,7 @@ class CheckpointManager(Callback):
         """
         self.stopped, hint = stopped, ""
         if self.wanted.every is not None:
-            if self._saved_step != state.t:  # no duplicate takes a place
-                self.save(state)
+            self.save(state)
             words, plugins = [f"resume={self.directory.path}"], self.experiment.settings.plugins
             if plugins:
                 words += [f"plugins=[{','.join(plugins)}]"]
@@ -201,7 +199,7 @@ class CheckpointManager(Callback):
             values={"F": e.F.state_dict(), "state": state.state_dict(), "callbacks": states},
         )
         self.directory.add_checkpoint(partial(save_checkpoint, checkpoint=checkpoint), state.t, self.wanted)
-        self.saved_at, self._saved_step = time.monotonic(), state.t
+        self.saved_at = time.monotonic()
 
     def figures(self) -> dict[str, Any]:
         """Return the fields of the result about time, stopping and resuming."""
