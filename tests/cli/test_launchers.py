@@ -56,25 +56,25 @@ KERNELS["mine"] = Polynomial
 
 
 @pytest.mark.usefixtures("no_idle_workers")
-def test_two_of_eight_jobs_diverge(tmp_path: Path) -> None:
+def test_two_of_four_jobs_diverge(tmp_path: Path) -> None:
     """In worker processes, which import the user's plugins too."""
     sweep = tmp_path / "sweep"
     (tmp_path / "mine.py").write_text(POLYNOMIAL)
     words = ["hydra/launcher=joblib", f"hydra.sweep.dir='{sweep}'", *TINY, "plugins=[mine]", "kernel=mine"]
-    words += ["optimizer.lr=1e-3,2e-3,3e-3,1e25", "seed=0,1"]  # the last rate makes this kernel overflow
+    words += ["optimizer.lr=1e-3,1e25", "seed=0,1"]  # the last rate makes this kernel overflow
     done = nsvm("train", "-m", *words, cwd=tmp_path, env=WIDE, code=1)
-    assert f"{sweep}: 6 finished, 2 failed, 0 interrupted" in done.stdout
-    for job, seed in ((6, 0), (7, 1)):
+    assert f"{sweep}: 2 finished, 2 failed, 0 interrupted" in done.stdout
+    for job, seed in ((2, 0), (3, 1)):
         label = f"job {job} (optimizer.lr=1e+25 seed={seed}): failed: training diverged at step "
         (line,) = [line for line in done.stderr.splitlines() if line.startswith(label)]
         assert "is not finite; lower optimizer.lr" in line
     last = done.stderr.splitlines()[-1]
-    assert last.startswith("nsvm: job 6 (algorithm=alg3 algorithm.steps=15 ")
+    assert last.startswith("nsvm: job 2 (algorithm=alg3 algorithm.steps=15 ")
     assert last.endswith("; 1 more of the sweep's jobs failed")
     assert "Traceback" not in done.stderr
-    assert [s["status"] for s in statuses(sweep)] == ["finished"] * 6 + ["failed"] * 2
-    assert [s["job"] for s in statuses(sweep)] == [*range(8)]
-    for number, run in enumerate(jobs_of(sweep)[:6]):
+    assert [s["status"] for s in statuses(sweep)] == ["finished"] * 2 + ["failed"] * 2
+    assert [s["job"] for s in statuses(sweep)] == [*range(4)]
+    for number, run in enumerate(jobs_of(sweep)[:2]):
         assert json.loads((run / "result.json").read_text())["seed"] == number % 2
 
 
