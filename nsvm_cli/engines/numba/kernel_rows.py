@@ -74,7 +74,7 @@ class Rows:
         """Return memory for rows, which is in the pool after them."""
         memory = POOL.pop() if POOL else np.empty(0, np.uint8)
         if len(memory) < size + 64:
-            # NumPy would ask for huge pages, which virtual machines may have to fetch first: that takes longer
+            # NumPy would ask for huge pages, which virtual machines may first have to fetch
             memory = torch.empty(size + 64, dtype=torch.uint8).numpy()
         weakref.finalize(self, POOL.__setitem__, slice(None), [memory])
         begin = -memory.ctypes.data % 64
