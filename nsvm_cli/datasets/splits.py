@@ -105,10 +105,17 @@ def _fold(samples: Samples, rows: np.ndarray, k: int, n: int, seed: int) -> np.n
     from sklearn.model_selection import GroupKFold, KFold, StratifiedGroupKFold, StratifiedKFold
 
     groups, classes = samples.groups, bool(samples.classes)
-    smallest = min(_sizes(samples, rows).values()) if groups is None else len(np.unique(groups[rows]))
-    if smallest < n:
-        what = "groups" if groups is not None else "samples of each class" if classes else "samples"
-        raise InputError(f"{samples.source}: expected at least {n} {what} for {n} folds, found {smallest}")
+    sizes = _sizes(samples, rows).values()
+    if groups is None:
+        found = {"samples of each class" if classes else "samples": min(sizes)}
+    else:
+        found = {"groups": len(np.unique(groups[rows])), "samples of some class": max(sizes)}
+    for what, count in found.items():
+        if count < n:
+            raise InputError(
+                f"{samples.source}: expected at least {n} {what} for {n} folds, found {count}; "
+                "for fewer folds: dataset.fold=K/N, or a larger dataset.validation"
+            )
     if groups is None:
         splitter = StratifiedKFold if classes else KFold
     else:

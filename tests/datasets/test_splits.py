@@ -153,6 +153,18 @@ def test_every_sample_is_in_the_test_set_of_one_fold(classes: tuple[str, ...], g
     assert all(len(rows["validation"]) for rows in splits)
 
 
+@pytest.mark.parametrize(
+    ("m", "groups", "found"),
+    [(40, 8, "10 groups for 10 folds, found 8"), (16, 16, "10 samples of some class for 10 folds, found 8")],
+)
+def test_too_few_groups_or_grouped_samples_are_refused(m: int, groups: int, found: str) -> None:
+    samples = Samples(np.zeros((m, 1)), np.resize([-1.0, 1.0], m), ("no", "yes"), "a table")
+    samples = replace(samples, groups=(np.arange(m) % groups).astype(str))
+    with pytest.raises(InputError, match=f"expected at least {found}; for fewer folds: dataset.fold=K/N"):
+        split_rows(samples, 0, 0)
+    assert len(split_rows(samples, 0, 0, "0/5")["test"])
+
+
 def test_groups_and_times_of_random_tables_stay_apart() -> None:
     for n in range(300):
         rng = np.random.default_rng(n)
