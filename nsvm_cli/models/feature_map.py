@@ -245,14 +245,11 @@ class FeatureMap:
             self.theta_steps += 1
             self.optimizer.step(by_theta, (t - 1) / T)
 
-    def training_pass(self, x: Batch, t: int, network: nn.Module | None = None) -> Float[Tensor, "p n"]:
-        """Return F_theta(x) as step t sees it: in training mode, with dropout, augmentation and its graph.
-
-        ``network``, if given, holds the layers that x has yet to pass.
-        """
+    def training_pass(self, x: Batch, t: int) -> Float[Tensor, "p n"]:
+        """Return F_theta(x) as step t sees it: in training mode, with dropout, augmentation and its graph."""
         if self.fixed:
             return self(x)
-        network, values = network or self.network, x.x
+        network, values = self.network, x.x
         if self.augment is not None:
             values = self.augment(values, x.i, key_of_step(self.augment_seed, t))
         if self.has_modes:

@@ -7,7 +7,7 @@ A network is an ``nn.Module`` whose first constructor argument is the shape of o
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Annotated, Any, ClassVar, cast
 
@@ -179,25 +179,6 @@ def trains_otherwise(network: nn.Module) -> bool:
     """Return whether the passes that move theta may give other features than those that do not."""
     drops = any(isinstance(module, Dropout) and module.p > 0 for module in network.modules())
     return drops or has_modes(network)
-
-
-def split_at_first_difference(network: nn.Module) -> tuple[nn.Sequential, nn.Sequential] | None:
-    """Return the layers before the first one that ``trains_otherwise``, and the rest.
-
-    Return None for a network that is not a sequence of layers, or has no parameters before that one.
-    """
-    layers = [*_layers(network)]
-    first = next((i for i, layer in enumerate(layers) if trains_otherwise(layer)), len(layers))
-    before = nn.Sequential(*layers[:first])
-    return (before, nn.Sequential(*layers[first:])) if any(True for _ in before.parameters()) else None
-
-
-def _layers(network: nn.Module) -> Iterator[nn.Module]:
-    if isinstance(network, nn.Sequential) and type(network).forward is nn.Sequential.forward:
-        for layer in network:
-            yield from _layers(layer)
-    else:
-        yield network
 
 
 def empty_network(settings: Mapping[str, Any], shape: Shape, outputs: Shape = ()) -> nn.Module:

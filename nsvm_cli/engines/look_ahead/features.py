@@ -12,9 +12,9 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 
 from nsvm_cli.errors import NotFiniteError
-from nsvm_cli.models.feature_map import Batch, FeatureMap, features, rows_at_a_time
+from nsvm_cli.models.feature_map import Batch, FeatureMap
 from nsvm_cli.models.kernels import Kernel
-from nsvm_cli.models.networks import split_at_first_difference, trains_otherwise
+from nsvm_cli.models.networks import trains_otherwise
 
 Objective = Callable[..., tuple[Float[Tensor, ""], Sequence[Float[Tensor, "_ n"]]]]
 """A function of K and features: its value, and its gradient with respect to each of the features."""
@@ -24,13 +24,13 @@ Objective = Callable[..., tuple[Float[Tensor, ""], Sequence[Float[Tensor, "_ n"]
 class Evaluation:
     """z = F_theta(x), without a gradient, for the theta at that time.
 
-    ``graph``, if there is one, saves a forward pass when theta moves: it is z with its graph if the network
-    computes the same in both modes, else the output of the layers before the dropout, with its graph.
+    ``graph``, which saves a forward pass when theta moves, is z with its graph; None if the network computes
+    something else in training mode.
     """
 
     x: Batch
     z: Float[Tensor, "p n"]
-    graph: Float[Tensor, "p ..."] | None = None
+    graph: Float[Tensor, "p n"] | None = None
 
     def rows(self, p: Int64[np.ndarray, " v"]) -> Evaluation:
         """Return some of its samples, in ascending order."""
@@ -46,20 +46,12 @@ class Evaluator:
     def __init__(self, F: FeatureMap) -> None:
         self.F = F
         self._needs_training_pass = not F.fixed and (F.augment is not None or trains_otherwise(F.network))
-        self._parts = None
-        if self._needs_training_pass and F.augment is None:
-            self._parts = split_at_first_difference(F.network)
 
-    def __call__(self, x: Batch, whole: bool = False) -> Evaluation:
-        """Return F_theta(x); ``whole``: an objective would take all of x rather than a few samples."""
-        F = self.F
-        if whole and self._parts is not None:
-            before, after = self._parts
-            graph = torch.cat([before(chunk) for chunk in x.x.split(rows_at_a_time(F.network, x.x))])
-            return Evaluation(x, features(after, graph.detach()), graph)
+    def __call__(self, x: Batch) -> Evaluation:
+        """Return F_theta(x)."""
         if self._needs_training_pass:
-            return Evaluation(x, F(x))
-        graph = F.network(x.x)
+            return Evaluation(x, self.F(x))
+        graph = self.F.network(x.x)
         return Evaluation(x, graph.detach(), graph)
 
     def descend(
@@ -96,11 +88,6 @@ class Evaluator:
         """Return the features of all evaluations as step t sees them, with their graphs."""
         if not self._needs_training_pass:
             return [self.F.network(e.x.x) if e.graph is None else e.graph for e in at]
-        i = np.concatenate([e.x.i for e in at])
-        if self._parts is None:
-            z = self.F.training_pass(Batch(torch.cat([e.x.x for e in at]), i), t)
-        else:
-            before, after = self._parts
-            passed = torch.cat([before(e.x.x) if e.graph is None else e.graph for e in at])
-            z = self.F.training_pass(Batch(passed, i), t, after)
+        x = Batch(torch.cat([e.x.x for e in at]), np.concatenate([e.x.i for e in at]))
+        z = self.F.training_pass(x, t)
         return [*z.split([len(e.x) for e in at])]

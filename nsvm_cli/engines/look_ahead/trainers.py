@@ -108,7 +108,7 @@ class LookAheadAlg2(LookAhead[SampleState], Alg2):
 
         def support() -> tuple[np.ndarray, Tensor, Evaluation]:
             j, alpha = state.terms(problem)
-            return j, alpha, state.engine.evaluate(problem[j][0], whole=True)
+            return j, alpha, state.engine.evaluate(problem[j][0])
 
         found: tuple[np.ndarray, Tensor, Evaluation] = current(state, "support", support)
         return found
