@@ -28,7 +28,15 @@ from nsvm_cli.engines.look_ahead.features import Evaluation, Evaluator
 from nsvm_cli.errors import NotFiniteError
 from nsvm_cli.models.feature_map import FeatureMap
 from nsvm_cli.models.losses import any_output
-from nsvm_cli.storage.state_dict import StateDict, expect_keys, loaded_like
+from nsvm_cli.storage.state_dict import (
+    NOT_SAVED,
+    RESTORED,
+    StateDict,
+    expect_keys,
+    load_fields,
+    loaded_like,
+    save_fields,
+)
 from nsvm_cli.trainers.base import Problem, State, Trainer
 
 S = TypeVar("S", bound=State)
@@ -41,37 +49,22 @@ FIXED_WINDOW = 256
 
 @dataclass
 class Window:
-    """The steps first, first + 1, ..., with their samples i, labels y and scores s_i for the current theta.
+    """The steps first, first + 1, ..., of k samples each: these samples i, and s_i for the current theta.
 
-    Each step t has k rows of these. ``g`` holds the decision values, and ``increments`` what they add to
-    alpha, times k. ``violation`` is the next step with a violation or a non-finite g, or the step after the
-    window if there is none. ``K`` holds the kernel matrix of the samples if theta is fixed. ``evaluation``
-    holds their features, unless s_i was looked up in the scores of all samples.
+    ``evaluation`` holds the features of the samples, unless s_i was looked up in the scores of all samples,
+    and ``K`` their kernel matrix if theta is fixed.
     """
 
     first: int
     k: int
     i: Int64[np.ndarray, " rows"]
-    y: Float64[np.ndarray, " rows"]
     s: Float64[np.ndarray, " rows *outputs"]
-    t: Int64[np.ndarray, " rows"] = field(init=False)
-    g: Float64[np.ndarray, " rows *outputs"] = field(init=False)
-    increments: Float64[np.ndarray, " rows *outputs"] = field(init=False)
-    violation: int = field(init=False)
-    K: Float[np.ndarray, "rows rows"] | None = None
     evaluation: Evaluation | None = None
-
-    def __post_init__(self) -> None:
-        self.t = self.first + np.arange(len(self.i)) // self.k
-        self.g, self.increments = np.empty_like(self.s), np.empty_like(self.s)
+    K: Float[np.ndarray, "rows rows"] | None = None
 
     @property
     def last(self) -> int:
         return self.first + len(self.i) // self.k - 1
-
-    def rows(self, t: int, until: int | None = None) -> slice:
-        """Return the rows of step t, or of the steps from t to before ``until``."""
-        return slice(self.k * (t - self.first), self.k * ((until or t + 1) - self.first))
 
     def state_dict(self) -> StateDict:
         """Return what ``restore`` needs. s is saved because its bits depend on the order of past updates."""
@@ -90,16 +83,15 @@ class Ahead:
     between violations. ``kept`` is for ``current``.
     """
 
-    evaluate: Evaluator
-    window: Window | None = None
+    evaluate: Evaluator = field(metadata=NOT_SAVED)
+    window: Window | None = field(default=None, metadata=RESTORED)
     last_violation: int = 1
     mean_gap: float = 1.0
-    kept: dict[str, tuple[Any, Any]] = field(default_factory=dict)
+    kept: dict[str, tuple[Any, Any]] = field(default_factory=dict, metadata=NOT_SAVED)
 
     def state_dict(self) -> StateDict:
         """Return what the bits of later steps depend on."""
-        window = None if self.window is None else self.window.state_dict()
-        return {"last_violation": self.last_violation, "mean_gap": self.mean_gap, "window": window}
+        return save_fields(self)
 
 
 class LookAhead(Trainer[S]):
@@ -110,7 +102,7 @@ class LookAhead(Trainer[S]):
 
     def fixed(self, state: S) -> bool:
         """Return whether theta is fixed."""
-        return state.F.fixed
+        return not self.moves_theta or state.F.fixed
 
     def evaluate(self, problem: Problem, state: S, i: Int64[np.ndarray, " p"]) -> Evaluation:
         """Return F_theta(x_i) for the samples i."""
@@ -133,25 +125,29 @@ class LookAhead(Trainer[S]):
     def advance(self, problem: Problem, state: S, until: int) -> None:
         """Take all steps up to ``until``, from window to window."""
         while state.t < until:
-            if state.engine.window is None or state.t == state.engine.window.last:
-                state.engine.window = self._next_window(problem, state)
-            window, first, violations = state.engine.window, state.t + 1, state.violations
+            window = state.engine.window
+            if window is None or state.t == window.last:
+                state.engine.window = window = self._next_window(problem, state)
             self._advance_within(window, problem, state, min(until, window.last))
-            taken = window.rows(first, state.t + 1)
-            y, g = window.y[taken], window.g[taken]
-            state.tally.add_decisions(len(y), problem.task.correct(y, g), state.violations - violations)
 
     def _advance_within(self, window: Window, problem: Problem, state: S, until: int) -> None:
-        """Take all steps up to ``until``, or to the violation that makes the rest of the window obsolete."""
-        while state.t < until and state.engine.window is window:
-            t = min(until, window.violation)
-            g = window.g[window.rows(t)]
-            state.g = float(g.flat[0])
-            if t == window.violation:
-                if not np.isfinite(g).all():
-                    raise NotFiniteError("the decision value g", t)
-                self._violation(problem, state, window, t)
-            state.t = t
+        """Take all steps up to ``until``, or to the first one with a violation."""
+        begin, t = self.k * (state.t + 1 - window.first), np.arange(state.t + 1, until + 1).repeat(self.k)
+        i, s = (of_window[begin : begin + len(t)] for of_window in (window.i, window.s))
+        with np.errstate(all="ignore"):  # a non-finite g raises at its step
+            g = (s.T / (self.lam * (t - 1))).T
+            increments = problem.step(i, g)
+            acting = any_output((increments != 0) | ~np.isfinite(g)).nonzero()[0]
+        until = int(t[acting[0]]) if len(acting) else until
+        taken = self.k * (until - state.t)
+        if not np.isfinite(g[taken - self.k : taken]).all():
+            raise NotFiniteError("the decision value g", until)
+        v = acting[acting < taken]
+        if len(v):
+            self._violation(problem, state, until, begin + v, increments[v])
+        state.t, state.g = until, float(g[taken - self.k].flat[0])
+        correct = problem.task.correct(problem.host_y[i[:taken]], g[:taken])
+        state.tally.add_decisions(taken, correct, len(v))
 
     def restore(self, problem: Problem, F: FeatureMap, saved: Mapping[str, Any]) -> S:
         state = super().restore(problem, F, saved)
@@ -159,9 +155,9 @@ class LookAhead(Trainer[S]):
         if kept is None:  # another engine took the steps so far
             ahead.last_violation = state.t
             return state
-        expect_keys(kept, ["last_violation", "mean_gap", "window"])
-        ahead.last_violation, ahead.mean_gap = last, gap = kept["last_violation"], kept["mean_gap"]
-        if not (type(last) is int and 1 <= last <= max(1, state.t) and 0 <= gap <= self.total):
+        load_fields(ahead, kept)
+        last, gap = ahead.last_violation, ahead.mean_gap
+        if not (1 <= last <= max(1, state.t) and 0 <= gap <= self.total):
             raise ValueError(f"last_violation {last}, mean_gap {gap} at step {state.t}")
         if kept["window"] is not None:
             ahead.window = self._restored_window(problem, state, kept["window"])
@@ -210,40 +206,30 @@ class LookAhead(Trainer[S]):
             s = scores(evaluation.z)
         elif s is None:
             s = current(state, "s", lambda: scores(state.F(problem.x)))[i]
-        window = Window(first, self.k, i, problem.host_y[i], s, evaluation=evaluation)
+        window = Window(first, self.k, i, s, evaluation)
         if evaluation is not None and self.fixed(state):
             window.K = problem.K(evaluation.z, evaluation.z).cpu().numpy()
-        self._find_violation(problem, window, state.t + 1)
         return window
 
-    def _find_violation(self, problem: Problem, window: Window, t: int) -> None:
-        """Set ``window.violation`` to the first violation from step t on."""
-        rows = window.rows(t, window.last + 1)
-        s, i = window.s[rows], window.i[rows]
-        with np.errstate(all="ignore"):  # a non-finite g ends the window and raises at its step
-            window.g[rows] = g = (s.T / (self.lam * (window.t[rows] - 1))).T
-            window.increments[rows] = increments = problem.step(i, g)
-            acts = (increments != 0) | ~np.isfinite(g)
-        violating = any_output(acts).nonzero()[0]
-        window.violation = t + int(violating[0]) // self.k if len(violating) else window.last + 1
-
-    def _violation(self, problem: Problem, state: S, window: Window, t: int) -> None:
-        rows, ahead = window.rows(t), state.engine
-        v = rows.start + any_output(window.increments[rows] != 0).nonzero()[0]
-        at = window.evaluation.rows(v) if window.evaluation else self.evaluate(problem, state, window.i[v])
-        a = problem.implicit(window.increments[v], at.z, self.lam * t, window.i[rows]) / self.k
+    def _violation(
+        self, problem: Problem, state: S, t: int, rows: Int64[np.ndarray, " v"], increments: Amount
+    ) -> None:
+        """Take step t, in which these rows of the window violate the margin, and add the increments / k."""
+        ahead, window = state.engine, state.engine.window
+        begin, evaluation = self.k * (t - window.first), window.evaluation
+        at = evaluation.rows(rows) if evaluation else self.evaluate(problem, state, window.i[rows])
+        a = problem.implicit(increments, at.z, self.lam * t, window.i[begin : begin + self.k]) / self.k
         self.on_violation(problem, state, t, at, a)
         if state.objective is not None:
             state.tally.add_objective(state.objective)
-        state.violations += len(v)
+        state.violations += len(rows)
         ahead.mean_gap += (t - ahead.last_violation - ahead.mean_gap) / 8
         ahead.last_violation = t
         if window.K is None:
             ahead.window = None
-        else:
-            for row, added in zip(v, a, strict=True):
-                window.s += np.multiply.outer(window.K[row], added)
-            self._find_violation(problem, window, t + 1)
+            return
+        for row, added in zip(rows, a, strict=True):
+            window.s += np.multiply.outer(window.K[row], added)
 
 
 def current(state: State, name: str, compute: Callable[[], Any]) -> Any:

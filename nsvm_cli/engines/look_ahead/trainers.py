@@ -30,9 +30,6 @@ from nsvm_cli.trainers.terms import Alg1State
 class LookAheadPegasos(LookAhead[PegasosState], Pegasos):
     """Algorithm 0."""
 
-    def fixed(self, state: PegasosState) -> bool:
-        return True
-
     def evaluate(self, problem: Problem, state: PegasosState, i: Int64[np.ndarray, " p"]) -> Evaluation:
         z = state.z.index_select(0, torch.from_numpy(i).to(state.z.device))
         return Evaluation(Batch(z, i), z)  # Algorithm 0 uses only the features of a sample

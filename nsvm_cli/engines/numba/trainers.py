@@ -146,7 +146,7 @@ class CompiledPegasos(look_ahead.LookAheadPegasos):
         if held[0]:
             i = state.sampler.ahead(int(held[0]))[: len(s) // self.k].ravel()
             of_outputs = s[: len(i)].reshape(len(i), *problem.task.outputs)
-            state.engine.window = Window(int(held[0]), self.k, i, problem.host_y[i], of_outputs)
+            state.engine.window = Window(int(held[0]), self.k, i, of_outputs)
 
 
 class CompiledAlg1(look_ahead.LookAheadAlg1):
