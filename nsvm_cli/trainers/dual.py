@@ -107,7 +107,7 @@ class Dual:
         """Return by how much the value of the primal problem, with this bias, exceeds that of the dual."""
         bounded = self.C < FREE
         y, C, f, a = (numbers[bounded] for numbers in (self.y, self.C, self.optimality(state).f, state.alpha))
-        return float(C @ np.maximum(-y * (f + self.bias(state)), 0) + y * a @ f)
+        return float((C * np.maximum(-y * (f + self.bias(state)), 0) + y * a * f).sum())
 
     def restored(self, saved: Mapping[str, Any]) -> DualState:
         """Return the state of a state dict.
@@ -125,7 +125,7 @@ class Dual:
 
     def value(self, state: DualState) -> float:
         """Return the dual value, minus the objective above."""
-        return float(self.y * state.alpha @ (self.p - state.g[self.s] / 2))
+        return float((self.y * state.alpha * (self.p - state.g[self.s] / 2)).sum())
 
 
 def classification(y: Numbers, C: Numbers, bias: bool = True) -> Dual:

@@ -6,7 +6,6 @@ import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from itertools import combinations
 from typing import Any, ClassVar
 
@@ -27,7 +26,7 @@ from nsvm_cli.storage.state_dict import NOT_SAVED, RESTORED
 from nsvm_cli.tasks import Classification
 from nsvm_cli.trainers.base import Problem, State, Trainer
 from nsvm_cli.trainers.direct import Grid, searched, svm_score
-from nsvm_cli.trainers.dual import HUGE, Dual, DualState, classification, regression, smo_step
+from nsvm_cli.trainers.dual import Dual, DualState, classification, regression, smo_step
 
 STEPS = 100
 """The steps of a run; each closes the gap by the same factor."""
@@ -49,18 +48,12 @@ class Part:
     j: Int64[np.ndarray, " n"]
     dual: Dual
 
-    @cached_property
-    def first_gap(self) -> float:
-        """The gap at alpha = 0."""
-        now = self.dual.optimality(self.dual.start())
-        return now.last - now.first
-
 
 @dataclass(kw_only=True)
 class SVCState(State):
     """The first ``solved`` of the ``parts`` are; ``dual`` is the state of the next one, and ``solver`` takes
-    its iterations. ``closest`` is the smallest gap of its KKT conditions so far, and ``unclosed`` the largest
-    one that was left.
+    its iterations. ``widest`` is the largest gap of its KKT conditions so far, and ``closest`` the smallest
+    one since; ``unclosed`` is the largest gap that a part was left with.
 
     ``beta`` holds sum_k y_k a_k for each sample of each part, one part after the other, and ``bias``, ``gap``
     and ``value`` those of each part (see ``Dual``), at the latest pause.
@@ -74,7 +67,8 @@ class SVCState(State):
     value: Float64[np.ndarray, " parts"]
     scale: float = field(metadata=NOT_SAVED)
     solved: int = 0
-    closest: float = HUGE
+    widest: float = 0.0
+    closest: float = 0.0
     unclosed: float = 0.0
     dual: DualState | None = field(default=None, metadata=RESTORED)
     solver: Any = field(default=None, metadata=NOT_SAVED)
@@ -114,8 +108,8 @@ class SVC(Trainer[SVCState]):
 
     f has a bias of its own, unless ``bias`` is false: it is then what kernelized Pegasos tends to. Several
     classes are told apart in pairs, or with ``multiclass=one_vs_rest`` each from the rest, by one SVM after
-    another. Step t ends when the gap has come t/100 of the way to ``tol``, by its logarithm; of several SVMs,
-    when that share of all is done.
+    another. Step t ends when the gap has come t/100 of the way from its largest value to ``tol``, by its
+    logarithm; of several SVMs, when that share of all is done.
     """
 
     compiled: ClassVar[bool] = True
@@ -220,9 +214,9 @@ class SVC(Trainer[SVCState]):
     def _reached(self, state: SVCState) -> int:
         """Return the last step whose end has been reached."""
         share = 0.0
-        if state.dual is not None and state.closest < (first := state.parts[state.solved].first_gap):
+        if state.closest < state.widest:
             closest = max(state.closest, self.tol)
-            share = min(math.log(closest / first) / math.log(self.tol / first), 0.99)
+            share = min(math.log(closest / state.widest) / math.log(self.tol / state.widest), 0.99)
         return int(STEPS * (state.solved + share) / len(state.parts))
 
     def _iterate(self, problem: Problem, state: SVCState) -> None:
@@ -234,6 +228,8 @@ class SVC(Trainer[SVCState]):
                 problem, state.z[torch.from_numpy(part.j).to(state.z.device)], part.dual
             )
         state.solver.step(dual)
+        if dual.gap > state.widest:
+            state.widest = state.closest = dual.gap
         state.closest = min(state.closest, dual.gap)
         if not (dual.done or dual.steps >= MOST):
             return
@@ -245,7 +241,8 @@ class SVC(Trainer[SVCState]):
 
     def _go_on(self, state: SVCState, solved: Part) -> None:
         """Begin the next part, with the rows of the last one if it has the same samples, or end."""
-        solver, state.solver, state.dual, state.closest = state.solver, None, None, HUGE
+        solver, state.solver, state.dual = state.solver, None, None
+        state.widest = state.closest = 0.0
         if state.solved < len(state.parts):
             part = state.parts[state.solved]
             state.dual = part.dual.start()
