@@ -21,7 +21,7 @@ from nsvm_cli.models.kernels import Kernel
 from nsvm_cli.models.networks import has_modes, own_name
 from nsvm_cli.models.optimizers import Rule, expect_names, is_within
 from nsvm_cli.randomness import Stream, derived_seed, key_of_step
-from nsvm_cli.storage.state_dict import StateDict, expect_keys, loaded_like
+from nsvm_cli.storage.state_dict import StateDict, expect_keys, loaded_tensors, loaded_value
 
 CHUNK = 2**17
 """Values of x in one forward pass over many samples; fixed, so that a prediction has the same bits
@@ -184,21 +184,14 @@ class FeatureMap:
         Raises:
             ValueError: it belongs to another network or optimizer.
         """
-        own = self.network.state_dict()
         expect_keys(saved, self.state_dict())
-        if own:
-            expect_keys(saved["network"], own)
-            loaded = {name: loaded_like(tensor, saved["network"][name], name) for name, tensor in own.items()}
-            self.network.load_state_dict(loaded)
-        if self.of_kernel:
-            expect_keys(saved["kernel"], self.of_kernel)
-        for name, p in self.of_kernel.items():
-            p.data = loaded_like(p.data, saved["kernel"][name], name)
+        own = self.network.state_dict()
+        self.network.load_state_dict(loaded_tensors(own, saved.get("network", {})))
+        for name, value in loaded_tensors(self.of_kernel, saved.get("kernel", {})).items():
+            self.of_kernel[name].data = value
         if self.optimizer is not None:
             self.optimizer.load_state_dict(saved["optimizer"])
-        if type(saved["theta_steps"]) is not int:
-            raise ValueError(f"theta_steps: expected int, got {saved['theta_steps']!r}")
-        self.theta_steps = saved["theta_steps"]
+        self.theta_steps = loaded_value("theta_steps", self.theta_steps, saved["theta_steps"])
 
     def differentiable(self, K: Kernel, t: int) -> Kernel:
         """Return a kernel as the objective of step t differentiates it: by an estimate, if there is one."""

@@ -22,7 +22,7 @@ from torch.optim.sgd import sgd
 
 from nsvm_cli.config.registry import STRICT, Fraction, NonNegative, Registry, Text, construct, entry_of
 from nsvm_cli.errors import InputError, did_you_mean
-from nsvm_cli.storage.state_dict import StateDict, expect_keys, loaded_like
+from nsvm_cli.storage.state_dict import StateDict, expect_keys, loaded_tensors
 
 SCHEDULES: dict[str, Callable[[float], float]] = {
     "constant": lambda progress: 1.0,
@@ -103,8 +103,7 @@ class Optimizer:
         """
         expect_keys(saved, self.kept)
         for name, tensors in self.kept.items():
-            expect_keys(saved[name], _by_number(tensors))
-            self.kept[name] = [loaded_like(p, saved[name][str(n)], str(n)) for n, p in enumerate(tensors)]
+            self.kept[name] = [*loaded_tensors(_by_number(tensors), saved[name]).values()]
 
     @torch.no_grad()
     def step(self, gradients: Sequence[Tensor], progress: float) -> None:

@@ -23,29 +23,30 @@ RESTORED = {"saved": "by state_dict, and restored by the trainer"}
 """For ``dataclasses.field(metadata=...)``."""
 
 
-def save_fields(of: Any) -> StateDict:
-    """Return the fields of a dataclass as a state dict, except those that are NOT_SAVED.
+class Saved:
+    """A dataclass whose fields are its state dict, but for those that are NOT_SAVED."""
 
-    Raises:
-        InputError: a field is neither a number nor a tensor, and has no ``state_dict``.
-    """
-    return {f.name: saved_value(f.name, getattr(of, f.name)) for f in _kept(of)}
+    def state_dict(self) -> StateDict:
+        """Return the fields as a state dict.
 
+        Raises:
+            InputError: a field is neither a number nor a tensor, and has no ``state_dict``.
+        """
+        return {f.name: saved_value(f.name, getattr(self, f.name)) for f in self._saved_fields()}
 
-def load_fields(into: Any, saved: Mapping[str, Any]) -> None:
-    """Set the fields of a dataclass to what ``save_fields`` returned, except those that are RESTORED.
+    def load_state_dict(self, saved: Mapping[str, Any]) -> None:
+        """Set the fields of this object, which is new, to saved ones, except those that are RESTORED.
 
-    Raises:
-        ValueError: a saved value does not match the type or shape of the current one.
-    """
-    expect_keys(saved, [f.name for f in _kept(into)])
-    for f in _kept(into):
-        if f.metadata != RESTORED:
-            setattr(into, f.name, loaded_value(f.name, getattr(into, f.name), saved[f.name]))
+        Raises:
+            ValueError: a saved value does not match the type or shape of the current one.
+        """
+        expect_keys(saved, [f.name for f in self._saved_fields()])
+        for f in self._saved_fields():
+            if f.metadata != RESTORED:
+                setattr(self, f.name, loaded_value(f.name, getattr(self, f.name), saved[f.name]))
 
-
-def _kept(of: Any) -> list[Field[Any]]:
-    return [f for f in fields(of) if f.metadata != NOT_SAVED]
+    def _saved_fields(self) -> list[Field[Any]]:
+        return [f for f in fields(self) if f.metadata != NOT_SAVED]  # type: ignore[arg-type]  # a dataclass
 
 
 def saved_value(name: str, value: Any) -> Any:
@@ -82,6 +83,16 @@ def expect_keys(saved: object, keys: Iterable[str]) -> None:
     if not isinstance(saved, Mapping) or saved.keys() != set(keys):
         got = ", ".join(map(str, saved)) if isinstance(saved, Mapping) else type(saved).__name__
         raise ValueError(f"expected {', '.join(keys)}, got {got}")
+
+
+def loaded_tensors(now: Mapping[str, Tensor], saved: Mapping[str, Any]) -> dict[str, Tensor]:
+    """Return saved tensors by name, each ``loaded_like`` the current one.
+
+    Raises:
+        ValueError: these are other tensors.
+    """
+    expect_keys(saved, now)
+    return {name: loaded_like(tensor, saved[name], name) for name, tensor in now.items()}
 
 
 def loaded_like(now: Tensor, saved: object, name: str) -> Tensor:

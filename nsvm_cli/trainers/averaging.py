@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from nsvm_cli.models.feature_map import FeatureMap
-from nsvm_cli.storage.state_dict import StateDict, expect_keys, loaded_like
+from nsvm_cli.storage.state_dict import StateDict, loaded_tensors
 from nsvm_cli.trainers.base import State
 
 Share = Annotated[float, Field(gt=0, le=1)]
@@ -45,13 +45,8 @@ class MeanTheta:
         return dict(self.mean)
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
-        """Restore a saved mean.
-
-        Raises:
-            ValueError: it belongs to another network.
-        """
-        expect_keys(saved, self.mean)
-        self.mean = {name: loaded_like(v, saved[name], name) for name, v in self.mean.items()}
+        """Restore a saved mean; ValueError if it belongs to another network."""
+        self.mean = loaded_tensors(self.mean, saved)
 
 
 @dataclass(kw_only=True)

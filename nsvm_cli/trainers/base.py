@@ -23,7 +23,7 @@ from nsvm_cli.models.losses import Binary, Hinge, Loss, any_output
 from nsvm_cli.models.nsvm import Expansion
 from nsvm_cli.models.penalties import NO_PENALTIES, Penalties
 from nsvm_cli.randomness import Sampler
-from nsvm_cli.storage.state_dict import NOT_SAVED, RESTORED, StateDict, load_fields, save_fields
+from nsvm_cli.storage.state_dict import NOT_SAVED, RESTORED, Saved
 from nsvm_cli.tasks import BINARY, Task
 from nsvm_cli.trainers.tally import Tally
 
@@ -119,7 +119,7 @@ class Problem:
 
 
 @dataclass(kw_only=True)
-class State:
+class State(Saved):
     """Everything that a step reads or writes, apart from the problem.
 
     ``t`` is the number of steps taken, counted as in the paper: the initialisation of Algorithms 0 to 3 is
@@ -154,22 +154,6 @@ class State:
     def figures(self) -> dict[str, Any]:
         """What records and results hold beside the figures of every algorithm."""
         return {}
-
-    def state_dict(self) -> StateDict:
-        """Return the state as a state dict, without theta and the sampler.
-
-        Raises:
-            InputError: a field cannot be saved.
-        """
-        return save_fields(self)
-
-    def load_state_dict(self, saved: Mapping[str, Any]) -> None:
-        """Restore the saved state into this one, which has just been started.
-
-        Raises:
-            ValueError: the saved state is not of this kind.
-        """
-        load_fields(self, saved)
 
 
 S = TypeVar("S", bound=State)

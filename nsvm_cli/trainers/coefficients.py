@@ -78,7 +78,7 @@ class Coefficients:
         return {"support": torch.from_numpy(j), "alpha": torch.from_numpy(alpha)}
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
-        """Restore saved coefficients; see ``State.load_state_dict``."""
+        """Restore saved coefficients; see ``Saved.load_state_dict``."""
         expect_keys(saved, ["support", "alpha"])
         s, (m, *outputs) = len(saved["support"]), self.alpha.shape
         j = loaded_like(torch.empty(s, dtype=torch.int64), saved["support"], "support").numpy()

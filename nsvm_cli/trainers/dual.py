@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Bool, Float64, Int64
 from torch import Tensor
 
-from nsvm_cli.storage.state_dict import StateDict, load_fields, save_fields
+from nsvm_cli.storage.state_dict import Saved
 
 Numbers = Float64[np.ndarray, " N"]
 Status = Literal["converged", "stagnated", "out of steps"]
@@ -27,7 +27,7 @@ FREE = 1e300
 
 
 @dataclass
-class DualState:
+class DualState(Saved):
     """Everything that an iteration reads or writes, apart from the problem.
 
     ``kept`` is left of the latest working set; ``steps`` were taken within ``iterations``. The dual value
@@ -46,10 +46,6 @@ class DualState:
     refreshed: int = 0
     stale: int = 0
     done: int = 0
-
-    def state_dict(self) -> StateDict:
-        """Return everything as a state dict."""
-        return save_fields(self)
 
     def status(self, tol: float) -> Status:
         """Return how a solver that takes no more steps has ended."""
@@ -118,7 +114,7 @@ class Dual:
         state = self.start()
         if isinstance(kept := saved.get("kept"), Tensor):
             state.kept = np.zeros(kept.shape, np.int64)
-        load_fields(state, saved)
+        state.load_state_dict(saved)
         if ((state.kept < 0) | (state.kept >= len(self.y))).any():
             raise ValueError("the working set names variables that there are not")
         return state

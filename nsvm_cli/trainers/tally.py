@@ -11,11 +11,11 @@ import torch
 from jaxtyping import Float64
 from torch import Tensor
 
-from nsvm_cli.storage.state_dict import StateDict, load_fields, save_fields
+from nsvm_cli.storage.state_dict import Saved, StateDict
 
 
 @dataclass
-class Tally:
+class Tally(Saved):
     """Sums over the steps since the last record.
 
     ``objective`` is the sum of the objective before each theta step, over ``objectives`` values. Before the
@@ -55,13 +55,12 @@ class Tally:
         self.__init__()  # type: ignore[misc]
 
     def state_dict(self) -> StateDict:
-        """Return the sums."""
-        return {**save_fields(self), "objective": self.objective.clone()}  # Algorithm 4's parts share theirs
+        # a copy, since the parts of Algorithm 4 share a tally
+        return {**super().state_dict(), "objective": self.objective.clone()}
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
-        """Restore saved sums; see ``State.load_state_dict``."""
         self.correct = 0 if saved.get("correct") is not None else None
-        load_fields(self, saved)
+        super().load_state_dict(saved)
         if not 0 <= max(self.correct or 0, self.violations) <= self.samples <= 2**53 >= self.objectives:
             raise ValueError(f"{self.correct} correct and {self.violations} violations of {self.samples}")
 

@@ -45,7 +45,7 @@ class Rows:
         return {"rows": self.tensor}
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
-        """Restore saved rows; see ``State.load_state_dict``."""
+        """Restore saved rows; see ``Saved.load_state_dict``."""
         expect_keys(saved, ["rows"])
         like = self._room.new_empty(len(saved["rows"]), *self._room.shape[1:])
         self._room = loaded_like(like, saved["rows"], "rows")
