@@ -29,7 +29,7 @@ from nsvm_cli.storage.state_dict import StateDict, expect_keys, nested
 from nsvm_cli.storage.tensor_file import unusable
 from nsvm_cli.trainers import State
 
-KIND = "nsvm-checkpoint-4"
+KIND = "nsvm-checkpoint-5"
 
 DATA_PATHS = (
     *("dataset.path", "dataset.validation_path", "dataset.test_path", "dataset.root"),

@@ -17,7 +17,6 @@ from nsvm_cli.models.kernels import Kernel
 from nsvm_cli.models.losses import any_output
 from nsvm_cli.models.nsvm import Expansion
 from nsvm_cli.storage.state_dict import StateDict, expect_keys, loaded_like
-from nsvm_cli.tasks import BinaryClassification
 from nsvm_cli.trainers.base import BatchTrainer, Problem, State
 
 
@@ -42,8 +41,6 @@ class Coefficients:
     With two classes ``alpha[j]`` is the paper's alpha_j y_j. ``support`` holds the indices j in the order in
     which they were added: the first ``joined`` of ``order``. Everything is in host memory, since a step
     changes single entries.
-
-    In a checkpoint, the coefficients of two classes are the paper's alpha_j.
     """
 
     def __init__(self, problem: Problem) -> None:
@@ -52,7 +49,6 @@ class Coefficients:
         self.order: Int64[np.ndarray, " m"] = np.empty(m, np.int64)
         self.joined = 0
         self.in_support = np.zeros(m, bool)
-        self._y = problem.host_y if isinstance(problem.task, BinaryClassification) else None
 
     @property
     def support(self) -> Int64[np.ndarray, " s"]:
@@ -74,8 +70,7 @@ class Coefficients:
     def state_dict(self) -> StateDict:
         """Return the support in its order, and its coefficients."""
         j = self.support.copy()
-        alpha = self.alpha[j] if self._y is None else self.alpha[j] * self._y[j]
-        return {"support": torch.from_numpy(j), "alpha": torch.from_numpy(alpha)}
+        return {"support": torch.from_numpy(j), "alpha": torch.from_numpy(self.alpha[j])}
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
         """Restore saved coefficients; see ``Saved.load_state_dict``."""
@@ -86,8 +81,6 @@ class Coefficients:
         alpha = loaded_like(like, saved["alpha"], "alpha").numpy()
         if not (len(np.unique(j)) == s and (j >= 0).all() and (j < m).all()):
             raise ValueError(f"the support is not a set of indices below {m}")
-        if self._y is not None:
-            alpha = alpha * self._y[j]
         self.alpha[:], self.in_support[:], self.joined = 0, False, s
         self.order[:s], self.alpha[j], self.in_support[j] = j, alpha, True
 
