@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import fields
 from importlib.metadata import version
 from importlib.util import find_spec
 from typing import Any, Literal
 
 from nsvm_cli.engines.look_ahead import trainers as look_ahead
-from nsvm_cli.engines.numba.code import compile_once, is_usable
-from nsvm_cli.engines.numba.coverage import has_compiled_form, is_ready, pays_off, uncovered, units
+from nsvm_cli.engines.numba.code import compile_once, is_compiled, is_usable
+from nsvm_cli.engines.numba.coverage import COMPILED, pays_off, uncovered, units
 from nsvm_cli.errors import InputError
 from nsvm_cli.models.feature_map import FeatureMap
 from nsvm_cli.trainers import Problem, Trainer
@@ -45,7 +44,8 @@ def select(asked: Literal["auto"] | Engine, trainer: Trainer[Any], problem: Prob
         return LITERAL
     if asked == TORCH or gap or find_spec("numba") is None:
         return TORCH
-    return NUMBA if pays_off(trainer, F, is_ready(trainer, problem)) and is_usable() else TORCH
+    ready = all(map(is_compiled, units(trainer.parts, problem)))
+    return NUMBA if pays_off(trainer, F, ready) and is_usable() else TORCH
 
 
 def why_slower(engine: Engine, trainer: Trainer[Any], problem: Problem, F: FeatureMap) -> str | None:
@@ -53,7 +53,7 @@ def why_slower(engine: Engine, trainer: Trainer[Any], problem: Problem, F: Featu
     gap = uncovered(trainer, problem, F)
     if gap is None or problem.x.device.type != "cpu":
         return None
-    compiles = engine == TORCH and has_compiled_form(trainer) and pays_off(trainer, F, True)
+    compiles = engine == TORCH and type(trainer) in COMPILED and pays_off(trainer, F, True)
     if compiles or look_ahead.uncovered(trainer, problem):
         return f"engine={engine} takes the steps: faster ones do not cover {gap}"
     return None
@@ -65,10 +65,7 @@ def taken_by(engine: Engine, trainer: Trainer[Any]) -> Trainer[Any]:
         from nsvm_cli.engines.numba.trainers import TRAINERS  # Numba takes half a second to import
     else:
         TRAINERS = look_ahead.TRAINERS if engine == TORCH else {}
-    fast = TRAINERS.get(type(trainer))
-    if fast is None:
-        return trainer
-    return fast(**{field.name: getattr(trainer, field.name) for field in fields(trainer)})  # type: ignore[arg-type]
+    return look_ahead.faster(trainer, TRAINERS)
 
 
 def compile_steps(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict
-from typing import Annotated, Any, ClassVar, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import torch
 from jaxtyping import Float
@@ -98,7 +98,6 @@ def or_one_over_n(gamma: float | Tensor | None, a: Tensor) -> float | Tensor:
 class RBF(Kernel):
     """K(a, b) = exp(-gamma ||a - b||^2)  (paper, Section 5). gamma=None: 1/n."""
 
-    compiled: ClassVar[bool] = True
     gamma: Positive | None = None
 
     def __call__(self, a: Points, b: Others) -> Gram:

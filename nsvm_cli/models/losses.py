@@ -98,8 +98,6 @@ class Hinge(MarginLoss):
     A margin of exactly 1 is no violation.
     """
 
-    compiled: ClassVar[bool] = True
-
     @staticmethod
     def slope(u: Numbers) -> Numbers:  # of numbers, in compiled steps
         return (u < 1) * 1.0
@@ -217,8 +215,6 @@ def any_output(mask: np.ndarray) -> np.ndarray:
 class Binary(Loss):
     """Two classes, y = -1 or +1, and the margin m = y g: alpha_i += -l'(m) y_i."""
 
-    compiled: ClassVar[bool] = True
-
     def step(self, y: Labels, g: Decisions) -> Decisions:
         return self.l.slope(y * g) * y
 
@@ -243,8 +239,6 @@ class CrammerSinger(Loss):
     (Shalev-Shwartz et al. 2011, "Pegasos", on multiclass problems; Crammer and Singer 2001). With two
     classes g_2 = -g_1 and m = 2 g_y: these are the steps of ``Binary`` with lambda / 2.
     """
-
-    compiled: ClassVar[bool] = True
 
     @property
     def curvature(self) -> float:

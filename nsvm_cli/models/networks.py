@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
-from typing import Annotated, Any, ClassVar, cast
+from typing import Annotated, Any, cast
 
 import torch
 from jaxtyping import Float
@@ -40,8 +40,6 @@ class Identity(nn.Flatten):
 
 class MLP(nn.Module):
     """Fully connected layers, each followed by ReLU (paper, Section 5.1: widths 40, 30, 20, 20)."""
-
-    compiled: ClassVar[bool] = True
 
     @validated
     def __init__(
@@ -80,8 +78,6 @@ class CNN(nn.Sequential):
     channels 10, 20 the features lie in R^320.
     """
 
-    compiled: ClassVar[bool] = True
-
     @validated
     def __init__(
         self,
@@ -109,8 +105,6 @@ class CNN(nn.Sequential):
 
 class Normalize(nn.Module):
     """z -> scale * z / max(||z||, eps)  (paper, Section 5: scale 1 for Ringnorm, sqrt 2 for MNIST)."""
-
-    compiled: ClassVar[bool] = True
 
     def __init__(self, scale: float, eps: float) -> None:
         super().__init__()

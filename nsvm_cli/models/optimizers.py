@@ -140,7 +140,6 @@ def _by_number(tensors: Sequence[Tensor]) -> StateDict:
 class SGD(Rule):
     """Gradient descent with momentum and L2 regularisation, as in the paper's experiments."""
 
-    compiled: ClassVar[bool] = True
     kept: ClassVar = {"momenta": torch.zeros_like}
 
     momentum: Fraction = 0.0

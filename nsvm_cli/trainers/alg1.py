@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import pydantic
 import torch
@@ -28,8 +28,6 @@ class Alg1(BatchTrainer[Alg1State]):
     After every ``refresh_every`` moves of theta, the stored evaluations are those of the new theta: with 1, f
     is that of Algorithm 2. At most ``budget`` terms are kept, by ``maintenance``.
     """
-
-    compiled: ClassVar[bool] = True
 
     steps: Count
     lam: Positive = 1e-4

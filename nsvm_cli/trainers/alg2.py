@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Literal
 
 import pydantic
 from torch import Tensor
@@ -25,8 +25,6 @@ class Alg2(SampleTrainer[SampleState]):
     With ``objective`` alg1, theta steps differentiate through x_i_t alone, as in Algorithm 1. ``projection``
     exact projects f onto the span of the new features, where the paper keeps the coefficients.
     """
-
-    compiled: ClassVar[bool] = True
 
     steps: Count
     lam: Positive = 1e-4

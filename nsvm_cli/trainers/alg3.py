@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Literal
 
 import pydantic
 from torch import Tensor
@@ -23,8 +23,6 @@ class Alg3(SampleTrainer[SampleState]):
     With ``objective`` derived, theta descends on what the paper's objective replaces: lambda/2 ||f||^2 and
     the loss of the batch, with f after the update of alpha, of which mu has no part.
     """
-
-    compiled: ClassVar[bool] = True
 
     steps: Count
     lam: Positive = 1e-4

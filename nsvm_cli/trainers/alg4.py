@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 import pydantic
 from torch import Tensor
@@ -66,8 +66,6 @@ class Alg4(BatchTrainer[Alg4State]):
     of Part 1. ``centred`` says whether the alignment is centred; None leaves it to the task (see
     ``Task.centred``).
     """
-
-    compiled: ClassVar[bool] = True
 
     steps: Count | None = None  # type: ignore[assignment]
     batch_size: PairedBatchSize = 16

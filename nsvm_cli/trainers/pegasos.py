@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 import numpy as np
 import pydantic
@@ -35,8 +34,6 @@ class Pegasos(SampleTrainer[PegasosState]):
     is that algorithm's Part 2. The paper's alpha_j y_j is alpha_j here. A mini-batch of k samples adds 1/k
     for each violation, as in Algorithm 3.
     """
-
-    compiled: ClassVar[bool] = True
 
     steps: Count
     lam: Positive = 1e-4

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from itertools import combinations
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pydantic
@@ -112,7 +112,6 @@ class SVC(Trainer[SVCState]):
     logarithm; of several SVMs, when that share of all is done.
     """
 
-    compiled: ClassVar[bool] = True
     moves_theta = False
     own_steps = True
 

@@ -95,9 +95,7 @@ def test_numbers_that_are_not_finite_are_named(algorithm: str, small: MakeSmall)
 
 
 class OwnKernel(RBF):
-    """Is derived from a kernel with a compiled form, and says that it has none."""
-
-    compiled = False
+    """Is derived from a kernel with a compiled form, and has none."""
 
 
 def test_what_is_not_covered_is_said(small: MakeSmall) -> None:
@@ -140,7 +138,7 @@ def test_short_runs_and_large_networks_do_not_wait_for_numba(
     s = small(3, network=NETWORK)
 
     def engine(steps: int, compiled: bool) -> str:
-        monkeypatch.setattr(nsvm_cli.engines, "is_ready", lambda *_: compiled)
+        monkeypatch.setattr(nsvm_cli.engines, "is_compiled", lambda _: compiled)
         return select("auto", trainer_of(algorithm, steps), s.problem, of(s))
 
     assert engine(SHORT[algorithm] // 3, compiled=True) == "torch"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import fields
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -114,15 +115,8 @@ class LookAheadAlg2(LookAhead[SampleState], Alg2):
 class LookAheadAlg4(Alg4):
     """Algorithm 4: Part 1 step by step, and Part 2 with look-ahead."""
 
-    pegasos: ClassVar[type[Pegasos]] = LookAheadPegasos
-
     def _solver(self, steps: int) -> Trainer[Any]:
-        solver = super()._solver(steps)
-        if type(solver) is SVC:
-            return WorkingSetSVC(solver.lam)
-        if type(solver) is not Pegasos:
-            return solver
-        return self.pegasos(solver.steps, solver.lam, solver.batch_size)
+        return faster(super()._solver(steps), TRAINERS)
 
 
 class WorkingSetSVC(SVC):
@@ -158,6 +152,13 @@ def changed(trainer: Trainer[Any], options: tuple[str, ...]) -> str | None:
         if field.name in options and (value := getattr(trainer, field.name)) != field.default:
             return f"algorithm.{field.name}={value}"
     return None
+
+
+def faster(trainer: Trainer[Any], trainers: Mapping[type, type[Trainer[Any]]]) -> Trainer[Any]:
+    """Return the same algorithm as the class that ``trainers`` have for it; itself if they have none."""
+    if (fast := trainers.get(type(trainer))) is None:
+        return trainer
+    return fast(**{field.name: getattr(trainer, field.name) for field in fields(trainer)})  # type: ignore[arg-type]
 
 
 TRAINERS: dict[type[Trainer[Any]], type[Trainer[Any]]] = {

@@ -8,21 +8,23 @@ from typing import Any
 from torch import Tensor, nn
 
 from nsvm_cli.engines.look_ahead import trainers as look_ahead
-from nsvm_cli.engines.numba.code import is_compiled
 from nsvm_cli.models.dropout import Dropout
 from nsvm_cli.models.feature_map import FeatureMap
+from nsvm_cli.models.kernels import RBF
+from nsvm_cli.models.losses import Binary, CrammerSinger, Hinge
 from nsvm_cli.models.networks import CNN, MLP, Normalize, WithOutput
+from nsvm_cli.models.optimizers import SGD
 from nsvm_cli.trainers import Problem, Trainer
+from nsvm_cli.trainers.alg1 import Alg1
+from nsvm_cli.trainers.alg2 import Alg2
+from nsvm_cli.trainers.alg3 import Alg3
+from nsvm_cli.trainers.alg4 import Alg4
 from nsvm_cli.trainers.pegasos import Pegasos
 from nsvm_cli.trainers.svc import SVC
 
-
-def has_compiled_form(part: object) -> bool:
-    """Return whether the class of a part says that it has one: ``compiled = True``.
-
-    What is derived from the class may compute something else, and has to say so for itself.
-    """
-    return bool(vars(type(part)).get("compiled"))
+COMPILED: set[type] = {Pegasos, Alg1, Alg2, Alg3, Alg4, SVC}
+COMPILED |= {RBF, Hinge, Binary, CrammerSinger, SGD}
+"""What has a compiled form, beside networks. What is derived from these may compute something else."""
 
 
 def uncovered(trainer: Trainer[Any], problem: Problem, F: FeatureMap) -> str | None:
@@ -34,11 +36,11 @@ def uncovered(trainer: Trainer[Any], problem: Problem, F: FeatureMap) -> str | N
     if isinstance(trainer, SVC):
         return None
     for name, part in (("algorithm", trainer), ("kernel", problem.K)):
-        if not has_compiled_form(part):
+        if type(part) not in COMPILED:
             return f"{name} {type(part).__name__}"
     if option := look_ahead.changed(trainer, ("objective", "loss")):
         return option
-    if not (has_compiled_form(problem.loss) and has_compiled_form(problem.loss.l)):
+    if not {type(problem.loss), type(problem.loss.l)} <= COMPILED:
         return "losses other than hinge, of two classes or by crammer_singer"
     if problem.penalties:
         return "penalties"
@@ -53,21 +55,16 @@ def uncovered(trainer: Trainer[Any], problem: Problem, F: FeatureMap) -> str | N
     if not all(p.requires_grad for p in F.network.parameters()):
         return "parameters that do not move"
     settings: Any = getattr(F.optimizer, "settings", None)
-    if not has_compiled_form(settings):
+    if type(settings) not in COMPILED:
         return f"optimizer {type(settings).__name__}"
     if settings.groups:
         return "optimizer.groups"
     return None
 
 
-def is_ready(trainer: Trainer[Any], problem: Problem) -> bool:
-    """Return whether the functions for these steps have been compiled before."""
-    return all(map(is_compiled, units(trainer.parts, problem)))
-
-
 def units(parts: Iterable[Trainer[Any]], problem: Problem) -> list[str]:
     """Return the units of compiled code that take the steps of these parts of a run; see ``code``."""
-    names = [type(part).__name__.lower() for part in parts if has_compiled_form(part)]
+    names = [type(part).__name__.lower() for part in parts if type(part) in COMPILED]
     return [unit(name, problem.x) for name in names]
 
 
@@ -81,7 +78,7 @@ def parts_of(network: nn.Module) -> tuple[MLP | CNN, Dropout, Normalize | None] 
     another one.
     """
     parts: list[Any] = [*network.children()] if type(network) in (nn.Sequential, WithOutput) else [network]
-    if not all(map(has_compiled_form, parts)) or [*map(type, parts[1:])] not in ([], [Normalize]):
+    if type(parts[0]) not in (MLP, CNN) or [*map(type, parts[1:])] not in ([], [Normalize]):
         return None
     (dropout,) = (module for module in parts[0].modules() if isinstance(module, Dropout))
     return parts[0], dropout, parts[1] if len(parts) > 1 else None

@@ -183,10 +183,11 @@ class CompiledAlg3(Alg3):
         steps.store()
 
 
-class CompiledAlg4(look_ahead.LookAheadAlg4):
+class CompiledAlg4(Alg4):
     """Algorithm 4: Part 1, and Part 2 if its solver is compiled."""
 
-    pegasos = CompiledPegasos
+    def _solver(self, steps: int) -> Trainer[Any]:
+        return look_ahead.faster(super()._solver(steps), TRAINERS)
 
     def _advance_part_1(self, problem: Problem, state: Alg4State, until: int) -> None:
         if state.t >= until:
