@@ -18,7 +18,7 @@ from nsvm_cli.models.composed_kernels import learnt
 from nsvm_cli.models.dropout import Masks, dropout_masks
 from nsvm_cli.models.kernel_gradients import Differences, WithGradient, directions
 from nsvm_cli.models.kernels import Kernel
-from nsvm_cli.models.networks import has_modes, own_name
+from nsvm_cli.models.networks import has_modes, own_name, trains_otherwise
 from nsvm_cli.models.optimizers import Rule, expect_names, is_within
 from nsvm_cli.randomness import Stream, derived_seed, key_of_step
 from nsvm_cli.storage.state_dict import StateDict, expect_keys, loaded_tensors, loaded_value
@@ -160,6 +160,8 @@ class FeatureMap:
         self._let_kernel_move(False)
         self.parameters = [*moving.values()]
         self.optimizer = optimizer(moving) if moving else None
+        changes = augment is not None or trains_otherwise(network)
+        self.trains_otherwise = changes and not self.fixed  # in the passes that move theta
 
     @property
     def fixed(self) -> bool:
@@ -210,14 +212,7 @@ class FeatureMap:
         """
         with self.learning_kernel():
             value = objective(Training(self, t), self.differentiable(K, t))
-            if not math.isfinite(value.detach()):
-                raise NotFiniteError("the objective", t)
-            if not self.fixed:
-                by_theta = torch.autograd.grad(
-                    value, self.parameters, allow_unused=True, materialize_grads=True
-                )
-                self.move(by_theta, t, T)
-        return value.detach()
+            return self.move(value, value, t, T)
 
     @contextlib.contextmanager
     def learning_kernel(self) -> Iterator[None]:
@@ -232,11 +227,16 @@ class FeatureMap:
         for p in self.learnt:
             p.requires_grad_(whether)
 
-    def move(self, by_theta: Sequence[Tensor], t: int, T: int) -> None:
-        """Move theta against a gradient, in step t of T."""
+    def move(self, value: Tensor, term: Tensor, t: int, T: int) -> Float[Tensor, ""]:
+        """Move theta in step t of T against the gradient of ``term``, and return the objective's value."""
+        if not math.isfinite(value.detach()):
+            raise NotFiniteError("the objective", t)
         if self.optimizer is not None:
+            theta = self.parameters
+            by_theta = torch.autograd.grad(term, theta, allow_unused=True, materialize_grads=True)
             self.theta_steps += 1
             self.optimizer.step(by_theta, (t - 1) / T)
+        return value.detach()
 
     def training_pass(self, x: Batch, t: int) -> Float[Tensor, "p n"]:
         """Return F_theta(x) as step t sees it: in training mode, with dropout, augmentation and its graph."""

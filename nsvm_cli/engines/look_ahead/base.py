@@ -24,7 +24,7 @@ import torch
 from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
-from nsvm_cli.engines.look_ahead.features import Evaluation, Evaluator
+from nsvm_cli.engines.look_ahead.features import Evaluation, evaluated
 from nsvm_cli.errors import NotFiniteError
 from nsvm_cli.models.feature_map import FeatureMap
 from nsvm_cli.models.losses import any_output
@@ -83,7 +83,6 @@ class Ahead:
     between violations. ``kept`` is for ``current``.
     """
 
-    evaluate: Evaluator = field(metadata=NOT_SAVED)
     window: Window | None = field(default=None, metadata=RESTORED)
     last_violation: int = 1
     mean_gap: float = 1.0
@@ -106,12 +105,11 @@ class LookAhead(Trainer[S]):
 
     def evaluate(self, problem: Problem, state: S, i: Int64[np.ndarray, " p"]) -> Evaluation:
         """Return F_theta(x_i) for the samples i."""
-        evaluation: Evaluation = state.engine.evaluate(problem[i][0])
-        return evaluation
+        return evaluated(state.F, problem[i][0])
 
     def start(self, problem: Problem, F: FeatureMap) -> S:
         state = super().start(problem, F)  # type: ignore[safe-super]  # a mixin
-        state.engine = Ahead(Evaluator(F))
+        state.engine = Ahead()
         return state
 
     @abstractmethod

@@ -12,7 +12,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 
 from nsvm_cli.engines.look_ahead.base import Amount, LookAhead, Terms, current
-from nsvm_cli.engines.look_ahead.features import Evaluation
+from nsvm_cli.engines.look_ahead.features import Evaluation, descend, evaluated
 from nsvm_cli.engines.numba.code import is_usable
 from nsvm_cli.models.feature_map import Batch
 from nsvm_cli.models.kernels import Kernel
@@ -60,8 +60,7 @@ class LookAheadAlg1(LookAhead[Alg1State], Alg1):
             K_ts = K(z, z_s)
             return (K_ts.reshape(1, -1) @ c.flatten()).sum(), [K.gradient(z, z_s, K_ts, c)]
 
-        descend = state.engine.evaluate.descend
-        state.objective = descend([at], objective, problem.K, t, self.last_theta_step)
+        state.objective = descend(state.F, [at], objective, problem.K, t, self.last_theta_step)
         state.add(at.x.i, at.z, alpha_t)
 
 
@@ -95,8 +94,7 @@ class LookAheadAlg2(LookAhead[SampleState], Alg2):
             return c.flatten() @ K_ji.flatten(), [by_z_j, *(by_z_i[i_new] for _ in z_new)]
 
         batch = [at_j, at.rows(new)] if len(new) else [at_j]
-        descend = state.engine.evaluate.descend
-        state.objective = descend(batch, objective, problem.K, t, self.last_theta_step)
+        state.objective = descend(state.F, batch, objective, problem.K, t, self.last_theta_step)
         state.coefficients.add(i, a)
 
     def _support(
@@ -106,7 +104,7 @@ class LookAheadAlg2(LookAhead[SampleState], Alg2):
 
         def support() -> tuple[np.ndarray, Tensor, Evaluation]:
             j, alpha = state.terms(problem)
-            return j, alpha, state.engine.evaluate(problem[j][0])
+            return j, alpha, evaluated(state.F, problem[j][0])
 
         found: tuple[np.ndarray, Tensor, Evaluation] = current(state, "support", support)
         return found
