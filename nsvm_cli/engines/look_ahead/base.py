@@ -31,11 +31,10 @@ from nsvm_cli.models.losses import any_output
 from nsvm_cli.storage.state_dict import (
     NOT_SAVED,
     RESTORED,
+    Saved,
     StateDict,
     expect_keys,
-    load_fields,
     loaded_like,
-    save_fields,
 )
 from nsvm_cli.trainers.base import Problem, State, Trainer
 
@@ -76,7 +75,7 @@ class Window:
 
 
 @dataclass
-class Ahead:
+class Ahead(Saved):
     """What look-ahead keeps between steps, besides the state of the algorithm.
 
     ``last_violation`` is the step of the latest violation, and ``mean_gap`` a moving average of the gaps
@@ -87,10 +86,6 @@ class Ahead:
     last_violation: int = 1
     mean_gap: float = 1.0
     kept: dict[str, tuple[Any, Any]] = field(default_factory=dict, metadata=NOT_SAVED)
-
-    def state_dict(self) -> StateDict:
-        """Return what the bits of later steps depend on."""
-        return save_fields(self)
 
 
 class LookAhead(Trainer[S]):
@@ -153,7 +148,7 @@ class LookAhead(Trainer[S]):
         if kept is None:  # another engine took the steps so far
             ahead.last_violation = state.t
             return state
-        load_fields(ahead, kept)
+        ahead.load_state_dict(kept)
         last, gap = ahead.last_violation, ahead.mean_gap
         if not (1 <= last <= max(1, state.t) and 0 <= gap <= self.total):
             raise ValueError(f"last_violation {last}, mean_gap {gap} at step {state.t}")
