@@ -14,6 +14,7 @@ from nsvm_cli.trainers.base import Problem, State, Trainer
 from nsvm_cli.trainers.cross_entropy import CrossEntropy
 from nsvm_cli.trainers.direct import Majority
 from nsvm_cli.trainers.linear_models import LinearSVM, Logistic
+from nsvm_cli.trainers.linear_pegasos import LinearPegasos
 from nsvm_cli.trainers.nystroem import Nystroem
 from nsvm_cli.trainers.pegasos import Pegasos
 from nsvm_cli.trainers.svc import SVC
@@ -24,6 +25,7 @@ __all__ = ["TRAINERS", "Problem", "State", "Trainer", "build_trainer"]
 TRAINERS: Registry[type[Trainer[Any]]] = Registry("algorithm", Trainer)
 TRAINERS |= {
     "pegasos": Pegasos,
+    "linear_pegasos": LinearPegasos,
     "alg1": Alg1,
     "alg2": Alg2,
     "alg3": Alg3,

@@ -112,7 +112,7 @@ def test_penalties_without_pairs_or_where_theta_stays_are_refused(changes: dict[
         prepare(small_settings(penalties={"entropy": 1.0}, **changes))
 
 
-TRAINED = sorted({*STEPPING} - {"cross_entropy", "pegasos"})
+TRAINED = sorted({*STEPPING} - {"cross_entropy", "linear_pegasos", "pegasos"})
 
 
 @pytest.mark.usefixtures("unchecked")

@@ -65,7 +65,7 @@ def test_a_model_file_of_every_algorithm_and_task_scores_as_its_run(
     algorithm: str, kind: str, tmp_path: Path
 ) -> None:
     table = small_table(kind, tmp_path)
-    if algorithm in ("cross_entropy", "linear_svm", "logistic"):
+    if algorithm in ("cross_entropy", "linear_pegasos", "linear_svm", "logistic"):
         table |= {"kernel": {"name": "linear"}}
     if algorithm == "cross_entropy":
         table |= {"network": {"name": "mlp", "widths": [8], "head": True}}

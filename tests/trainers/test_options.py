@@ -1,4 +1,4 @@
-"""Options beyond the paper's experiments: refreshed evaluations, and budgets."""
+"""Options beyond the paper's experiments: refreshed evaluations, budgets, and linear Pegasos."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from typing import Any
 import pytest
 import torch
 
-from nsvm_cli.models.kernels import RBF, Linear
-from nsvm_cli.models.losses import EpsilonInsensitive, Loss, Residual
+from nsvm_cli.models.kernels import RBF, Biased, Kernel, Linear
+from nsvm_cli.models.losses import Binary, EpsilonInsensitive, Loss, Residual, Squared, SquaredHinge
 from nsvm_cli.trainers.alg1 import Alg1
 from nsvm_cli.trainers.alg2 import Alg2
 from nsvm_cli.trainers.alg3 import Alg3
 from nsvm_cli.trainers.budget import MAINTENANCE, NO_SAMPLE, PLACES, Terms, merging, projection
+from nsvm_cli.trainers.linear_pegasos import LinearPegasos
+from nsvm_cli.trainers.pegasos import Pegasos
 from tests import reference
 from tests.conftest import LOSSES, MakeSmall, parameters, train
 from tests.trainers.test_against_paper import Transcribed
@@ -132,3 +134,16 @@ def test_algorithm_1_refreshed_at_every_move_is_algorithm_2_with_its_objective(
     torch.testing.assert_close(f(s.problem.K, z), g(s.problem.K, z), rtol=0, atol=1e-10)
     stale, _ = train(Alg1(120, 0.05, 2), s.problem, s.theta(2e-3))
     assert (parameters(stale.F.network) - parameters(ours.F.network)).abs().max() > 1e-6
+
+
+@pytest.mark.parametrize("loss", [*LOSSES.values(), Binary(SquaredHinge()), Residual(Squared())], ids=repr)
+@pytest.mark.parametrize("k", [None, 4])
+@pytest.mark.parametrize("K", [Linear(), Biased(Linear())], ids=["linear", "bias"])
+def test_linear_pegasos_is_pegasos(small: MakeSmall, K: Kernel, k: int | None, loss: Loss) -> None:
+    s = small(0, K=K, loss=loss)
+    (ours, f), (theirs, g) = (train(t(200, 0.01, k), s.problem, s.theta()) for t in (LinearPegasos, Pegasos))
+    z = s.theta()(s.problem.x)
+    torch.testing.assert_close(f(K, z), g(K, z), rtol=1e-12, atol=1e-12)
+    norm, expected = ((e.alpha * (K(e.z, e.z) @ e.alpha)).sum() / e.scale**2 for e in (f, g))
+    torch.testing.assert_close(norm, expected, rtol=1e-9, atol=0)
+    assert ours.violations == theirs.violations > 5

@@ -80,7 +80,7 @@ def assert_close(ours: Any, theirs: Any, error: float = 1e-9) -> None:
 
 
 def kernel_for(name: str) -> Kernel:
-    return Linear() if name == "cross_entropy" else RBF(1.0)
+    return Linear() if name in ("linear_pegasos", "cross_entropy") else RBF(1.0)
 
 
 ALL_LOSSES = [
@@ -90,6 +90,7 @@ ALL_LOSSES = [
 ]
 STEPS: list[tuple[str, dict[str, Any]]] = [
     ("pegasos", {}),
+    ("linear_pegasos", {}),
     ("alg1", {}),
     ("alg2", {}),
     ("alg3", {}),
