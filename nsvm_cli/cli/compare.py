@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nsvm_cli.cli.parser import CommandParser
+from nsvm_cli.errors import InputError
 from nsvm_cli.output import answer_lines, say
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ def configure(parser: CommandParser) -> None:
         type=Path,
         help="draw the figures that apply as PNG, or with latex as PDF",
     )
+    parser.add_escape()
 
 
 def compare(options: argparse.Namespace) -> None:
@@ -64,6 +66,8 @@ def compare(options: argparse.Namespace) -> None:
     from nsvm_cli.comparison.records import find_runs
     from nsvm_cli.comparison.table import cautions, notes, to_csv, to_latex, to_markdown
 
+    if options.escape_formulas and options.format != "csv":
+        raise InputError("--escape-formulas needs --format csv: only in CSV are there cells that it changes")
     records = find_runs(options.paths, options.filter)
     candidates = cells(records, options.split)
     rows, ranks = study.compare(candidates, options.against), study.ranking(candidates)
@@ -74,7 +78,7 @@ def compare(options: argparse.Namespace) -> None:
         options.figures.mkdir(parents=True, exist_ok=True)
         drawn = figures(rows, ranks)
     if options.format == "csv":
-        answer_lines(to_csv(rows))
+        answer_lines(to_csv(rows, options.escape_formulas))
         for note in cautions(candidates, len(records)):
             say(note)
     else:

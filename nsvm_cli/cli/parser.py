@@ -110,6 +110,14 @@ class CommandParser(argparse.ArgumentParser):
         self.add_argument("--encoding", metavar="NAME", help="such as latin-1 or utf-16")
         self.add_argument("--decimal", metavar="C", help="decimal sign in numbers: . or ,")
 
+    def add_escape(self) -> None:
+        """Take whether CSV is for a spreadsheet, as ``escape_formulas``."""
+        self.add_argument(
+            "--escape-formulas",
+            action="store_true",
+            help="CSV for a spreadsheet: a quote before cells that it would take for formulas",
+        )
+
     def add_plugins(self) -> None:
         """Take the user's own modules, as the list ``plugins``."""
         self.add_argument(

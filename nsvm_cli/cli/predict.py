@@ -38,6 +38,7 @@ def configure(parser: CommandParser) -> None:
         "--keep", metavar="COLUMN", nargs="+", default=[], help="copy these columns of the table, too"
     )
     parser.add_dialect()
+    parser.add_escape()
     parser.add_runtime()
     parser.add_plugins()
 
@@ -52,7 +53,7 @@ def predict(options: argparse.Namespace) -> None:
     blocks = predictions(model, options.file, given(options, DIALECT), options.keep, say)
     if options.output is None:
         for number, columns in enumerate(blocks):
-            answer_lines(_text(columns, number == 0))
+            answer_lines(_text(columns, number == 0, options.escape_formulas))
         return
     count = 0
     with writing(options.output, named=True) as file:
@@ -60,12 +61,12 @@ def predict(options: argparse.Namespace) -> None:
             count = write_parquet(file, blocks)
         else:
             for columns in blocks:
-                text = _text(columns, count == 0)
+                text = _text(columns, count == 0, options.escape_formulas)
                 file.write(text.encode(errors="backslashreplace"))  # file names may be no Unicode
                 count += len(columns["prediction"])
     say(f"{count} {'prediction' if count == 1 else 'predictions'} in {options.output}")
 
 
-def _text(columns: Mapping[str, Sequence[Any]], header: bool) -> str:
+def _text(columns: Mapping[str, Sequence[Any]], header: bool, escape: bool) -> str:
     """Return the part of a CSV file that holds these columns, with or without the header."""
-    return csv_lines(chain([columns] if header else [], zip(*columns.values(), strict=True)))
+    return csv_lines(chain([columns] if header else [], zip(*columns.values(), strict=True)), escape)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from nsvm_cli.cli.parser import CommandParser
+from nsvm_cli.errors import InputError
 from nsvm_cli.output import answer, answer_lines, say
 from nsvm_cli.storage.files import csv_text
 
@@ -35,19 +36,22 @@ def configure(parser: CommandParser) -> None:
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--csv", action="store_true", help="print a row for each run, with all its fields")
     form.add_argument("--json", action="store_true", help="print a list with an object for each run")
+    parser.add_escape()
 
 
 def runs(options: argparse.Namespace) -> None:
     """Print the runs as a table, as CSV or as JSON. Writes no file."""
     from nsvm_cli.comparison.records import find_runs, in_order, rows_of
 
+    if options.escape_formulas and not options.csv:
+        raise InputError("--escape-formulas needs --csv: it changes the cells of CSV only")
     records = find_runs(options.paths, options.filter)
     if options.sort:
         records = in_order(records, options.sort, options.descending)
     if options.json:
         answer(json.dumps([record.to_json() for record in records]))
     elif options.csv:
-        answer_lines(csv_text(rows_of(records)) if records else "path\n")
+        answer_lines(csv_text(rows_of(records), options.escape_formulas) if records else "path\n")
     else:
         _show(records)
 

@@ -16,9 +16,9 @@ from nsvm_cli.output import printable
 from nsvm_cli.storage.files import csv_text
 
 
-def to_csv(rows: Sequence[Comparison]) -> str:
-    """Return a line for each candidate on each data set, with all digits."""
-    return csv_text([_figures(row) for row in rows])
+def to_csv(rows: Sequence[Comparison], escape: bool = False) -> str:
+    """Return a line for each candidate on each data set, with all digits; for ``escape`` see ``csv_text``."""
+    return csv_text([_figures(row) for row in rows], escape)
 
 
 def _figures(row: Comparison) -> dict[str, Any]:

@@ -18,6 +18,8 @@ from nsvm_cli.errors import InputError
 ORPHANS = ".*.*.[0-9]*.tmp"
 """Temporary files that ``write_atomically`` leaves behind if its process is killed."""
 
+FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
+"""Beginnings of cells that a spreadsheet may take for formulas."""
 LINE_END = "\r\n\0"
 """The end of lines for ``csv``, which then quotes any \\r and \\n; names of files hold no \\0."""
 PROBE_SECONDS = 0.2
@@ -111,16 +113,28 @@ def file_sha256(path: str) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return a CSV file; there is at least one row, and all rows have the same keys."""
-    return csv_lines([rows[0], *([row[key] for key in rows[0]] for row in rows)])
+def csv_text(rows: Sequence[Mapping[str, Any]], escape: bool = False) -> str:
+    """Return a CSV file; there is at least one row, and all rows have the same keys. See ``csv_lines``."""
+    return csv_lines([rows[0], *([row[key] for key in rows[0]] for row in rows)], escape)
 
 
-def csv_lines(rows: Iterable[Iterable[Any]]) -> str:
-    """Return rows as lines of CSV."""
+def csv_lines(rows: Iterable[Iterable[Any]], escape: bool = False) -> str:
+    """Return rows as lines of CSV. ``escape`` applies ``escape_formula`` to all cells."""
     text = io.StringIO(newline="")
-    csv.writer(text, lineterminator=LINE_END).writerows(rows)
+    table = csv.writer(text, lineterminator=LINE_END)
+    table.writerows(map(escape_formula, row) if escape else row for row in rows)
     return text.getvalue().replace(LINE_END, "\n")
+
+
+def escape_formula(cell: Any) -> Any:
+    """Return a cell, with a quote in front if a spreadsheet would take it for a formula, as OWASP advises."""
+    if not isinstance(cell, str) or not cell.startswith(FORMULA):
+        return cell
+    try:
+        float(cell)
+    except ValueError:
+        return f"'{cell}"
+    return cell
 
 
 @contextlib.contextmanager

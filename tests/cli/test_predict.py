@@ -72,7 +72,7 @@ def test_block_by_block(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_output(folder: Path) -> None:
-    done = nsvm("predict", "run", "table.csv", "--output", "out.csv", cwd=folder)
+    done = nsvm("predict", "run", "table.csv", "--output", "out.csv", "--escape-formulas", cwd=folder)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "200 predictions in out.csv\n")
     assert pd.read_csv(folder / "out.csv")["prediction"].astype(str).tolist() == [
         row["prediction"] for row in predicted(folder, "table.csv")

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 from pathlib import Path
 
 import pytest
 
+from nsvm_cli.storage.run_directory import write_status
 from tests.cli.process import nsvm, refusal
 
 pytestmark = pytest.mark.usefixtures("unchecked")
@@ -39,6 +42,15 @@ def test_json(sweep: Path) -> None:
     assert [run["overrides"][-1] for run in runs] == [f"algorithm.lam={lam}" for lam in LAMS]
     assert runs[0]["test_accuracy"] == json.loads((sweep / "0/result.json").read_text())["test_accuracy"]
     assert runs[3]["test_accuracy"] is None
+
+
+def test_formulas_are_escaped_if_asked(tmp_path: Path) -> None:
+    write_status(tmp_path / "run", "failed", "=1+1")
+    (tmp_path / "run" / "config.yaml").write_text('seed: 1\n"@x": -1\n')
+    for flags, cells in (([], ("@x", "=1+1")), (["--escape-formulas"], ("'@x", "'=1+1"))):
+        done = nsvm("runs", "run", "--csv", *flags, cwd=tmp_path, code=0)
+        [row] = csv.DictReader(io.StringIO(done.stdout))
+        assert (row[cells[0]], row["message"]) == ("-1", cells[1])
 
 
 def test_table(sweep: Path) -> None:
@@ -81,4 +93,5 @@ def test_bad_input(sweep: Path, tmp_path: Path) -> None:
     assert "there is no such folder" in refusal("runs", "missing", cwd=tmp_path)
     assert "did you mean train_accuracy" in refusal("runs", sweep, "--sort", "train_acc", cwd=tmp_path)
     assert "not allowed with" in refusal("runs", sweep, "--csv", "--json", cwd=tmp_path)
+    assert "--escape-formulas needs --csv" in refusal("runs", sweep, "--escape-formulas", cwd=tmp_path)
     assert nsvm("runs", sweep, "--filter", "seed=7", cwd=tmp_path).stdout == "no run matches the filter\n"
