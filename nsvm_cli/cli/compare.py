@@ -26,7 +26,7 @@ on independent data sets or seeds.
 EPILOG = """\
 examples:
   nsvm compare outputs/sweep/*
-  nsvm compare outputs --filter dataset=ringnorm --against alg1
+  nsvm compare outputs --filter dataset=ringnorm --against alg1 --failed guess
   nsvm compare outputs --format latex --figures figures > table.tex
 """
 
@@ -42,6 +42,13 @@ def configure(parser: CommandParser) -> None:
         metavar="NAME",
         choices=("validation", "test"),
         help="scores to compare: validation, by default where there are any, or test",
+    )
+    parser.add_argument(
+        "--failed",
+        metavar="SCORE",
+        choices=("exclude", "guess"),
+        default="exclude",
+        help="of failed runs: exclude for none, or guess for that of guessing",
     )
     parser.add_argument(
         "--format",
@@ -69,7 +76,7 @@ def compare(options: argparse.Namespace) -> None:
     if options.escape_formulas and options.format != "csv":
         raise InputError("--escape-formulas needs --format csv: only in CSV are there cells that it changes")
     records = find_runs(options.paths, options.filter)
-    candidates = cells(records, options.split)
+    candidates = cells(records, options.failed == "guess", options.split)
     rows, ranks = study.compare(candidates, options.against), study.ranking(candidates)
     drawn: dict[str, Figure] = {}
     if options.figures is not None:

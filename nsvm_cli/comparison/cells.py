@@ -44,6 +44,7 @@ class Cell:
         figures: those of one of the runs, or of another candidate's on the same data set, if there is one.
         runs: those that have finished, by seed and fold.
         failed: seed and fold of those that failed.
+        guess: whether failed runs score as guessing does.
         metric: the figure that the runs are compared by in place of that of their task.
     """
 
@@ -53,6 +54,7 @@ class Cell:
     figures: Mapping[str, Any]
     runs: Mapping[Repetition, RunRecord]
     failed: Sequence[Repetition] = ()
+    guess: bool = False
     metric: str | None = None
 
     @property
@@ -70,6 +72,9 @@ class Cell:
     def scores(self) -> dict[Repetition, float]:
         """The accuracy in percent, or the other figure, of each seed that has one, or fold."""
         found = {seed: run.figures[f"{self.split}_{self.figure}"] for seed, run in self.runs.items()}
+        if self.guess:
+            majority = self.figures.get(f"{self.split}_majority_accuracy")
+            found |= dict.fromkeys(self.failed, majority if self.samples else 0.0)
         unit = 100 if self.samples else 1
         return {seed: unit * float(score) for seed, score in found.items() if score is not None}
 
@@ -118,8 +123,12 @@ class Cell:
     @property
     def seeds(self) -> str:
         """How many seeds have a score, and how many of the runs failed."""
-        done, lost = len(self.runs), len(self.failed)
-        return f"{done} of {done + lost} ({lost} failed)" if lost else str(done)
+        lost, tried = len(self.failed), len(self.runs) + len(self.failed)
+        if not lost:
+            return str(tried)
+        if len(self.scores) == tried:
+            return f"{tried} ({lost} guessed)"
+        return f"{len(self.runs)} of {tried} ({lost} failed)"
 
     @property
     def title(self) -> str:
@@ -138,12 +147,13 @@ class Cell:
         return math.nan if None in values or not values else fmean(values)
 
 
-def cells(records: Sequence[RunRecord], split: str | None = None) -> list[Cell]:
+def cells(records: Sequence[RunRecord], guess: bool = False, split: str | None = None) -> list[Cell]:
     """Return the cells of the finished and failed runs among these, those of a data set together.
 
-    Of runs with the same settings and seed, the first that has finished is taken. Scores are those on a
-    ``split``, by default the validation set if all runs have one, or else the test set, by the metric that
-    all runs name, or else that of their task.
+    Of runs with the same settings and seed, the first that has finished is taken. A ``guess`` for failed runs
+    is the most frequent class of the training set, whose accuracy a finished run on the same data set has
+    recorded, or an R^2 of 0. Scores are those on a ``split``, by default the validation set if all runs have
+    one, or else the test set, by the metric that all runs name, or else that of their task.
 
     Raises:
         InputError: no run has finished, a result is damaged, or runs were not evaluated on the same data.
@@ -152,6 +162,8 @@ def cells(records: Sequence[RunRecord], split: str | None = None) -> list[Cell]:
     if not finished:
         raise InputError("expected finished runs to compare, got none; see nsvm runs")
     metric = names.pop() if len(names := named_metrics(finished)) == 1 else None
+    if guess and metric:
+        raise InputError(f"--failed guess: expected runs that go by the accuracy or R^2, not metric={metric}")
     split = _split(finished, split, metric)
     for record in finished:
         _expect_figures(record, split, metric)
@@ -165,7 +177,7 @@ def cells(records: Sequence[RunRecord], split: str | None = None) -> list[Cell]:
         runs = dict(sorted({run.repetition: run for run in reversed(done)}.items()))
         failed = sorted({run.repetition for run in group if run.status == "failed"} - runs.keys())
         figures = next(iter(runs.values()), like.get(dataset, finished[0])).figures
-        found.append(Cell(dataset, candidate, split, figures, runs, failed, metric))
+        found.append(Cell(dataset, candidate, split, figures, runs, failed, guess, metric))
     return found
 
 
@@ -202,6 +214,7 @@ def _expect_figures(record: RunRecord, split: str, metric: str | None) -> None:
         names = [record.settings[part]["name"] for part in ("algorithm", "dataset")]
         numbers = [record.repetition[0], cell.scores[0, ""], cell.overlap]
         numbers += [cell.mean("train_seconds"), record.figures["support_vectors"] or 0]
+        numbers += [float(record.figures.get(f"{split}_majority_accuracy") or 0)]
         if not all([*names, cell.sources]) or not all(map(math.isfinite, numbers)):
             raise ValueError("expected names, samples and finite numbers")
 

@@ -104,7 +104,9 @@ def _texts(row: Comparison) -> dict[str, str]:
 
 SENTENCES = {
     "test": "These are test scores: to choose settings, hold out samples with dataset.validation=N.",
-    "failed": "Failed runs are left out of means and tests, which favours settings that fail.",
+    "failed": "Failed runs are left out of means and tests, which favours settings that fail; nsvm compare "
+    "--failed guess scores them as guessing, where a finished run on the same data says how that scores.",
+    "guessed": "Guessed: failed runs, scored as the most frequent class of the training set, or R² = 0.",
     "few": f"Intervals and tests need {FEWEST_SEEDS} seeds.",
     "overlap": "Each seed splits the samples differently; intervals and tests allow for the overlap (Nadeau "
     "and Bengio, 2003).",
@@ -120,9 +122,11 @@ def notes(rows: Sequence[Comparison], ranks: Ranking | None, runs: int) -> list[
     """Return what the columns mean, a sentence each, and which of so many runs they are of."""
     cells = [row.cell for row in rows]
     scored = [cell for cell in cells if cell.scores]
+    lost = [cell for cell in cells if cell.failed]
     applies = {
         "test": cells[0].split == "test" and len({cell.candidate for cell in cells}) > 1,
-        "failed": any(cell.failed for cell in cells),
+        "failed": any(len(cell.scores) == len(cell.runs) for cell in lost),
+        "guessed": any(len(cell.scores) > len(cell.runs) for cell in lost),
         "few": any(len(cell.scores) < FEWEST_SEEDS for cell in cells),
         "overlap": any(cell.overlap for cell in scored),
         "official": any(not c.overlap and not c.figures["data"]["generated"] for c in scored),

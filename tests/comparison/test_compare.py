@@ -59,9 +59,10 @@ def failed(seed: int, algorithm: str, status: str = "failed") -> RunRecord:
     return replace(record, status=status, message="it diverged", figures={})
 
 
-def page(records: list[RunRecord]) -> str:
+def page(records: list[RunRecord], guess: bool = False) -> str:
     """The tables of a comparison, and the notes below them."""
-    rows = compare(found := cells(records))
+    found = cells(records, guess)
+    rows = compare(found)
     return to_markdown(rows, notes(rows, ranking(found), len(records)))
 
 
@@ -304,6 +305,21 @@ def test_failed_seeds_and_settings_are_counted() -> None:
         ["alg2", "5", "0", "4", "3.0"],
         ["alg4", "0", "2", "0", ""],
     ]
+
+
+def test_a_failed_run_may_score_as_guessing() -> None:
+    with pytest.raises(InputError, match=r"the accuracy or R\^2, not metric=f1"):
+        cells([by("f1", run(test_f1=0.5))], guess=True)
+    records = runs_of(ERRORS)[1:]
+    for record in records:
+        record.figures.update(test_majority_accuracy=0.5, validation_majority_accuracy=0.9)
+    records += [failed(0, "alg1"), failed(0, "alg4")]
+    found = {cell.candidate: cell for cell in cells(records, guess=True)}
+    assert (found["alg1"].scores[0, ""], found["alg4"].scores) == (50, {(0, ""): 50})
+    assert "| alg1 | 5 (1 guessed) |" in page(records, guess=True)
+    for record in records[:-2]:
+        record.figures["test_r2"] = record.figures.pop("test_accuracy")
+    assert cells(records, guess=True)[0].scores[0, ""] == 0
 
 
 @pytest.mark.parametrize(("code", "told"), [("a", False), ("b", True), (None, False)])
