@@ -49,6 +49,7 @@ def _main(argv: list[str]) -> int:
     for signum in ENDING:
         if signal.getsignal(signum) is not signal.SIG_IGN:
             signal.signal(signum, _end)
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # only training has anything to save
     try:
         _run(argv)
     except Interrupted as error:

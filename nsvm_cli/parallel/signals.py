@@ -1,4 +1,4 @@
-"""Signals during training, which stop the run between two steps."""
+"""Signals during training: those that stop the run between two steps, and SIGUSR1, for a checkpoint."""
 
 from __future__ import annotations
 
@@ -32,6 +32,7 @@ class Signals:
 
     def __init__(self) -> None:
         self.noted: int | None = None
+        self._checkpoint_wanted = False
         self._last_words: str | None = None
         self._after = contextlib.ExitStack()
 
@@ -45,6 +46,8 @@ class Signals:
         self._after.callback(signal.set_wakeup_fd, before)
         # signals that nohup or a shell's & had ignored stay ignored
         heeded = [signum for signum in STOPPING if signal.getsignal(signum) is not signal.SIG_IGN]
+        if signal.getsignal(signal.SIGUSR1) in (signal.SIG_DFL, signal.SIG_IGN):  # else a launcher handles it
+            heeded.append(signal.SIGUSR1)
         for signum in heeded:
             self._after.callback(signal.signal, signum, signal.signal(signum, _do_nothing))
         threading.Thread(target=self._listen, args=(listening,), daemon=True).start()
@@ -52,6 +55,13 @@ class Signals:
 
     def __exit__(self, *_: object) -> None:
         self._after.close()
+
+    def take_checkpoint_request(self) -> bool:
+        """Return whether a checkpoint has been asked for since the last call."""
+        if not self._checkpoint_wanted:  # a request that comes between these lines counts for the next call
+            return False
+        self._checkpoint_wanted = False
+        return True
 
     def end_at_once(self, last_words: str) -> None:
         """Let even a first signal end the process, printing this line: nothing is left to save."""
@@ -64,6 +74,8 @@ class Signals:
         with os.fdopen(listening, "rb", buffering=0) as pipe:
             while byte := pipe.read(1):
                 signum, now = byte[0], time.monotonic()
+                if signum == signal.SIGUSR1:
+                    self._checkpoint_wanted = True
                 if signum not in STOPPING:
                     continue
                 # after Ctrl-C a launcher also forwards its own SIGTERM: together they are one request to stop

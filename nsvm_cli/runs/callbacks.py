@@ -156,8 +156,12 @@ class CheckpointManager(Callback):
     def on_step_end(self, state: State) -> None:
         every, since = self.wanted, time.monotonic() - self.saved_at
         due = bool(every.steps and state.t % every.steps == 0)
-        if due or (every.seconds is not None and since >= every.seconds):
+        due = due or (every.seconds is not None and since >= every.seconds)
+        asked = self.signals.take_checkpoint_request() and every.every is not None
+        if due or asked:
             self.save(state)
+        if asked:
+            self.say(f"checkpoint after step {state.t} of {self.experiment.trainer.total}")
 
     def should_interrupt(self, state: State) -> bool:
         return self.signals.noted is not None

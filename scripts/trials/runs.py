@@ -136,10 +136,13 @@ def kills(folder: Path, arguments: Namespace) -> list[str]:
 
 
 def signals(folder: Path, arguments: Namespace) -> list[str]:
-    """Signal at random moments of training: it ends soon, and in the end has the twin's bits."""
+    """Signal at random moments of training: a checkpoint soon, and in the end the twin's bits.
+
+    Before each signal that ends a run, it gets a SIGUSR1, which it survives.
+    """
     rng = random.Random(1)
     waits: list[float] = []
-    runs = 0
+    runs = requested = 0
     while len(waits) < arguments.signals and runs < 10 + 2 * arguments.signals:
         words = command(ALGORITHMS[runs % len(ALGORITHMS)], runs)
         words = [word for word in words if not word.startswith("checkpoint.")] + ["checkpoint.every=1h"]
@@ -147,12 +150,14 @@ def signals(folder: Path, arguments: Namespace) -> list[str]:
         run, metrics = begun(words, folder), folder / "run" / "metrics.jsonl"
         while run.poll() is None and not metrics.exists():
             time.sleep(0.01)
+        run.send_signal(signal.SIGUSR1)
         time.sleep(rng.uniform(0, 0.5))
         signum, sent = ENDING[len(waits) % len(ENDING)], time.monotonic()
         run.send_signal(signum)
         _, errors = run.communicate(timeout=120)
         if run.returncode != 0:  # otherwise it was just done
             waits.append(time.monotonic() - sent)
+            requested += "checkpoint after step" in errors
             if run.returncode != 128 + signum or "Traceback" in errors:
                 raise SystemExit(f"{words}: exit code {run.returncode}, {errors}")
             lines_are_whole(folder / "run")
@@ -163,6 +168,7 @@ def signals(folder: Path, arguments: Namespace) -> list[str]:
         raise SystemExit(f"only {len(waits)} of {runs} runs were still there when the signal came")
     median, names = sorted(waits)[len(waits) // 2], ", ".join(signum.name for signum in ENDING)
     return [
-        f"{len(waits)} signals, {names} in turn: exit code 128 plus the signal's number after "
+        f"{len(waits)} signals, {names} in turn, each after a SIGUSR1, which the run survived ({requested} "
+        "times with its checkpoint reported): exit code 128 plus the signal's number after "
         f"{median:.2f} s (median; longest {max(waits):.2f} s), resumed to its twin's bits",
     ]

@@ -128,7 +128,7 @@ def as_if_started(cwd: Path, env: dict[str, str]) -> Iterator[None]:
         after.enter_context(mock.patch.object(sys, "argv", [*sys.argv]))
         after.enter_context(mock.patch.object(sys, "path", [*sys.path]))
         after.callback(_forget_modules_of, cwd)
-        for signum in (signal.SIGINT, *ENDING):
+        for signum in (signal.SIGINT, signal.SIGUSR1, *ENDING):
             after.callback(signal.signal, signum, signal.getsignal(signum))
         after.callback(torch.set_num_threads, torch.get_num_threads())
         root = logging.getLogger()

@@ -60,9 +60,12 @@ def test_killed_and_resumed(twin: Path, tmp_path: Path) -> None:
 def test_a_signal_ends_a_run_in_order(twin: Path, tmp_path: Path) -> None:
     run = start("train", *WORDS, "hydra.run.dir=run", "checkpoint.every=1h", cwd=tmp_path)
     wait_for(lambda: (tmp_path / "run" / "metrics.jsonl").exists(), run)
+    run.send_signal(signal.SIGUSR1)
+    wait_for(lambda: (tmp_path / "run" / "last.safetensors").exists(), run)
     run.send_signal(signal.SIGINT)
     _, errors = run.communicate(timeout=60)
     assert run.returncode == 130
+    assert "\ncheckpoint after step " in errors
     last = errors.splitlines()[-1]
     assert re.match(rf"nsvm: interrupted after step \d+ of {STEPS}; ", last)
     assert last.endswith(f"resume with nsvm train resume={tmp_path / 'run'}")

@@ -5,47 +5,58 @@ from __future__ import annotations
 import os
 import pickle
 import signal
-import threading
-from collections.abc import Callable
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
 from nsvm_cli.errors import Interrupted, NotFiniteError
 from nsvm_cli.parallel.signals import Signals
 
-Noted = Callable[..., tuple[int | None, list[int]]]
 
-
-@pytest.fixture
-def noted(monkeypatch: pytest.MonkeyPatch) -> Noted:
-    """Return a function that sends signals, and returns which is noted and which end this process at once."""
+@contextmanager
+def ends(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Signals, list[int]]]:
+    """Listen to signals; those that would end this process at once go into a list."""
     at_once: list[int] = []
     monkeypatch.setattr(Signals, "_leave", lambda self, signum: at_once.append(signum))
+    with Signals() as signals:
+        yield signals, at_once
 
-    def send(*signums: int) -> tuple[int | None, list[int]]:
-        before = {*threading.enumerate()}
-        with Signals() as signals:
-            (listener,) = {*threading.enumerate()} - before
-            for signum in signums:
-                os.kill(os.getpid(), signum)
-        listener.join(60)
-        return signals.noted, at_once
 
-    return send
+def send(signals: Signals, *signums: int) -> None:
+    """Send signals to this process, and wait until they have been noted: the listener notes them in order."""
+    for signum in (*signums, signal.SIGUSR1):
+        os.kill(os.getpid(), signum)
+    deadline = time.monotonic() + 60
+    while not signals.take_checkpoint_request():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
 
 
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGXCPU])
-def test_a_request_to_stop_may_be_sent_twice(signum: int, noted: Noted) -> None:
+def test_a_request_to_stop_may_be_sent_twice(signum: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """timeout(1) signals its child and then the group; a terminal that closes sends two SIGHUPs."""
-    assert noted(signum, signum) == (signum, [])
+    with ends(monkeypatch) as (signals, at_once):
+        send(signals, signum, signum)
+        assert (signals.noted, at_once) == (signum, [])
 
 
-def test_only_what_a_person_repeats_stops_at_once(noted: Noted, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_what_a_person_repeats_stops_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernel sends SIGXCPU every second from the limit on."""
     monkeypatch.setattr("nsvm_cli.parallel.signals.ONE_REQUEST", -1)
-    again = (signal.SIGXCPU, signal.SIGXCPU, signal.SIGHUP, signal.SIGHUP)
-    assert noted(*again) == (signal.SIGXCPU, [])
-    assert noted(*again, signal.SIGINT) == (signal.SIGXCPU, [signal.SIGINT])
+    with ends(monkeypatch) as (signals, at_once):
+        send(signals, signal.SIGXCPU, signal.SIGXCPU, signal.SIGHUP, signal.SIGHUP)
+        assert (signals.noted, at_once) == (signal.SIGXCPU, [])
+        send(signals, signal.SIGINT)
+        assert at_once == [signal.SIGINT]
+
+
+def test_a_request_for_a_checkpoint_stops_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    with ends(monkeypatch) as (signals, at_once):
+        send(signals)
+        assert (signals.noted, at_once) == (None, [])
+        assert not signals.take_checkpoint_request(), "it is taken once"
 
 
 def test_what_ends_a_job_crosses_processes() -> None:

@@ -53,10 +53,11 @@ def settings_with(**changes: Any) -> Settings:
 
 
 class FakeSignals(Callback, Signals):
-    """Records SIGTERM at a pause or after the record of a step has been seen."""
+    """Records SIGTERM at a pause or after the record of a step has been seen, and requests of checkpoints."""
 
     def __init__(self, pauses: int | None = None, step: int | None = None) -> None:
         self.pauses, self.step = pauses, step
+        self.asked = False
         self.noted: int | None = None
 
     def on_log(self, state: State, record: Record) -> None:
@@ -67,6 +68,10 @@ class FakeSignals(Callback, Signals):
         if self.pauses is not None:
             self.pauses -= 1
             self.noted = 15 if self.pauses < 0 else None
+
+    def take_checkpoint_request(self) -> bool:
+        asked, self.asked = self.asked, False
+        return asked
 
     def end_at_once(self, last_words: str) -> None:
         pass
@@ -294,6 +299,17 @@ def test_the_time_of_each_record_is_kept_through_a_resume(whole: Path, half: Pat
     assert seconds == sorted(seconds)
     assert times[steps[0]] == before[steps[0]]
     assert 0 < seconds[-1] <= result["train_seconds"] + 1e-3
+
+
+def test_a_checkpoint_on_request_and_the_run_goes_on(tmp_path: Path) -> None:
+    path, said, settings = tmp_path / "run", list[str](), settings_with(checkpoint={"every": "1h"})
+    signals = stopped_at(60)
+    signals.asked = True
+    with pytest.raises(Interrupted):
+        go(path, settings, signals, said.append)
+    last, requested = map(load_checkpoint, checkpoints_in(path))
+    assert requested.step < 60 <= last.step
+    assert said == [f"checkpoint after step {requested.step} of {prepare(settings).trainer.total}"]
 
 
 def test_divergence_leaves_the_last_good_checkpoint(tmp_path: Path) -> None:
