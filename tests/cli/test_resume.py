@@ -61,7 +61,7 @@ def test_a_signal_ends_a_run_in_order(twin: Path, tmp_path: Path) -> None:
     run = start("train", *WORDS, "hydra.run.dir=run", "checkpoint.every=1h", cwd=tmp_path)
     wait_for(lambda: (tmp_path / "run" / "metrics.jsonl").exists(), run)
     run.send_signal(signal.SIGUSR1)
-    wait_for(lambda: (tmp_path / "run" / "last.safetensors").exists(), run)
+    wait_for(lambda: bool(checkpoints_in(tmp_path / "run")), run)
     run.send_signal(signal.SIGINT)
     _, errors = run.communicate(timeout=60)
     assert run.returncode == 130
