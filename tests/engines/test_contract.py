@@ -186,14 +186,13 @@ def cut(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None
     "trainer", [Pegasos(1000, LAM), Alg1(600, LAM), Alg2(400, LAM)], ids=["pegasos", "alg1", "alg2"]
 )
 def test_many_steps(trainer: Trainer[Any], small: MakeSmall) -> None:
-    """Look ahead for hundreds of steps; with few samples, scores are kept until the next theta step.
+    """Look ahead for hundreds of steps.
 
     Training may amplify rounding errors: with some seeds, changing the last bit of the initial theta changes
     the final one by 1e-9. The seed is one with which this does not happen.
     """
-    for m in (300, 10):
-        state = compare("torch", trainer, small(3, m=m, network=NETWORK), RULE, moved=1e-2)
-        assert 5 < state.violations < trainer.total - 100
+    state = compare("torch", trainer, small(3, m=300, network=NETWORK), RULE, moved=1e-2)
+    assert 5 < state.violations < trainer.total - 100
 
 
 @pytest.mark.parametrize("trainer", [Alg1(120, LAM), Alg2(150, LAM)], ids=["alg1", "alg2"])

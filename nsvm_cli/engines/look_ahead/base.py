@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeVar
 
@@ -50,8 +50,7 @@ FIXED_WINDOW = 256
 class Window:
     """The steps first, first + 1, ..., of k samples each: these samples i, and s_i for the current theta.
 
-    ``evaluation`` holds the features of the samples, unless s_i was looked up in the scores of all samples,
-    and ``K`` their kernel matrix if theta is fixed.
+    ``evaluation`` holds the features of the samples, and ``K`` their kernel matrix if theta is fixed.
     """
 
     first: int
@@ -67,11 +66,7 @@ class Window:
 
     def state_dict(self) -> StateDict:
         """Return what ``restore`` needs. s is saved because its bits depend on the order of past updates."""
-        return {
-            "first": self.first,
-            "s": torch.from_numpy(self.s.copy()),
-            "from_batch": int(self.evaluation is not None),
-        }
+        return {"first": self.first, "s": torch.from_numpy(self.s.copy())}
 
 
 @dataclass
@@ -79,13 +74,15 @@ class Ahead(Saved):
     """What look-ahead keeps between steps, besides the state of the algorithm.
 
     ``last_violation`` is the step of the latest violation, and ``mean_gap`` a moving average of the gaps
-    between violations. ``kept`` is for ``current``.
+    between violations. ``support`` are the support vectors of Algorithm 2 after ``moves``: theta steps and
+    violations.
     """
 
     window: Window | None = field(default=None, metadata=RESTORED)
     last_violation: int = 1
     mean_gap: float = 1.0
-    kept: dict[str, tuple[Any, Any]] = field(default_factory=dict, metadata=NOT_SAVED)
+    moves: tuple[int, int] | None = field(default=None, metadata=NOT_SAVED)
+    support: Any = field(default=None, metadata=NOT_SAVED)
 
 
 class LookAhead(Trainer[S]):
@@ -157,60 +154,33 @@ class LookAhead(Trainer[S]):
         return state
 
     def _restored_window(self, problem: Problem, state: S, saved: Mapping[str, Any]) -> Window:
-        expect_keys(saved, ["first", "s", "from_batch"])
-        first, s, from_batch = (saved[key] for key in ("first", "s", "from_batch"))
-        steps = len(s) // self.k
+        expect_keys(saved, ["first", "s"])
+        first, steps = saved["first"], len(saved["s"]) // self.k
         if type(first) is not int or not 0 < first <= state.t + 1 <= first + steps:
             raise ValueError(f"the window from step {first!r} on does not hold step {state.t}")
-        i = state.sampler.ahead(first)[:steps].ravel()
-        like = torch.empty(len(i), *problem.task.outputs, dtype=torch.float64)
-        return self._window(problem, state, first, i, bool(from_batch), loaded_like(like, s, "s").numpy())
+        window = self._window(problem, state, first, state.sampler.ahead(first)[:steps].ravel())
+        window.s = loaded_like(torch.from_numpy(window.s), saved["s"], "s").numpy()
+        return window
 
     def _next_window(self, problem: Problem, state: S) -> Window:
-        first, quiet = state.t + 1, state.t - state.engine.last_violation
-        i, from_batch = state.sampler.ahead(first), True
-        if self.fixed(state):
-            i = i[: max(1, FIXED_WINDOW // self.k)]
-        elif self.k * quiet < len(problem.y):
-            i = i[: window_length(max(state.engine.mean_gap, float(quiet)), self.k)]
-        else:  # the scores of all m samples pay off after m samples without a violation
-            from_batch = False
-        return self._window(problem, state, first, i.ravel(), from_batch)
+        ahead, i = state.engine, state.sampler.ahead(state.t + 1)
+        gap = max(ahead.mean_gap, float(state.t - ahead.last_violation))
+        steps = max(1, FIXED_WINDOW // self.k) if self.fixed(state) else window_length(gap, self.k)
+        return self._window(problem, state, state.t + 1, i[:steps].ravel())
 
-    def _window(
-        self,
-        problem: Problem,
-        state: S,
-        first: int,
-        i: Int64[np.ndarray, " p"],
-        from_batch: bool,
-        s: Float64[np.ndarray, " p *outputs"] | None = None,
-    ) -> Window:
-        """Return the window of the samples i. Unless s is known, it is that of their batch, or else looked up
-        in the scores of all samples.
-        """
-
-        def scores(z: Float[Tensor, "p n"]) -> Float64[np.ndarray, " p *outputs"]:
-            on_host: np.ndarray = problem.sums(z, *self.terms(problem, state)).double().cpu().numpy()
-            return on_host
-
-        evaluation = self.evaluate(problem, state, i) if from_batch else None
-        if s is None and evaluation is not None:
-            s = scores(evaluation.z)
-        elif s is None:
-            s = current(state, "s", lambda: scores(state.F(problem.x)))[i]
-        window = Window(first, self.k, i, s, evaluation)
-        if evaluation is not None and self.fixed(state):
-            window.K = problem.K(evaluation.z, evaluation.z).cpu().numpy()
-        return window
+    def _window(self, problem: Problem, state: S, first: int, i: Int64[np.ndarray, " p"]) -> Window:
+        evaluation = self.evaluate(problem, state, i)
+        z = evaluation.z
+        s = problem.sums(z, *self.terms(problem, state)).double().cpu().numpy()
+        K = problem.K(z, z).cpu().numpy() if self.fixed(state) else None
+        return Window(first, self.k, i, s, evaluation, K)
 
     def _violation(
         self, problem: Problem, state: S, t: int, rows: Int64[np.ndarray, " v"], increments: Amount
     ) -> None:
         """Take step t, in which these rows of the window violate the margin, and add the increments / k."""
         ahead, window = state.engine, state.engine.window
-        begin, evaluation = self.k * (t - window.first), window.evaluation
-        at = evaluation.rows(rows) if evaluation else self.evaluate(problem, state, window.i[rows])
+        at, begin = window.evaluation.rows(rows), self.k * (t - window.first)
         a = problem.implicit(increments, at.z, self.lam * t, window.i[begin : begin + self.k]) / self.k
         self.on_violation(problem, state, t, at, a)
         if state.objective is not None:
@@ -223,14 +193,6 @@ class LookAhead(Trainer[S]):
             return
         for row, added in zip(rows, a, strict=True):
             window.s += np.multiply.outer(window.K[row], added)
-
-
-def current(state: State, name: str, compute: Callable[[], Any]) -> Any:
-    """Return a value that is computed anew only where theta or alpha has changed."""
-    now, kept = (state.F.theta_steps, state.violations), state.engine.kept
-    if name not in kept or kept[name][0] != now:
-        kept[name] = now, compute()
-    return kept[name][1]
 
 
 def window_length(gap: float, k: int = 1) -> int:

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from nsvm_cli.engines.look_ahead.base import Amount, LookAhead, Terms, current
+from nsvm_cli.engines.look_ahead.base import Amount, LookAhead, Terms
 from nsvm_cli.engines.look_ahead.features import Evaluation, descend, evaluated
 from nsvm_cli.engines.numba.code import is_usable
 from nsvm_cli.models.feature_map import Batch
@@ -101,13 +101,12 @@ class LookAheadAlg2(LookAhead[SampleState], Alg2):
         self, problem: Problem, state: SampleState
     ) -> tuple[Int64[np.ndarray, " s"], Float[Tensor, " s *outputs"], Evaluation]:
         """Return the indices j of the support vectors, alpha_j, and F_theta(x_j)."""
-
-        def support() -> tuple[np.ndarray, Tensor, Evaluation]:
+        ahead, moves = state.engine, (state.F.theta_steps, state.violations)
+        if ahead.moves != moves:
             j, alpha = state.terms(problem)
-            return j, alpha, evaluated(state.F, problem[j][0])
-
-        found: tuple[np.ndarray, Tensor, Evaluation] = current(state, "support", support)
-        return found
+            ahead.moves, ahead.support = moves, (j, alpha, evaluated(state.F, problem[j][0]))
+        support: tuple[np.ndarray, Tensor, Evaluation] = ahead.support
+        return support
 
 
 class LookAheadAlg4(Alg4):
