@@ -148,7 +148,7 @@ def test_the_optimizer_gets_the_progress_of_the_run(
     name: str, small: MakeSmall, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     s, moves = small(1), []
-    monkeypatch.setattr(FeatureMap, "move", lambda F, value, term, t, T: moves.append((t, T)))
+    monkeypatch.setattr(FeatureMap, "move", lambda F, value, term, t, T: moves.append((t, T)) or value)
     train(short(name, STEPS), s.problem, s.theta())
     assert len(moves) > 5
     assert moves == [(t, STEPS) for t in range(1, STEPS + 1) if (t, STEPS) in moves]
