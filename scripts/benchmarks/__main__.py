@@ -1,11 +1,12 @@
 """Measure how fast nsvm is, compared with baselines. See BENCHMARKS.md.
 
-usage: scripts/benchmark [--parts trainers svc] [--pairs 5]
-                         [--out outputs/benchmark] [--ringnorm FILE.csv] [--mnist FOLDER]
+usage: scripts/benchmark [--parts trainers svc exact] [--pairs 5]
+                         [--out outputs/benchmark] [--ringnorm FILE.csv] [--mnist FOLDER] [--pmlb FOLDER]
                          [--algorithms alg1 alg2 ...] [--engine auto|torch|numba]
 
 Everything runs on one thread, and the two sides of a ratio alternate. Writes one CSV per table, and
-report.md. Without --ringnorm the data are generated; without --mnist the cells that need MNIST are left out.
+report.md. Without --ringnorm the data are generated; without --mnist or --pmlb the cells that need it are
+left out.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ from pathlib import Path
 
 import torch
 
-from benchmarks import baselines, trainers
+from benchmarks import baselines, exact, trainers
 from benchmarks.report import Report
 
 USAGE = (__doc__ or "").split("usage: ")[1].split("\n\n")[0]
-PARTS = {"trainers": trainers.measure, "svc": baselines.fit}
+PARTS = {"trainers": trainers.measure, "svc": baselines.fit, "exact": exact.fit}
 
 
 def main() -> None:
@@ -32,8 +33,9 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("outputs/benchmark"))
     parser.add_argument("--ringnorm", type=Path)
     parser.add_argument("--mnist", type=Path)
+    parser.add_argument("--pmlb", type=Path)
     arguments = parser.parse_args()
-    for path in (arguments.ringnorm, arguments.mnist):
+    for path in (arguments.ringnorm, arguments.mnist, arguments.pmlb):
         if path is not None and not path.exists():
             parser.error(f"{path} does not exist")
     torch.set_num_threads(1)
