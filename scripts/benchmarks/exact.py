@@ -1,4 +1,4 @@
-"""``algorithm=svc`` against LIBSVM, as scikit-learn's SVC, and oneDAL, where scikit-learn-intelex is installed."""
+"""``algorithm=svc`` against LIBSVM (the SVC of scikit-learn) and oneDAL, if scikit-learn-intelex is there."""
 
 from __future__ import annotations
 
