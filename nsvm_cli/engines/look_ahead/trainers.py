@@ -17,7 +17,7 @@ from nsvm_cli.engines.numba.code import is_usable
 from nsvm_cli.models.feature_map import Batch
 from nsvm_cli.models.kernels import Kernel
 from nsvm_cli.models.objectives import products
-from nsvm_cli.trainers.alg1 import Alg1
+from nsvm_cli.trainers.alg1 import Alg1, Alg1State
 from nsvm_cli.trainers.alg2 import Alg2
 from nsvm_cli.trainers.alg4 import Alg4
 from nsvm_cli.trainers.base import Problem, Trainer
@@ -25,7 +25,6 @@ from nsvm_cli.trainers.coefficients import SampleState
 from nsvm_cli.trainers.dual import Dual
 from nsvm_cli.trainers.pegasos import Pegasos, PegasosState
 from nsvm_cli.trainers.svc import SVC
-from nsvm_cli.trainers.terms import Alg1State
 
 
 class LookAheadPegasos(LookAhead[PegasosState], Pegasos):

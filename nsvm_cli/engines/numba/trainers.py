@@ -19,14 +19,13 @@ from nsvm_cli.engines.numba.jit import loaded
 from nsvm_cli.errors import NotFiniteError
 from nsvm_cli.randomness import BLOCK
 from nsvm_cli.trainers import Problem, Trainer
-from nsvm_cli.trainers.alg1 import Alg1
+from nsvm_cli.trainers.alg1 import Alg1, Alg1State
 from nsvm_cli.trainers.alg2 import Alg2
 from nsvm_cli.trainers.alg3 import Alg3
 from nsvm_cli.trainers.alg4 import Alg4, Alg4State
 from nsvm_cli.trainers.coefficients import SampleState
 from nsvm_cli.trainers.pegasos import Pegasos, PegasosState
 from nsvm_cli.trainers.svc import SVC
-from nsvm_cli.trainers.terms import Alg1State
 
 
 @cache
