@@ -21,6 +21,9 @@ from nsvm_cli.trainers.base import Problem
 MEMORY = 1000
 """MiB of kernel values for each."""
 
+WARMING_UP = 3000
+"""The samples of a first fit by each, which is not reported."""
+
 LONGEST = 60.0
 """Seconds from which a fit is not repeated."""
 
@@ -78,23 +81,24 @@ def theirs(kind: Any, svm: Any, problem: Problem, test: Samples) -> dict[str, fl
 
 
 def fit(report: Report, arguments: argparse.Namespace) -> None:
-    """Processor seconds of each, alternately, after a fit to a few samples."""
+    """Processor seconds of each, alternately."""
     kinds: dict[str, Any] = {"svc": None, "LIBSVM": SVC}
     if importlib.util.find_spec("sklearnex"):
         kinds["oneDAL"] = importlib.import_module("sklearnex.svm").SVC
     rows = []
     for cell, sizes in cells(arguments):
         whole, svm, test = prepared(cell)
-        for m in (900, *sizes):
-            problem = whole.of(np.arange(m or len(whole.y)), whole.x[:m])
+        for m in (WARMING_UP, *sizes):
+            rows_taken = np.linspace(0, len(whole.y) - 1, m or len(whole.y)).astype(np.int64)
+            problem = whole.of(rows_taken, whole.x[rows_taken])
             fits: dict[str, list[dict[str, float]]] = {name: [] for name in kinds}
-            for _ in range(arguments.pairs):
+            for _ in range(1 if m is WARMING_UP else arguments.pairs):
                 for name, kind in kinds.items():
                     if not fits[name] or fits[name][0]["s"] < LONGEST:
                         with threadpool_limits(1):
                             run = theirs(kind, svm, problem, test) if kind else ours(svm, problem, test)
                         fits[name].append(run)
-            if m == 900:
+            if m is WARMING_UP:
                 continue
             base = np.median([run["s"] for run in fits["svc"]])
             row: dict[str, Any] = {"data": cell.dataset, "m": len(problem.y), "n": problem.x.shape[1]}
