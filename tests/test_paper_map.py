@@ -17,7 +17,7 @@ from nsvm_cli.artifacts.diagnosis import diagnose
 from nsvm_cli.compose.composition import compose_settings
 from nsvm_cli.config.registry import construct
 from nsvm_cli.config.settings import Settings, parse_settings
-from nsvm_cli.models.networks import empty_network
+from nsvm_cli.models.networks import build_network
 from nsvm_cli.models.penalties import Penalties
 from nsvm_cli.trainers.parts import build_parts
 from tests.cli.process import nsvm
@@ -103,7 +103,7 @@ def test_options(option: str) -> None:
         settings = parse_settings(compose_settings(words))
         build_parts(settings)
         construct(Penalties, "penalties", settings.penalties)
-        empty_network(settings.network, (1, 28, 28), ())
+        build_network(settings.network, (1, 28, 28), 0)
 
 
 def one_by_one(words: list[str]) -> Iterator[list[str]]:

@@ -20,7 +20,7 @@ from nsvm_cli.models.composed_kernels import begin, build_kernel, learnt
 from nsvm_cli.models.feature_map import features
 from nsvm_cli.models.initial import MODEL, OF_KERNEL, THETA
 from nsvm_cli.models.kernels import Kernel
-from nsvm_cli.models.networks import build_network, empty_network
+from nsvm_cli.models.networks import build_network
 from nsvm_cli.models.nsvm import NSVM, Expansion, Facts
 from nsvm_cli.plugins import plugin_errors
 from nsvm_cli.storage import tensor_file
@@ -135,12 +135,13 @@ def _specs(settings: Settings, facts: Facts, got: Mapping[str, Spec]) -> dict[st
     the mean and deviation are those of all values or have the shape of a sample.
     """
     dtype: torch.dtype = getattr(torch, settings.dtype)
-    theta = empty_network(settings.network, facts.shape, facts.task.outputs).to(dtype).state_dict()
+    with torch.device("meta"):  # where it takes no memory
+        network = build_network(settings.network, facts.shape, 0, facts.task.outputs)
     z = got.get("z", ("", (0, 0)))[1]
     if len(z) != 2:
         raise ValueError(f"z should be a matrix, got shape {list(z)}")
     K = begin(build_kernel(settings.kernel), torch.empty(0, z[1], dtype=dtype, device="meta"))
-    specs = {THETA + name: spec(tensor) for name, tensor in theta.items()}
+    specs = {THETA + name: spec(tensor) for name, tensor in network.to(dtype).state_dict().items()}
     specs |= {OF_KERNEL + name: (DTYPES[dtype], tuple(p.shape)) for name, p in learnt(K).items()}
     shapes = {"z": z, "alpha": (*z[:1], *facts.outputs)}
     shapes |= {"bias": facts.outputs} if facts.outputs else {}

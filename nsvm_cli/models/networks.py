@@ -175,16 +175,6 @@ def trains_otherwise(network: nn.Module) -> bool:
     return drops or has_modes(network)
 
 
-def empty_network(settings: Mapping[str, Any], shape: Shape, outputs: Shape = ()) -> nn.Module:
-    """Return the network that a ``network:`` section names on the meta device, where it takes no memory.
-
-    Raises:
-        InputError: a setting is wrong, or does not fit the shape.
-    """
-    with torch.device("meta"):
-        return build_network(settings, shape, seed=0, outputs=outputs)
-
-
 def build_network(settings: Mapping[str, Any], shape: Shape, seed: int, outputs: Shape = ()) -> nn.Module:
     """Return the network that a ``network:`` section names, freshly initialised, in evaluation mode.
 
