@@ -150,11 +150,6 @@ ALIGNMENT_LOSSES: dict[str, Callable[[float, Value], Value]] = {
 }
 """L(beta, gamma) of Algorithm 4's Part 1."""
 
-OVERFLOW = (
-    "the kernel matrix of the training data holds values that are not finite; "
-    "use another kernel, kernel.normalize=true, or dtype=float64"
-)
-
 ALIGNMENT_SAMPLES = 10_000
 """Largest number of samples in ``dataset_alignment``, which takes m^2 kernel values; a random subset of this
 size stands in for more."""
@@ -189,7 +184,10 @@ def dataset_alignment(
         squares += float(K_ij.square().sum())
         row_sums[rows] = K_ij.sum(1)
     if not math.isfinite(squares):
-        raise RunError(OVERFLOW)
+        raise RunError(
+            "the kernel matrix of the training data holds values that are not finite; "
+            "use another kernel, kernel.normalize=true, or dtype=float64"
+        )
     if centred:  # ||H K H||^2, which rounding may make negative where it is 0
         m, mean = len(c), float(row_sums.mean())
         squares = max(0.0, squares - 2 * float(row_sums.square().sum()) / m + mean**2)

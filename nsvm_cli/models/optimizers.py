@@ -68,15 +68,15 @@ class Rule(ABC):
         Raises:
             InputError: a prefix fits no name, or a setting is wrong.
         """
-        own, changes = {field.name: getattr(self, field.name) for field in fields(self)}, self.groups or {}
-        for prefix in changes:
-            expect_names(f"optimizer.groups.{prefix}", [prefix], names)
-        rules = {prefix: own | {"groups": None} | more for prefix, more in changes.items()}
-        groups = [next((p for p in reversed(changes) if is_within(name, [p])), "") for name in names]
-        made = {p: construct(type(self), f"optimizer.groups.{p}", rule) for p, rule in rules.items()}
-        return [
-            (rule, [n for n, of in enumerate(groups) if of == p]) for p, rule in ({"": self} | made).items()
-        ]
+        own = {field.name: getattr(self, field.name) for field in fields(self)} | {"groups": None}
+        groups: list[tuple[Rule, list[int]]] = [(self, [*range(len(names))])]
+        for prefix, changes in (self.groups or {}).items():
+            key = f"optimizer.groups.{prefix}"
+            expect_names(key, [prefix], names)
+            members = [n for n, name in enumerate(names) if is_within(name, [prefix])]
+            groups = [(rule, [n for n in others if n not in members]) for rule, others in groups]
+            groups.append((construct(type(self), key, own | changes), members))
+        return groups
 
     @abstractmethod
     def update(self, theta: list[Tensor], by_theta: list[Tensor], kept: Kept, lr: float) -> None:
