@@ -13,7 +13,7 @@ from typing import Annotated, Any, cast
 
 import torch
 from jaxtyping import Float
-from pydantic import ConfigDict, Field, validate_call
+from pydantic import Field
 from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 from torch.nn import functional
@@ -21,14 +21,13 @@ from torch.nn import functional
 from nsvm_cli.config.registry import STRICT, Fraction, Positive, Registry, build, construct
 from nsvm_cli.errors import InputError, out_of_memory
 from nsvm_cli.models.dropout import Dropout
-from nsvm_cli.models.torchvision_networks import MODELESS, torchvision_network
+from nsvm_cli.models.torchvision_networks import torchvision_network
 from nsvm_cli.plugins import location
 from nsvm_cli.randomness import DrawingFrom
 
 Shape = tuple[int, ...]
 Width = Annotated[int, Field(ge=1, le=2**30)]
 Widths = Annotated[list[Width], Field(min_length=1, max_length=1000)]
-validated = validate_call(config=ConfigDict(arbitrary_types_allowed=True))
 
 
 class Identity(nn.Flatten):
@@ -41,7 +40,6 @@ class Identity(nn.Flatten):
 class MLP(nn.Module):
     """Fully connected layers, each followed by ReLU (paper, Section 5.1: widths 40, 30, 20, 20)."""
 
-    @validated
     def __init__(
         self, shape: Shape, widths: Widths, dropout: Fraction = 0.0, shared_dropout: bool | None = None
     ) -> None:
@@ -78,7 +76,6 @@ class CNN(nn.Sequential):
     channels 10, 20 the features lie in R^320.
     """
 
-    @validated
     def __init__(
         self,
         shape: Shape,
@@ -157,6 +154,7 @@ NETWORKS |= {
 _MODELESS = {nn.Sequential, nn.ModuleList, nn.Flatten, nn.Linear, nn.Conv2d, nn.ReLU, nn.Tanh, nn.MaxPool2d}
 _MODELESS |= {nn.GroupNorm, nn.AdaptiveAvgPool2d, nn.Hardswish, nn.Hardsigmoid, nn.ReLU6, nn.Identity}
 _MODELESS |= {WithOutput, Identity, MLP, CNN, MaxPool, Normalize, Dropout}
+_CONTAINERS = "torchvision.models.", "torchvision.ops.misc"  # as modeless as their submodules
 
 
 def has_modes(network: nn.Module) -> bool:
@@ -164,7 +162,7 @@ def has_modes(network: nn.Module) -> bool:
     from its dropout.
     """
     return not all(
-        type(module) in _MODELESS or f"{type(module).__module__}.".startswith(MODELESS)
+        type(module) in _MODELESS or type(module).__module__.startswith(_CONTAINERS)
         for module in network.modules()
     )
 

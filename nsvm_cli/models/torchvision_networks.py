@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import Any, Literal, cast
 
-from pydantic import validate_call
 from torch import nn
 
 from nsvm_cli.datasets.torchvision_import import import_torchvision
@@ -34,11 +33,7 @@ Model = Literal[
 ]
 """The classifiers that were tried: what is kept of them has no dropout and no statistics of a batch."""
 
-MODELESS = ("torchvision.models.", "torchvision.ops.misc.")
-"""Beginnings of the names of modules that compute the same in both modes if their submodules do."""
 
-
-@validate_call
 def torchvision_network(
     shape: tuple[int, ...], model: Model = "resnet18", norm: Literal["group", "batch"] = "group"
 ) -> nn.Module:
