@@ -19,7 +19,7 @@ from nsvm_cli.models.dropout import Masks, dropout_masks
 from nsvm_cli.models.kernel_gradients import Differences, WithGradient, directions
 from nsvm_cli.models.kernels import Kernel
 from nsvm_cli.models.networks import has_modes, own_name, trains_otherwise
-from nsvm_cli.models.optimizers import Rule, expect_names, is_within
+from nsvm_cli.models.optimizers import Optimizer, Rule, expect_names, is_within
 from nsvm_cli.randomness import Stream, derived_seed, key_of_step
 from nsvm_cli.storage.state_dict import StateDict, expect_keys, loaded_tensors, loaded_value
 
@@ -159,7 +159,7 @@ class FeatureMap:
         self.learnt = [p for p in self.of_kernel.values() if p.requires_grad]
         self._let_kernel_move(False)
         self.parameters = [*moving.values()]
-        self.optimizer = optimizer(moving) if moving else None
+        self.optimizer = Optimizer(optimizer, moving) if moving else None
         changes = augment is not None or trains_otherwise(network)
         self.trains_otherwise = changes and not self.fixed  # in the passes that move theta
 

@@ -37,7 +37,7 @@ Kept = Mapping[str, list[Tensor]]
 
 @dataclass(frozen=True, config=STRICT)
 class Rule(ABC):
-    """The settings of an optimizer; calling them with parameters by name gives the optimizer.
+    """The settings of an optimizer.
 
     The learning rate is ``lr`` times the schedule, with a linear warmup from 0. ``warmup`` is the fraction of
     the run that the warmup takes. With ``warmup=1`` the rate rises to the end, which in Algorithms 1 and 2
@@ -58,9 +58,6 @@ class Rule(ABC):
         """Return the learning rate at this point of the run."""
         rise = min(1.0, progress / self.warmup) if self.warmup else 1.0
         return self.lr * rise * SCHEDULES[self.schedule](progress)
-
-    def __call__(self, theta: Mapping[str, Tensor]) -> Optimizer:
-        return Optimizer(self, theta)
 
     def grouped(self, names: Sequence[str]) -> list[tuple[Rule, list[int]]]:
         """Return the rule of each group, with the numbers of the parameters that it moves.

@@ -89,7 +89,7 @@ class Penalties:
     l1: NonNegative = 0.0
 
     def __bool__(self) -> bool:
-        return self != NO_PENALTIES
+        return self != Penalties()
 
     @property
     def of_pairs(self) -> str | None:
@@ -110,6 +110,3 @@ class Penalties:
             return value + self.l1 * l1(F.F.parameters) if self.l1 else value
 
         return penalised
-
-
-NO_PENALTIES = Penalties()

@@ -16,7 +16,7 @@ from nsvm_cli.models.feature_map import FeatureMap, Training
 from nsvm_cli.models.kernels import Kernel
 from nsvm_cli.models.nsvm import Expansion
 from nsvm_cli.models.objectives import ALIGNMENT_LOSSES, alignment
-from nsvm_cli.models.penalties import NO_PENALTIES
+from nsvm_cli.models.penalties import Penalties
 from nsvm_cli.storage.state_dict import RESTORED
 from nsvm_cli.trainers.averaging import AveragedState, MeanTheta, Share
 from nsvm_cli.trainers.base import BatchSize, BatchTrainer, PairedBatchSize, Problem, State, Trainer
@@ -116,7 +116,7 @@ class Alg4(BatchTrainer[Alg4State]):
         super().check(problem, F)
         if (k := self.solver_batch_size or 1) > (m := len(problem.y)):
             raise InputError(f"algorithm.solver_batch_size={k}: expected at most the {m} training samples")
-        self.svm.check(replace(problem, penalties=NO_PENALTIES), F)
+        self.svm.check(replace(problem, penalties=Penalties()), F)
 
     def start(self, problem: Problem, F: FeatureMap) -> Alg4State:
         mean = MeanTheta(F, self.average, self.last_theta_step) if self.average else None

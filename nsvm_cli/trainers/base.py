@@ -21,7 +21,7 @@ from nsvm_cli.models.feature_map import Batch, FeatureMap, Objective
 from nsvm_cli.models.kernels import Kernel, kernel_sums
 from nsvm_cli.models.losses import Binary, Hinge, Loss, any_output
 from nsvm_cli.models.nsvm import Expansion
-from nsvm_cli.models.penalties import NO_PENALTIES, Penalties
+from nsvm_cli.models.penalties import Penalties
 from nsvm_cli.randomness import Sampler
 from nsvm_cli.storage.state_dict import NOT_SAVED, RESTORED, Saved
 from nsvm_cli.tasks import BINARY, Task
@@ -49,7 +49,7 @@ class Problem:
     memory_budget: int = MEMORY_BUDGET
     task: Task = BINARY
     loss: Loss = Binary(Hinge())  # noqa: RUF009  # frozen
-    penalties: Penalties = NO_PENALTIES
+    penalties: Penalties = Penalties()  # noqa: RUF009  # frozen
     weights: Float64[np.ndarray, " m"] | None = None
 
     @cached_property

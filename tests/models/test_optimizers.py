@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from nsvm_cli.config.registry import build
-from nsvm_cli.models.optimizers import OPTIMIZERS
+from nsvm_cli.models.optimizers import OPTIMIZERS, Optimizer
 
 RULES = [
     ("sgd", {"lr": 0.1}, torch.optim.SGD, {}),
@@ -25,9 +25,8 @@ def test_steps_equal_those_of_torch(
     ours = [torch.arange(6.0).double().view(2, 3), torch.ones(4).double()]
     reference = [tensor.clone().requires_grad_() for tensor in ours]
     betas = dict(zip(("beta1", "beta2"), options.get("betas", ()), strict=False))
-    descent = build(OPTIMIZERS, "optimizer", {"name": name, **settings, **betas})(
-        dict(zip("ab", ours, strict=True))
-    )
+    rule = build(OPTIMIZERS, "optimizer", {"name": name, **settings, **betas})
+    descent = Optimizer(rule, dict(zip("ab", ours, strict=True)))
     optimizer = theirs(reference, **settings, **options)
     generator = torch.Generator().manual_seed(0)
     for _ in range(20):
@@ -55,12 +54,12 @@ def test_steps_equal_those_of_torch(
 )
 @pytest.mark.parametrize("name", ["sgd", "adam"])
 def test_the_rate_follows_its_schedule(name: str, settings: dict[str, Any], rates: list[float]) -> None:
-    optimizer = build(OPTIMIZERS, "optimizer", {"name": name, "lr": 2.0, **settings})
-    assert [optimizer.rate(t / 4) for t in range(4)] == pytest.approx(rates)
+    rule = build(OPTIMIZERS, "optimizer", {"name": name, "lr": 2.0, **settings})
+    assert [rule.rate(t / 4) for t in range(4)] == pytest.approx(rates)
     p = [torch.zeros(1)]
     moved = []
     for t in range(4):
         before = p[0].clone()
-        optimizer({"p": p[0]}).step([torch.ones(1)], t / 4)
+        Optimizer(rule, {"p": p[0]}).step([torch.ones(1)], t / 4)
         moved.append(float(before - p[0]))
     assert moved == pytest.approx(rates, abs=1e-6), "the first step of either is the rate times the sign"
