@@ -92,9 +92,7 @@ class WithGradient(Kernel):
     random: Random
 
     def __call__(self, a: Points, b: Others) -> Gram:
-        apply: Any = _Value.apply
-        value: Gram = apply(a, b, self)
-        return value
+        return _Value.apply(a, b, self)  # type: ignore[no-any-return, no-untyped-call]
 
     def gradient(self, a: Points, b: Others, K: Gram, G: Gram) -> Points:
         with torch.no_grad():

@@ -18,7 +18,7 @@ from nsvm_cli.models.nsvm import Expansion
 from nsvm_cli.models.objectives import ALIGNMENT_LOSSES, alignment
 from nsvm_cli.models.penalties import Penalties
 from nsvm_cli.storage.state_dict import RESTORED
-from nsvm_cli.trainers.averaging import AveragedState, MeanTheta, Share
+from nsvm_cli.trainers.averaging import MeanTheta, Share
 from nsvm_cli.trainers.base import BatchSize, BatchTrainer, PairedBatchSize, Problem, State, Trainer
 from nsvm_cli.trainers.linear_models import LinearSVM
 from nsvm_cli.trainers.nystroem import Nystroem
@@ -35,7 +35,7 @@ SOLVERS: dict[str, Callable[[int, float, int | None], Trainer[Any]]] = {
 
 
 @dataclass(kw_only=True)
-class Alg4State(AveragedState):
+class Alg4State(State):
     """``part_2`` is the state of the solver, once Part 1 is done."""
 
     part_2: State | None = field(default=None, metadata=RESTORED)
@@ -150,8 +150,6 @@ class Alg4(BatchTrainer[Alg4State]):
             return L(1.0, alignment(K(z, z), c_A, centred, w_A))
 
         self.descend(problem, state, objective)
-        if state.mean:
-            state.mean.follow(t)
         state.t = t
 
     def advance(self, problem: Problem, state: Alg4State, until: int) -> None:

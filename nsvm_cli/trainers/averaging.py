@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 from pydantic import Field
 
 from nsvm_cli.models.feature_map import FeatureMap
 from nsvm_cli.storage.state_dict import StateDict, loaded_tensors
-from nsvm_cli.trainers.base import State
 
 Share = Annotated[float, Field(gt=0, le=1)]
 """The share of the steps, at their end, over which theta is averaged."""
@@ -47,10 +45,3 @@ class MeanTheta:
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
         """Restore a saved mean; ValueError if it belongs to another network."""
         self.mean = loaded_tensors(self.mean, saved)
-
-
-@dataclass(kw_only=True)
-class AveragedState(State):
-    """``mean`` is the mean of theta, if the algorithm averages it."""
-
-    mean: MeanTheta | None = None

@@ -25,6 +25,7 @@ from nsvm_cli.models.penalties import Penalties
 from nsvm_cli.randomness import Sampler
 from nsvm_cli.storage.state_dict import NOT_SAVED, RESTORED, Saved
 from nsvm_cli.tasks import BINARY, Task
+from nsvm_cli.trainers.averaging import MeanTheta
 from nsvm_cli.trainers.tally import Tally
 
 BatchSize = Annotated[int, Field(ge=1, le=10**6)]
@@ -126,7 +127,8 @@ class State(Saved):
     step 1. ``F`` holds theta, and ``sampler(t)`` draws i_t or A_t. ``g`` is the latest decision value, of a
     batch that of its first sample; ``objective``, of shape (), the value of the objective before the latest
     theta step; and ``violations`` the number of margin violations so far. ``tally`` holds what the next
-    record will average, and ``engine`` what the run's engine keeps between steps, if anything.
+    record will average, ``mean`` the mean of theta if the algorithm averages it, and ``engine`` what the
+    run's engine keeps between steps, if anything.
 
     Every field is saved, unless its metadata say otherwise: see ``nsvm_cli.storage.state_dict``.
     """
@@ -138,6 +140,7 @@ class State(Saved):
     g: float | None = None
     objective: Tensor | None = None
     tally: Tally = field(default_factory=Tally)
+    mean: MeanTheta | None = None
     engine: Any = field(default=None, metadata=RESTORED)
 
     @property
@@ -286,12 +289,16 @@ class Trainer(ABC, Generic[S]):
         return v, torch.from_numpy(added).to(z.device)
 
     def descend(self, problem: Problem, state: S, objective: Objective) -> None:
-        """Take a step in theta on an objective plus the penalties, as part of step ``state.t + 1``."""
+        """Take a step in theta on an objective plus the penalties, as part of step ``state.t + 1``, and add
+        what it becomes to the mean.
+        """
         t = state.t + 1
         if problem.penalties:
             objective = problem.penalties.added_to(objective, problem[state.sampler(t)][0])
         state.objective = state.F.descend(objective, problem.K, t, self.last_theta_step)
         state.tally.add_objective(state.objective)
+        if state.mean:
+            state.mean.follow(t)
 
     def classifies(self, state: S) -> bool:
         """Return whether g decides between samples yet: not before there is an SVM, in Part 1 of two."""

@@ -19,12 +19,12 @@ from nsvm_cli.models.losses import Binary, Logistic, Residual, Squared
 from nsvm_cli.models.nsvm import Expansion
 from nsvm_cli.models.objectives import mean_loss
 from nsvm_cli.tasks import BinaryClassification, MulticlassClassification, Regression, Task
-from nsvm_cli.trainers.averaging import AveragedState, MeanTheta, Share
-from nsvm_cli.trainers.base import BatchTrainer, Problem
+from nsvm_cli.trainers.averaging import MeanTheta, Share
+from nsvm_cli.trainers.base import BatchTrainer, Problem, State
 
 
 @pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
-class CrossEntropy(BatchTrainer[AveragedState]):
+class CrossEntropy(BatchTrainer[State]):
     """Mini-batch gradient descent on the cross-entropy of the classes; for real targets, on squared errors.
 
     The network ends in its head. With two classes F_theta(x) in R^1 is the log-odds of class +1, and the
@@ -50,11 +50,11 @@ class CrossEntropy(BatchTrainer[AveragedState]):
                 f"{n} outputs and kernel {type(problem.K).__name__.lower()}"
             )
 
-    def start(self, problem: Problem, F: FeatureMap) -> AveragedState:
+    def start(self, problem: Problem, F: FeatureMap) -> State:
         mean = MeanTheta(F, self.average, self.total) if self.average else None
-        return AveragedState(F=F, sampler=problem.sampler(self.k), t=0, mean=mean)
+        return State(F=F, sampler=problem.sampler(self.k), t=0, mean=mean)
 
-    def step(self, problem: Problem, state: AveragedState) -> None:
+    def step(self, problem: Problem, state: State) -> None:
         t, task = state.t + 1, problem.task
         A = state.sampler(t)
         x_A, y_A = problem[A]
@@ -66,11 +66,9 @@ class CrossEntropy(BatchTrainer[AveragedState]):
             return mean_loss(LOSSES[type(task)](y_A, g_A), problem.w(A))
 
         self.descend(problem, state, objective)
-        if state.mean:
-            state.mean.follow(t)
         state.t = t
 
-    def finish(self, problem: Problem, state: AveragedState) -> Expansion:
+    def finish(self, problem: Problem, state: State) -> Expansion:
         n = math.prod(problem.task.outputs)
         unit = torch.eye(n).to(problem.y)
         return Expansion(unit, unit if problem.task.outputs else unit[0], 1.0)
