@@ -156,8 +156,8 @@ class FeatureMap:
         moving = {name: p for name, p in theta.items() if p.requires_grad}
         modules = network.named_modules()
         self.still = [module for name, module in modules if is_within(own_name(network, name), freeze)]
-        self.learnt = [p for p in self.of_kernel.values() if p.requires_grad]
-        self._let_kernel_move(False)
+        self.learnt = nn.ParameterList(p for p in self.of_kernel.values() if p.requires_grad)
+        self.learnt.requires_grad_(False)
         self.parameters = [*moving.values()]
         self.optimizer = Optimizer(optimizer, moving) if moving else None
         changes = augment is not None or trains_otherwise(network)
@@ -217,15 +217,11 @@ class FeatureMap:
     @contextlib.contextmanager
     def learning_kernel(self) -> Iterator[None]:
         """Let the kernel's parameters have a gradient: they are constants outside of an objective."""
-        self._let_kernel_move(True)
+        self.learnt.requires_grad_(True)
         try:
             yield
         finally:
-            self._let_kernel_move(False)
-
-    def _let_kernel_move(self, whether: bool) -> None:
-        for p in self.learnt:
-            p.requires_grad_(whether)
+            self.learnt.requires_grad_(False)
 
     def move(self, value: Tensor, term: Tensor, t: int, T: int) -> Float[Tensor, ""]:
         """Move theta in step t of T against the gradient of ``term``, and return the objective's value."""
