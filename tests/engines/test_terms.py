@@ -152,13 +152,13 @@ def passes(F: Any, x: Any, i: Any, t: int, masked: Any, by_z: Any) -> Any:
     """
     room = networks.ROWS
     passed, z = networks.room_for(F, len(x) + 100), np.empty((len(x), F.width))
-    networks.forward(F, x, passed, z, F.theta[:0], 0)
+    networks.forward(F, x, passed, z, 0, i, 0)
     of_i = np.empty((F.width, room + 1))
     networks.feature_columns(F, x, i, networks.room_for(F, room), of_i)
-    drawn, with_masks = networks.masks_for(F, t, masked), []
+    with_masks = []
     without = z.copy(), networks.features(F, x), of_i[:, : len(i)].T
     for known in (len(x) // room * room, 0):
-        networks.forward(F, x, passed, z, drawn, known)
+        networks.forward(F, x, passed, z, t, masked, known)
         with_masks.append(z.copy())
     return without, with_masks, networks.backward(F, passed, by_z)
 

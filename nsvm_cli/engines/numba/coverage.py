@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, cast
 
 from torch import Tensor, nn
 
@@ -77,11 +77,13 @@ def parts_of(network: nn.Module) -> tuple[MLP | CNN, Dropout, Normalize | None] 
     """Return a network that compiled functions cover, its dropout, and what normalises its features; None for
     another one.
     """
-    parts: list[Any] = [*network.children()] if type(network) in (nn.Sequential, WithOutput) else [network]
-    if type(parts[0]) not in (MLP, CNN) or [*map(type, parts[1:])] not in ([], [Normalize]):
+    normalize: Any = None
+    if type(network) is WithOutput:
+        network, normalize = network
+    if type(network) not in (MLP, CNN) or type(normalize) not in (Normalize, type(None)):
         return None
-    (dropout,) = (module for module in parts[0].modules() if isinstance(module, Dropout))
-    return parts[0], dropout, parts[1] if len(parts) > 1 else None
+    (dropout,) = (module for module in network.modules() if isinstance(module, Dropout))
+    return cast(Any, network), dropout, normalize
 
 
 TRAINED = 500_000

@@ -62,13 +62,14 @@ class Layer(NamedTuple):
 
 
 class Network(NamedTuple):
-    """F_theta: ``layers``, and perhaps ``Normalize``.
+    """F_theta: ``layers``, and perhaps ``Normalize``; and SGD, which moves theta.
 
     ``layers`` has a row for each, see ``Layer``. ``theta`` has W_1, b_1, W_2, ... one after the other, each
     W_l with a row for each output or channel. A sample has ``width`` features, and with all values before
-    these ``height`` numbers. Dropout multiplies what it keeps by ``factor``. ``shared`` says whether the
-    samples of a batch have the same mask, which ``seed`` and ``dropped_below`` determine: see
-    ``nsvm_cli.models.dropout``.
+    these ``height`` numbers. If it ``drops``, it multiplies what it keeps by ``factor``. ``shared`` says
+    whether the samples of a batch have the same mask, which ``seed`` and ``dropped_below`` determine: see
+    ``nsvm_cli.models.dropout``. ``momenta`` are like theta, and ``rates`` has the learning rate of step t of
+    a block of steps at t modulo ``BLOCK``.
     """
 
     theta: np.ndarray
@@ -78,14 +79,20 @@ class Network(NamedTuple):
     normalize: bool
     scale: Real
     eps: Real
+    drops: bool
     factor: Real
     shared: bool
     seed: int
     dropped_below: int
+    rates: np.ndarray
+    momentum: Real
+    weight_decay: Real
+    momenta: np.ndarray
 
 
 def network_form(F: FeatureMap, shape: Sequence[int]) -> Network:
-    """Return a copy of F, which is covered, for samples of this shape."""
+    """Return a copy of F, which is covered, for samples of this shape, without rates."""
+    rule: Any = F.optimizer
     network, dropout, normalize = cast(Any, parts_of(F.network))
     theta, layers = vector([*network.parameters()]), _layers(network, dropout.p > 0, shape)
     last, real = layers[-1], theta.dtype.type
@@ -98,10 +105,15 @@ def network_form(F: FeatureMap, shape: Sequence[int]) -> Network:
         normalize is not None,
         real(normalize.scale if normalize else 1),
         real(normalize.eps if normalize else 1),
+        dropout.p > 0,
         real(1 / (1 - dropout.p)),
         dropout.shared,
         F.dropout_seed,
         dropped_below(dropout.p),
+        np.empty(BLOCK, theta.dtype),
+        real(rule.settings.momentum),
+        real(rule.settings.weight_decay),
+        vector(rule.kept["momenta"]),
     )
 
 
@@ -131,27 +143,6 @@ def fill(tensors: Sequence[Tensor], numbers: np.ndarray) -> None:
     sizes = [tensor.numel() for tensor in tensors]
     for tensor, part in zip(tensors, torch.from_numpy(numbers).split(sizes), strict=True):
         tensor.copy_(part.view(tensor.shape))
-
-
-class Optimizer(NamedTuple):
-    """SGD, and its ``momenta``, like theta.
-
-    ``rates`` has the learning rate of step t of a block of steps at t modulo ``BLOCK``.
-    """
-
-    rates: np.ndarray
-    momentum: Real
-    weight_decay: Real
-    momenta: np.ndarray
-
-
-def optimizer_form(F: FeatureMap) -> Optimizer:
-    """Return a copy of the optimizer of F, without rates."""
-    rule: Any = F.optimizer
-    momenta = vector(rule.kept["momenta"])
-    real = momenta.dtype.type
-    decay, momentum = real(rule.settings.weight_decay), real(rule.settings.momentum)
-    return Optimizer(np.empty(BLOCK, momenta.dtype), momentum, decay, momenta)
 
 
 class Support(NamedTuple):
@@ -185,7 +176,7 @@ class Progress(NamedTuple):
 
 
 class Run(NamedTuple):
-    """What all stretches get. Where theta does not move, x has features, and F and its optimizer are None.
+    """What all stretches get. Where theta does not move, x has features, and F is None.
 
     ``w`` has the weights of the samples, or is empty.
     """
@@ -196,5 +187,4 @@ class Run(NamedTuple):
     lam: float
     K: RBF
     F: Network
-    optimizer: Optimizer
     progress: Progress

@@ -1,4 +1,4 @@
-"""F_theta, compiled: forwards and backwards, and dropout masks as ``nsvm_cli.models.dropout.Masks`` has them.
+"""F_theta, compiled: forwards and backwards, and dropout as ``nsvm_cli.models.dropout.Masks`` has it.
 
 ``ROWS`` samples pass all layers before the next ones, so that they stay in a core's cache. What a layer puts
 out at them are rows of one number for each of these n samples: pixel x, y of channel c is row
@@ -62,7 +62,7 @@ def room_for(F: Network, rows: int) -> Passed:
 def features(F: Network, x: Any) -> Any:
     """Return F_theta(x), without dropout."""
     z = np.empty((len(x), F.width), F.theta.dtype)
-    forward(F, x, room_for(F, min(len(x), ROWS)), z, F.theta[:0], 0)
+    forward(F, x, room_for(F, len(x)), z, 0, np.empty(0, np.int64), 0)
     return z
 
 
@@ -74,7 +74,7 @@ def feature_columns(F: Network, x: Any, i: Any, passed: Passed, z: Any) -> None:
     for k in range(len(of_input)):
         for j in range(n):
             of_input[k, j] = x[i[j], k]
-    _pass(F, passed, 0, F.theta[:0], 0, n, n, False)
+    _pass(F, passed, 0, n, 0, i, False)
     features = _top(F, passed, 0, n)
     factor = _factors(F, features)
     for k in range(len(z)):
@@ -83,44 +83,38 @@ def feature_columns(F: Network, x: Any, i: Any, passed: Passed, z: Any) -> None:
 
 
 @jit
-def forward(F: Network, x: Any, passed: Passed, z: Any, masks: Any, known: int) -> None:
-    """Write z = F_theta(x), and what ``backward`` needs: for all samples, if there is room for them.
+def forward(F: Network, x: Any, passed: Passed, z: Any, t: int, i: Any, known: int) -> None:
+    """Write z = F_theta(x), and what ``backward`` needs.
 
-    ``masks``, unless empty, have the masks of all samples, layer by layer, or if they are shared one for each
-    layer. They are divided by 1 - p. Blocks among the first ``known`` samples have passed without masks.
+    Unless t is 0, there is dropout, as samples i have it in step t. Blocks among the first ``known`` samples
+    have passed without.
     """
     for begin in range(0, len(x), ROWS):
         end = min(begin + ROWS, len(x))
-        at = begin * F.height if len(passed.H) >= len(x) * F.height else 0
-        if end > known or len(masks) > 0:
-            n = end - begin
-            if end > known:
-                _write_columns(x[begin:end], passed.H[at : at + x.shape[1] * n].reshape((x.shape[1], n)))
-            _pass(F, passed, at, masks, begin, end, len(x), end <= known)
+        at, n = begin * F.height, end - begin
+        if end > known:
+            _write_columns(x[begin:end], passed.H[at : at + x.shape[1] * n].reshape((x.shape[1], n)))
+        if end > known or (t > 0 and F.drops):
+            _pass(F, passed, at, n, t, i[begin:end], end <= known)
             _write_rows(F, _top(F, passed, at, n), z[begin:end])
 
 
 @jit
-def _pass(
-    F: Network, passed: Passed, at: int, masks: Any, begin: int, end: int, rows: int, known: bool
-) -> None:
-    """Let the samples from ``begin`` to ``end``, of so many ``rows``, which are in H from ``at`` on, pass all
-    layers.
-    """
-    H, n, of_masks = passed.H, end - begin, 0
+def _pass(F: Network, passed: Passed, at: int, n: int, t: int, i: Any, known: bool) -> None:
+    """Let n samples, which are in H from ``at`` on, pass all layers; see ``forward``."""
+    masked = 0
     for number in range(len(F.layers)):
         layer = layer_of(F, number)
         if not known and layer.side > 1:
             _convolve(F, layer, passed, at, n)
         elif not known:
             _connect(F, layer, passed, at, n)
-        if len(masks) > 0 and layer.masked:
-            known, shared = False, F.shared
-            drawn = masks[of_masks:] if shared else masks[of_masks + begin * layer.d :]
+        if t > 0 and layer.masked:
+            known = False
             (_, o), pixels = places(layer, at, n), layer.p * layer.q
-            of_layer = H[o : o + layer.d * pixels * n].reshape((layer.d, pixels, n))
-            _mask(of_layer, 1 if shared else n, drawn)
-            of_masks += layer.d * (1 if shared else rows)
+            of_layer = passed.H[o : o + layer.d * pixels * n].reshape((layer.d, pixels, n))
+            _mask(F, of_layer, number_at(F.seed, t), masked * LAYER, i)
+            masked += 1
 
 
 @jit
@@ -139,15 +133,26 @@ def _write_columns(x: Any, out: Any) -> None:
 
 
 @jit
-def _mask(out: Any, rows: int, masks: Any) -> None:
+def _mask(F: Network, out: Any, key: int, first: int, i: Any) -> None:
+    """Multiply each channel of samples i by 0 or 1 / (1 - p), from a place in the sequence of ``key`` on."""
     d, pixels, n = out.shape
-    for i in range(d):
+    for channel in range(d):
         factor = np.empty(n, out.dtype)
         for j in range(n):
-            factor[j] = masks[j * d + i if rows > 1 else i]
+            place = first + (0 if F.shared else i[j]) * d + channel
+            factor[j] = out.dtype.type(0) if number_at(key, place) < F.dropped_below else F.factor
         for k in range(pixels):
             for j in range(n):
-                out[i, k, j] *= factor[j]
+                out[channel, k, j] *= factor[j]
+
+
+mixed = jit(randomness.mixed)
+
+
+@jit
+def number_at(key: int, place: int) -> Any:
+    """Return the number at a place of the sequence that ``key`` begins."""
+    return mixed(np.int64(place) * np.int64(GOLDEN) + np.int64(key))
 
 
 @jit
@@ -251,7 +256,7 @@ def _write_rows(F: Network, features: Any, z: Any) -> None:
 @jit
 def backward(F: Network, passed: Passed, by_z: Any) -> Any:
     """Return the gradient with respect to theta, given that with respect to z, which ``forward`` has
-    written, with masks if F has dropout.
+    written, with dropout if F has it.
     """
     by_theta = np.zeros_like(F.theta)
     for begin in range(0, len(by_z), ROWS):
@@ -373,36 +378,3 @@ def _unpool(D: Any, largest: Any, lower: int, n: int, out: Any) -> None:
         for j in range(n):
             left[j] = D_x[j] if which[j] == first else zero
             right[j] = D_x[j] if which[j] == first + np.int8(1) else zero
-
-
-mixed = jit(randomness.mixed)
-
-
-@jit
-def number_at(key: int, place: int) -> Any:
-    """Return the number at a place of the sequence that ``key`` begins."""
-    return mixed(np.int64(place) * np.int64(GOLDEN) + np.int64(key))
-
-
-@jit
-def masks_for(F: Network, t: int, i: Any) -> Any:
-    """Return the masks of the samples i in step t, layer by layer: 0 or 1 / (1 - p).
-
-    They are empty without dropout, and there is one for all samples if they share it.
-    """
-    samples = np.zeros(1, np.int64) if F.shared else i
-    numbers = 0
-    for number in range(len(F.layers)):
-        layer = layer_of(F, number)
-        numbers += layer.d * len(samples) if layer.masked else 0
-    drawn, at, masked, key = np.empty(numbers, F.theta.dtype), 0, 0, number_at(F.seed, t)
-    for number in range(len(F.layers)):
-        layer = layer_of(F, number)
-        if layer.masked:
-            for j in samples:
-                for unit in range(layer.d):
-                    dropped = number_at(key, masked * LAYER + j * layer.d + unit) < F.dropped_below
-                    drawn[at] = F.theta.dtype.type(0) if dropped else F.factor
-                    at += 1
-            masked += 1
-    return drawn

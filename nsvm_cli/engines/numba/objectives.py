@@ -11,17 +11,8 @@ from nsvm_cli.engines.numba.arrays import add_matrix, inner, rows_of, scale
 from nsvm_cli.engines.numba.forms import Run
 from nsvm_cli.engines.numba.jit import jit, jit_in_order
 from nsvm_cli.engines.numba.kernels import gradient, values
-from nsvm_cli.engines.numba.networks import Passed, backward, forward, masks_for, room_for
+from nsvm_cli.engines.numba.networks import Passed, backward, forward, room_for
 from nsvm_cli.randomness import BLOCK
-
-
-@jit
-def unit(U: Any) -> Any:
-    """Return U divided by its norm; 0 if that is 0."""
-    norm = _norm(U)
-    if norm > 0:
-        _divide(U, norm)
-    return U
 
 
 @jit
@@ -93,8 +84,10 @@ def cosine(K: Any, U: Any, w: Any) -> Any:
     """Return <U, K> / (||U|| ||K||), 0 if U is 0, and its derivative by K; with weights of samples, each term
     of the three sums has the factor w_i w_j. It overwrites U.
     """
-    direction, slope = _weigh(K.copy(), w), unit(_weigh(U, w))
-    norm = _norm(direction)
+    direction, slope = _weigh(K.copy(), w), _weigh(U, w)
+    norm, norm_U = _norm(direction), _norm(slope)
+    if norm_U > 0:
+        _divide(slope, norm_U)
     _divide(direction, norm)
     value = inner(slope, direction)
     for i in range(len(U)):
@@ -124,7 +117,7 @@ def descend_on_batch(run: Run, t: int, A: Any, alpha: Any, mu: float, classes: i
     """
     F, K, real, k = run.F, run.K, run.x.dtype.type, len(A)
     passed, z = room_for(F, k), np.empty((k, F.width), F.theta.dtype)
-    forward(F, rows_of(run.x, A), passed, z, masks_for(F, t, A), 0)
+    forward(F, rows_of(run.x, A), passed, z, t, A, 0)
     K_A = values(K, z, z)
     w = run.w[A] if len(run.w) > 0 else run.w
     aligned, slope = alignment(K_A, run.y[A], w, classes, centred)
@@ -161,12 +154,12 @@ def theta_step(run: Run, t: int, passed: Passed, by_z: Any, value: float) -> Non
     """
     if not math.isfinite(value):
         raise FloatingPointError("the objective")
-    theta, o, objectives = run.F.theta, run.optimizer, run.progress.objectives
-    by_theta = backward(run.F, passed, by_z)
-    rate, decay, momentum = o.rates[t % BLOCK], o.weight_decay, o.momentum
+    F, objectives = run.F, run.progress.objectives
+    theta, momenta, by_theta = F.theta, F.momenta, backward(F, passed, by_z)
+    rate, decay, momentum = F.rates[t % BLOCK], F.weight_decay, F.momentum
     for k in range(len(theta)):
-        o.momenta[k] = momentum * o.momenta[k] + by_theta[k] + decay * theta[k]
-        theta[k] -= rate * o.momenta[k]
+        momenta[k] = momentum * momenta[k] + by_theta[k] + decay * theta[k]
+        theta[k] -= rate * momenta[k]
     objectives[0] += value
     objectives[1] += 1
     objectives[2] = value

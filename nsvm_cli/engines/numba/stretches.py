@@ -26,7 +26,7 @@ from nsvm_cli.engines.numba.columns import (
 from nsvm_cli.engines.numba.forms import Progress, Run, Support
 from nsvm_cli.engines.numba.jit import jit
 from nsvm_cli.engines.numba.kernels import COLUMNS, gradient, sums, values
-from nsvm_cli.engines.numba.networks import ROWS, feature_columns, features, forward, masks_for, room_for
+from nsvm_cli.engines.numba.networks import ROWS, feature_columns, features, forward, room_for
 from nsvm_cli.engines.numba.objectives import descend_on_batch, theta_step
 from nsvm_cli.models.losses import Hinge
 
@@ -210,7 +210,7 @@ def _descend_on_terms(
     """Descend on -alpha_t / (lambda (t-1)) sum_s alpha_s K(z_s, F_theta(x_t)), summed over violations."""
     F, real, v = run.F, run.x.dtype.type, len(x_t)
     passed, z = room_for(F, v), np.empty((v, F.width), F.theta.dtype)
-    forward(F, x_t, passed, z, masks_for(F, t, i_t), 0)
+    forward(F, x_t, passed, z, t, i_t, 0)
     a = alpha_t.copy()
     scale(a, real(-1 / (run.lam * (t - 1))))
     value, by_z = 0.0, np.zeros_like(z)
@@ -232,7 +232,7 @@ def alg2(run: Run, support: Support, x_j: Any, drawn: Any, first: int, until: in
     while progress.t[0] < until:
         j = support.order[: support.joined[0]]
         if stale:
-            forward(F, x_j[: len(j)], passed, z_j[: len(j)], F.theta[:0], 0)
+            forward(F, x_j[: len(j)], passed, z_j[: len(j)], 0, j, 0)
             stale = False
         begin, end, i = group(progress, drawn, first)
         z = features(F, rows_of(run.x, i))
@@ -284,7 +284,7 @@ def _descend_on_support(
     """
     F, K, rows, s = run.F, run.K, len(x_j), len(alpha_j)
     # the support has passed already, though in a shorter last block if any i follow
-    forward(F, x_j, passed, z_j, masks_for(F, t, batch), s if rows == s else s // ROWS * ROWS)
+    forward(F, x_j, passed, z_j, t, batch, s if rows == s else s // ROWS * ROWS)
     z_i = rows_of(z_j, at)
     K_ji = values(K, z_j[:s], z_i)
     c = np.dot(alpha_j, a.T)

@@ -48,10 +48,9 @@ class Stretches:
         self.problem, self.state, self.stretch = problem, state, stretch
         self.T = trainer.last_theta_step if trainer.moves_theta else None
         network: Any = None
-        optimizer: Any = None
         x = z = problem.x if trainer.moves_theta else state.z
         if trainer.moves_theta:
-            network, optimizer = forms.network_form(state.F, x.shape[1:]), forms.optimizer_form(state.F)
+            network = forms.network_form(state.F, x.shape[1:])
             z = x.new_empty(0, network.width)
         self.unit = unit(stretch.__name__, x)
         K = forms.kernel_form(problem.K, z, network is not None and network.normalize)
@@ -67,7 +66,7 @@ class Stretches:
         )
         numbers = x.flatten(1).contiguous().numpy()
         weights = np.empty(0) if problem.weights is None else problem.weights
-        self.run = forms.Run(numbers, problem.host_y, weights, trainer.lam, K, network, optimizer, progress)
+        self.run = forms.Run(numbers, problem.host_y, weights, trainer.lam, K, network, progress)
 
     def blocks(self, until: int, begin: int = 2) -> Iterator[tuple[np.ndarray, int, int]]:
         """Yield the samples of steps that are drawn together, the first of these steps, and the last one to
@@ -78,7 +77,7 @@ class Stretches:
             block = (t + 1) // BLOCK
             first, last = max(block * BLOCK, begin), min(until, (block + 1) * BLOCK - 1)
             if self.T is not None:
-                rates, rate = self.run.optimizer.rates, self.state.F.optimizer.settings.rate
+                rates, rate = self.run.F.rates, self.state.F.optimizer.settings.rate
                 progress = (np.arange(t, last) / self.T).tolist()
                 rates[(t + 1) % BLOCK : last % BLOCK + 1] = [*map(rate, progress)]
             yield self.state.sampler.ahead(first), first, last
@@ -104,7 +103,7 @@ class Stretches:
             tally.objectives += int(objectives)
             state.objective = torch.tensor(latest, dtype=self.problem.x.dtype)
             forms.fill([p.data for p in state.F.network.parameters()], self.run.F.theta)
-            forms.fill(state.F.optimizer.kept["momenta"], self.run.optimizer.momenta)
+            forms.fill(state.F.optimizer.kept["momenta"], self.run.F.momenta)
             state.F.theta_steps += int(objectives)
         samples, correct, violations = progress.decided.tolist()
         if samples:
