@@ -27,7 +27,7 @@ def test_with_refresh_every_1_stored_evaluations_are_fresh(small: MakeSmall, kin
     state = trainer.start(s.problem, F)
     while state.t < trainer.total:
         trainer.step(s.problem, state)
-        torch.testing.assert_close(state.z.tensor, F(s.problem[state.i.tensor.numpy()][0]))
+        torch.testing.assert_close(state.z, F(s.problem[state.i.numpy()][0]))
     assert F.theta_steps > 5
 
 
@@ -36,7 +36,7 @@ def test_with_refresh_every_1_stored_evaluations_are_fresh(small: MakeSmall, kin
 def test_a_budget_is_kept(small: MakeSmall, how: str, kind: str) -> None:
     s = small(0, loss=LOSSES[kind])
     state, g = train(Alg1(100, 0.01, budget=5, maintenance=how), s.problem, s.theta(2e-3))
-    assert len(g.alpha) <= state.support_vectors == len(state.z.tensor) == 5
+    assert len(g.alpha) <= state.support_vectors == len(state.z) == 5
     assert state.removed > 5
 
 

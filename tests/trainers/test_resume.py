@@ -150,7 +150,7 @@ def test_the_state_of_another_run_is_refused(small: MakeSmall) -> None:
         (torch.tensor([1, 2]), "expected 1 terms"),
     ]:
         with pytest.raises(ValueError, match=said):
-            alg1.restore(s.problem, s.theta(), {**saved, "i": {"rows": rows}})
+            alg1.restore(s.problem, s.theta(), {**saved, "i": rows})
     narrow = small(1, network={"name": "mlp", "widths": [8, 5], "normalize": True})
     with pytest.raises(ValueError, match=r"expected torch\.float64 \[5, 8\]"):
         narrow.theta().load_state_dict(theta)

@@ -46,12 +46,12 @@ class LookAheadAlg1(LookAhead[Alg1State], Alg1):
     """Algorithm 1."""
 
     def terms(self, problem: Problem, state: Alg1State) -> Terms:
-        return state.z.tensor, state.alpha.tensor
+        return state.z, state.alpha
 
     def on_violation(self, problem: Problem, state: Alg1State, t: int, at: Evaluation, a: Amount) -> None:
         lam = self.lam
         alpha_t = torch.from_numpy(a).to(problem.y)
-        z_s, alpha_s = state.z.tensor, state.alpha.tensor
+        z_s, alpha_s = state.z, state.alpha
         c = products(-alpha_t / (lam * (t - 1)), alpha_s)
 
         def objective(K: Kernel, z: Tensor) -> tuple[Tensor, list[Tensor]]:

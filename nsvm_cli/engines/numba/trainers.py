@@ -151,11 +151,12 @@ class CompiledAlg1(look_ahead.LookAheadAlg1):
     """Algorithm 1."""
 
     def advance(self, problem: Problem, state: Alg1State, until: int) -> None:
-        steps, filled = Stretches(stretches.alg1, self, problem, state), np.array([state.z.filled])
+        steps, filled = Stretches(stretches.alg1, self, problem, state), np.array([len(state.i)])
         for block in steps.blocks(until):
-            i, z, alpha = (rows.reserve(self.k * len(block[0])) for rows in (state.i, state.z, state.alpha))
+            terms, more = (state.i, state.z, state.alpha), self.k * len(block[0])
+            i, z, alpha = (torch.cat([rows, rows.new_empty(more, *rows.shape[1:])]) for rows in terms)
             steps.take(i.numpy(), z.numpy(), alpha.reshape(len(alpha), -1).numpy(), filled, *block)
-            state.i.filled = state.z.filled = state.alpha.filled = int(filled[0])
+            state.i, state.z, state.alpha = (rows[: filled[0]] for rows in (i, z, alpha))
         steps.store()
 
 
