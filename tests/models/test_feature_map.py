@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from nsvm_cli.engines.look_ahead.features import evaluated
+from nsvm_cli.engines.look_ahead.base import evaluated
 from nsvm_cli.models.feature_map import FeatureMap, Training, distinct
 from nsvm_cli.models.kernels import Kernel, Linear
 from nsvm_cli.models.networks import build_network

@@ -11,8 +11,7 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from nsvm_cli.engines.look_ahead.base import Amount, LookAhead, Terms
-from nsvm_cli.engines.look_ahead.features import Evaluation, descend, evaluated
+from nsvm_cli.engines.look_ahead.base import Amount, Evaluation, LookAhead, Terms, descend, evaluated
 from nsvm_cli.engines.numba.code import is_usable
 from nsvm_cli.models.feature_map import Batch
 from nsvm_cli.models.kernels import Kernel
