@@ -68,11 +68,6 @@ class Evaluation:
         return Evaluation(Batch(self.x.x[rows], self.x.i[p]), self.features[rows])
 
 
-def evaluated(F: FeatureMap, x: Batch) -> Evaluation:
-    """Return F_theta(x)."""
-    return Evaluation(x, F(x) if F.trains_otherwise else F.network(x.x))
-
-
 def descend(
     F: FeatureMap, at: Sequence[Evaluation], objective: Objective, K: Kernel, t: int, T: int
 ) -> Float[Tensor, ""]:
@@ -151,7 +146,8 @@ class LookAhead(Trainer[S]):
 
     def evaluate(self, problem: Problem, state: S, i: Int64[np.ndarray, " p"]) -> Evaluation:
         """Return F_theta(x_i) for the samples i."""
-        return evaluated(state.F, problem[i][0])
+        F, (x, _) = state.F, problem[i]
+        return Evaluation(x, F(x) if F.trains_otherwise else F.network(x.x))
 
     def start(self, problem: Problem, F: FeatureMap) -> S:
         state = super().start(problem, F)  # type: ignore[safe-super]  # a mixin

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from nsvm_cli.engines.look_ahead.base import Amount, Evaluation, LookAhead, Terms, descend, evaluated
+from nsvm_cli.engines.look_ahead.base import Amount, Evaluation, LookAhead, Terms, descend
 from nsvm_cli.engines.numba.code import is_usable
 from nsvm_cli.models.feature_map import Batch
 from nsvm_cli.models.kernels import Kernel
@@ -102,7 +102,7 @@ class LookAheadAlg2(LookAhead[SampleState], Alg2):
         ahead, moves = state.engine, (state.F.theta_steps, state.violations)
         if ahead.moves != moves:
             j, alpha = state.terms(problem)
-            ahead.moves, ahead.support = moves, (j, alpha, evaluated(state.F, problem[j][0]))
+            ahead.moves, ahead.support = moves, (j, alpha, self.evaluate(problem, state, j))
         support: tuple[np.ndarray, Tensor, Evaluation] = ahead.support
         return support
 

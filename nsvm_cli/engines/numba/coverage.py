@@ -90,10 +90,8 @@ TRAINED = 500_000
 """Parameters of theta above which the products of matrices take the time, and torch is as fast."""
 
 SHORT = {"pegasos": 5_000, "alg1": 1_000, "alg2": 500, "alg3": 500, "alg4": 1_000}
-"""The fewest steps of an algorithm for which compiled functions are worth loading."""
-
 LONG = {"pegasos": 200_000, "alg1": 20_000, "alg2": 4_000, "alg3": 4_000, "alg4": 10_000}
-"""The fewest steps for which they are worth compiling."""
+"""The fewest steps of an algorithm for which compiled functions are worth loading, and worth compiling."""
 
 
 def pays_off(trainer: Trainer[Any], F: FeatureMap, compiled_before: bool) -> bool:

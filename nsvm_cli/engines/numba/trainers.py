@@ -25,7 +25,6 @@ from nsvm_cli.trainers.alg3 import Alg3
 from nsvm_cli.trainers.alg4 import Alg4, Alg4State
 from nsvm_cli.trainers.coefficients import SampleState
 from nsvm_cli.trainers.pegasos import Pegasos, PegasosState
-from nsvm_cli.trainers.svc import SVC
 
 
 @cache
@@ -134,10 +133,9 @@ class CompiledPegasos(look_ahead.LookAheadPegasos):
         steps, window = Stretches(stretches.pegasos, self, problem, state), state.engine.window
         z_support = _with_room(steps.run.x, state, self.k * (until - state.t))
         s = np.empty((max(1, stretches.LONGEST // self.k) * self.k, math.prod(problem.task.outputs)))
-        held = np.zeros(1, np.int64)  # the first step of the group that s is of
-        if window is not None:
+        held = np.array([window.first if window else 0])  # the first step of the group that s is of
+        if window:
             s[: len(window.s)] = window.s.reshape(len(window.s), -1)[: len(s)]
-            held[0] = window.first
         for block in steps.blocks(until):
             steps.take(steps.support, z_support, s, held, *block)
         steps.store()
@@ -203,11 +201,10 @@ class CompiledAlg4(Alg4):
         forms.fill(means, mean)
 
 
-TRAINERS: dict[type[Trainer[Any]], type[Trainer[Any]]] = {
+TRAINERS = look_ahead.TRAINERS | {
     Pegasos: CompiledPegasos,
     Alg1: CompiledAlg1,
     Alg2: CompiledAlg2,
     Alg3: CompiledAlg3,
     Alg4: CompiledAlg4,
-    SVC: look_ahead.WorkingSetSVC,
 }
