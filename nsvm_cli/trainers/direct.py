@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from statistics import fmean
@@ -98,10 +98,7 @@ class ScikitLearn(DirectSolver):
     def check(self, problem: Problem, F: FeatureMap) -> None:
         super().check(problem, F)
         known = {*self.searchable} & self.machine(problem, n=1).get_params().keys()
-        for name in self.grid or ():
-            if name not in known:
-                hint = did_you_mean(name, known)
-                raise InputError(f"algorithm.grid.{name}: {self.name} does not search this here; {hint}")
+        expect_searchable(self.name, self.grid, known)
 
     def fit(self, problem: Problem, z: Float[Tensor, "m n"]) -> Any:
         """Return the estimator, fitted to the features z of the training samples.
@@ -125,6 +122,21 @@ class ScikitLearn(DirectSolver):
             machine.fit(self.inputs(train, train.x), train.y.cpu().numpy(), sample_weight=train.weights)
             x, y = self.inputs(test, test.x), test.y.cpu().numpy()
             return float(machine.score(x, y, sample_weight=test.weights))
+
+
+def expect_loss(name: str, problem: Problem, *supported: type[Formula]) -> None:
+    """Raise an InputError unless the loss is one of those that an algorithm supports."""
+    if not isinstance(problem.loss.l, supported):
+        loss = {kind: word for word, kind in LOSSES.items()}.get(type(problem.loss.l), problem.loss.l)
+        raise InputError(f"{name} has no loss={loss}: use pegasos")
+
+
+def expect_searchable(name: str, grid: Grid | None, known: Collection[str]) -> None:
+    """Raise an InputError if a grid names a parameter that an algorithm does not search."""
+    for parameter in grid or ():
+        if parameter not in known:
+            hint = did_you_mean(parameter, known)
+            raise InputError(f"algorithm.grid.{parameter}: {name} does not search this here; {hint}")
 
 
 def searched(
@@ -213,12 +225,6 @@ class Regularised(ScikitLearn):
                 f"raise algorithm.lam={self.lam:g}{', or use pegasos' if self.trains_svm else ''}"
             )
         return machine
-
-    def expect_loss(self, problem: Problem, *supported: type[Formula]) -> None:
-        """Raise an InputError unless the loss is one of these."""
-        if not isinstance(problem.loss.l, supported):
-            loss = {kind: name for name, kind in LOSSES.items()}.get(type(problem.loss.l), problem.loss.l)
-            raise InputError(f"{self.name} has no loss={loss}: use pegasos")
 
 
 @contextmanager

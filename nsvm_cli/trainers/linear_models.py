@@ -16,7 +16,7 @@ from nsvm_cli.models.losses import CrammerSinger, EpsilonInsensitive, Hinge, Squ
 from nsvm_cli.models.nsvm import Expansion
 from nsvm_cli.tasks import Regression
 from nsvm_cli.trainers.base import Problem
-from nsvm_cli.trainers.direct import Regularised
+from nsvm_cli.trainers.direct import Regularised, expect_loss
 
 MAX_ITERATIONS = 10_000
 """The most iterations of L-BFGS, or passes of LIBLINEAR; a solver that needs more says so."""
@@ -51,7 +51,7 @@ class LinearSVM(LinearModel):
     def check(self, problem: Problem, F: FeatureMap) -> None:
         super().check(problem, F)
         squared = [] if isinstance(problem.loss, CrammerSinger) else [SquaredHinge]
-        self.expect_loss(problem, Hinge, EpsilonInsensitive, *squared)
+        expect_loss(self.name, problem, Hinge, EpsilonInsensitive, *squared)
 
     def machine(self, problem: Problem, n: int) -> Any:
         from sklearn import svm  # slow to import, and needed only here

@@ -16,16 +16,16 @@ from jaxtyping import Float, Float64, Int64
 from torch import Tensor, nn
 
 from nsvm_cli.config.registry import STRICT, Positive
-from nsvm_cli.errors import InputError, NotFiniteError, did_you_mean
+from nsvm_cli.errors import InputError, NotFiniteError
 from nsvm_cli.models.feature_map import FeatureMap
-from nsvm_cli.models.losses import LOSSES, EpsilonInsensitive, Hinge, OneVsRest
+from nsvm_cli.models.losses import EpsilonInsensitive, Hinge, OneVsRest
 from nsvm_cli.models.nsvm import Expansion
 from nsvm_cli.models.optimizers import SGD
 from nsvm_cli.output import say
 from nsvm_cli.storage.state_dict import NOT_SAVED, RESTORED
 from nsvm_cli.tasks import Classification
 from nsvm_cli.trainers.base import Problem, State, Trainer
-from nsvm_cli.trainers.direct import Grid, searched, svm_score
+from nsvm_cli.trainers.direct import Grid, expect_loss, expect_searchable, searched, svm_score
 from nsvm_cli.trainers.dual import Dual, DualState, classification, regression, smo_step
 
 STEPS = 100
@@ -51,9 +51,9 @@ class Part:
 
 @dataclass(kw_only=True)
 class SVCState(State):
-    """The first ``solved`` of the ``parts`` are; ``dual`` is the state of the next one, and ``solver`` takes
-    its iterations. ``widest`` is the largest gap of its KKT conditions so far, and ``closest`` the smallest
-    one since; ``unclosed`` is the largest gap that a part was left with.
+    """The first ``solved`` of the ``parts`` are done; ``dual`` is the state of the next one, and ``solver``
+    takes its iterations. ``widest`` is the largest gap of its KKT conditions so far, and ``closest`` the
+    smallest one since; ``unclosed`` is the largest gap at which a part ended without converging.
 
     ``beta`` holds sum_k y_k a_k for each sample of each part, one part after the other, and ``bias``, ``gap``
     and ``value`` those of each part (see ``Dual``), at the latest pause.
@@ -91,7 +91,7 @@ class SVCState(State):
         return {"dual_value": self.scale * float(self.value.sum()), "duality_gap": gap and self.scale * gap}
 
     def note(self) -> None:
-        """Write down where the part stands that is being solved."""
+        """Store the results so far of the part that is being solved."""
         problem, state, r = self.parts[self.solved].dual, self.dual, self.solved
         assert state is not None
         beta = self.beta_of(r)
@@ -130,16 +130,10 @@ class SVC(Trainer[SVCState]):
 
     def check(self, problem: Problem, F: FeatureMap) -> None:
         super().check(problem, F)
-        if not isinstance(problem.loss.l, Hinge | EpsilonInsensitive):
-            loss = {kind: name for name, kind in LOSSES.items()}.get(type(problem.loss.l), problem.loss.l)
-            raise InputError(f"svc has no loss={loss}: use pegasos")
+        expect_loss("svc", problem, Hinge, EpsilonInsensitive)
         known = ["C", *["gamma"] * hasattr(problem.K, "gamma")]
         known += ["epsilon"] * isinstance(problem.loss.l, EpsilonInsensitive)
-        for name in self.grid or ():
-            if name not in known:
-                raise InputError(
-                    f"algorithm.grid.{name}: svc does not search this here; {did_you_mean(name, known)}"
-                )
+        expect_searchable("svc", self.grid, known)
 
     def search(self, problem: Problem, F: FeatureMap) -> tuple[dict[str, Any], dict[str, Any]] | None:
         return searched(self.grid, problem, F, self._score) if self.grid else None
