@@ -165,9 +165,10 @@ class Source:
 class TableSource(Source):
     """A source of tables.
 
-    The columns in ``drop`` are no features; if it is None, identifiers are left out. The class ``positive``
-    comes last: of two classes, F1 and average precision are for it. ``group`` and ``time`` are the columns by
-    which rows are split (see ``split_rows``), and ``weight`` says how much each row counts in training.
+    The columns in ``drop`` are not used as features; if it is None, identifiers are left out. The class
+    ``positive`` comes last; with two classes, F1 and average precision are computed for it. Rows are split by
+    the columns ``group`` and ``time`` (see ``split_rows``), and the column ``weight`` says how much each row
+    counts in training.
 
     ``load`` also takes ``text``, the columns to read as text even if they look like numbers.
     """
@@ -199,7 +200,7 @@ class Table:
 
     @property
     def roles(self) -> dict[str, str]:
-        """What columns are for that are no features, by their names."""
+        """The purpose of each column that is not a feature, by name."""
         names = {role: getattr(self.settings, role) for role in ("group", "time", "weight")}
         roles = {name: role for role, name in {**names, "label": self.label}.items() if name is not None}
         return roles | dict.fromkeys(self.settings.drop or (), "left out")

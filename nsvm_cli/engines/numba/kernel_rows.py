@@ -26,12 +26,15 @@ DUAL = "svc"
 LANES = 64
 """The length of a row is a multiple of it."""
 
-FEW, MANY = 24, 128
-"""Features up to which differences are as fast as products, and near samples do not cancel; and features from
-which to find a number in memory takes less time than its product."""
+FEW = 24
+"""The most features for which differences are computed: they are as fast as products then, and exact for
+samples that are close to each other."""
+
+GATHERED = 128
+"""The fewest features for which reading a kernel value from a stored row is faster than computing it."""
 
 POOL: list[UInt8[np.ndarray, " bytes"]] = []
-"""The memory of rows that are gone. To touch new memory takes half as long as to compute what it holds."""
+"""The memory of earlier rows. Touching new memory can take half as long as computing what it will hold."""
 
 
 class Matrix(NamedTuple):
@@ -52,7 +55,7 @@ class Matrix(NamedTuple):
 class Rows:
     """Rows K(z_i, z_j) for j < m, then zeros, in the type of z.
 
-    The kernel of sample m with all is 0; see ``Dual``. Up to ``most`` rows are kept.
+    Sample m has a kernel value of 0 with every sample; see ``Dual``. Up to ``most`` rows are kept.
     """
 
     def __init__(self, K: Kernel, z: Float[Tensor, "m n"], memory_budget: int) -> None:
@@ -62,7 +65,7 @@ class Rows:
         self.formula: Any = _formula(K, z, self.width)
         self.lazy = isinstance(self.formula, Differences)
         products = isinstance(self.formula, Products) and self.dtype == np.float32
-        self.gathers = products and z.shape[1] >= MANY
+        self.gathers = products and z.shape[1] >= GATHERED
         self.diagonal = np.append(self.formula.diagonal[: self.m], 0).astype(self.dtype)
         row = self.width * self.dtype.itemsize
         self.most = int(np.clip(memory_budget * 2**20 // row, LANES, self.m))
@@ -74,7 +77,7 @@ class Rows:
         """Return memory for rows, which is in the pool after them."""
         memory = POOL.pop() if POOL else np.empty(0, np.uint8)
         if len(memory) < size + 64:
-            # NumPy would ask for huge pages, which virtual machines may first have to fetch
+            # NumPy would ask for huge pages, which a virtual machine may have to get from its host first
             memory = torch.empty(size + 64, dtype=torch.uint8).numpy()
         weakref.finalize(self, POOL.__setitem__, slice(None), [memory])
         begin = -memory.ctypes.data % 64
