@@ -82,9 +82,6 @@ class InlineWorkers(Workers):
     def __exit__(self, *_: object) -> None:
         pass
 
-    def stop(self) -> None:
-        pass
-
     def submit(self, work: Callable[..., T], *arguments: Any) -> Future[T]:
         future: Future[T] = Future()
         try:

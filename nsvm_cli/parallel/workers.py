@@ -33,14 +33,9 @@ class Workers(ProcessPoolExecutor):
         signal.signal(signal.SIGINT, before)
 
     def __exit__(self, failed: type[BaseException] | None, *_: object) -> None:
-        if failed is not None:
-            self.stop()
-        self.shutdown(cancel_futures=True)
-
-    def stop(self) -> None:
-        """Terminate the processes at once, whatever they are doing."""
-        for process in multiprocessing.active_children():
+        for process in multiprocessing.active_children() if failed is not None else ():
             process.kill()
+        self.shutdown(cancel_futures=True)
 
     def submit(self, work: Callable[..., T], /, *arguments: Any, **options: Any) -> Future[T]:
         """Run ``work``, a module-level function, in a worker process; the arguments must be picklable."""

@@ -7,8 +7,8 @@ import math
 import threading
 import time
 import warnings
-from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import FIRST_COMPLETED, Future, as_completed, wait
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import mean
@@ -146,12 +146,8 @@ def tune(
         def score(point: Point, seed: int) -> Future[float]:
             return workers.submit(validation_score, with_values(values, point), seed, search.seconds)
 
-        def attempt() -> None:
-            trial = study.ask({**space})
-            point = {key: _rounded(v, settings.get(key)) for key, v in trial.params.items()}
-            observe(_tried(study, trial, search, point, score))
-
-        _optimize(study, search.trials, attempt, jobs, workers)
+        for candidate in _tried(study, search, space, settings, jobs, score):
+            observe(candidate)
         finalists = _final(study, search, score, experiment)
     if not finalists or finalists[0].mean == 0:
         raise RunError("no candidate completed training with every seed: expected a smaller tune.space")
@@ -164,17 +160,34 @@ Score = Callable[[Point, int], "Future[float]"]
 """Trains with a seed in a worker process; see ``validation_score``."""
 
 
-def _tried(study: optuna.Study, trial: optuna.Trial, search: Search, point: Point, score: Score) -> Candidate:
-    """Train a candidate with one seed after the other, until it is hopeless."""
-    trial.set_user_attr("point", point)
-    scores: list[float] = []
-    for n in range(search.seeds):
-        scores.append(outcome(score(point, search.first_seed + n)))
-        trial.report(scores[-1], n)
-        if trial.should_prune():
-            break
-    study.tell(trial, mean(scores))
-    return Candidate(trial.number, point, scores)
+def _tried(
+    study: optuna.Study, search: Search, space: Space, settings: Mapping[str, Any], jobs: int, score: Score
+) -> Iterator[Candidate]:
+    """Try what was interrupted, and further candidates until there are enough, ``jobs`` at a time.
+
+    Each is trained with one seed after the other, until it is hopeless.
+    """
+    for interrupted in study.get_trials(states=[TrialState.RUNNING]):
+        study.tell(interrupted.number, state=TrialState.FAIL)
+        study.enqueue_trial(interrupted.params)
+    left = search.trials - len(study.get_trials(states=[TrialState.COMPLETE]))
+    running: dict[Future[float], tuple[optuna.Trial, Candidate]] = {}
+    while running or left > 0:
+        while left > 0 and len(running) < jobs:
+            trial, left = study.ask({**space}), left - 1
+            point = {key: _rounded(value, settings.get(key)) for key, value in trial.params.items()}
+            trial.set_user_attr("point", point)
+            running[score(point, search.first_seed)] = trial, Candidate(trial.number, point, [])
+        for future in wait(running, return_when=FIRST_COMPLETED).done:
+            trial, candidate = running.pop(future)
+            candidate.scores.append(outcome(future))
+            tried = len(candidate.scores)
+            trial.report(candidate.scores[-1], tried - 1)
+            if tried < search.seeds and not trial.should_prune():
+                running[score(candidate.point, search.first_seed + tried)] = trial, candidate
+            else:
+                study.tell(trial, candidate.mean)
+                yield candidate
 
 
 def effective(values: Mapping[str, Any], experiment: Experiment) -> dict[str, Any]:
@@ -195,25 +208,6 @@ def _rounded(value: Value, setting: Value) -> Value:
     return float(f"{value:.2g}") if isinstance(value, float) and value != setting else value
 
 
-def _optimize(
-    study: optuna.Study, trials: int, attempt: Callable[[], None], jobs: int, workers: Workers
-) -> None:
-    """Try what was interrupted, and further candidates until there are enough."""
-    for trial in study.get_trials(states=[TrialState.RUNNING]):
-        study.tell(trial.number, state=TrialState.FAIL)
-        study.enqueue_trial(trial.params)
-    left = trials - len(study.get_trials(states=[TrialState.COMPLETE]))
-    with ThreadPoolExecutor(jobs) as threads:
-        running = [threads.submit(attempt) for _ in range(left)]
-        try:
-            for trial_done in as_completed(running):
-                trial_done.result()
-        except BaseException:
-            workers.stop()  # so that the threads that wait for them end too
-            threads.shutdown(cancel_futures=True)
-            raise
-
-
 def _study(values: Mapping[str, Any], search: Search, space: Space, file: Path) -> optuna.Study:
     """Return the study in a file, which is created if it is missing."""
     optuna.logging.set_verbosity(optuna.logging.ERROR)
@@ -223,7 +217,7 @@ def _study(values: Mapping[str, Any], search: Search, space: Space, file: Path) 
             # a kill or a full disk may have cut off the last line, to which Optuna would append
             with file.open("rb+") as journal:
                 journal.truncate(journal.read().rfind(b"\n") + 1)
-        # the directory is locked already, so that a lock for the threads of this process is enough
+        # the directory is locked already: any lock will do
         backend = JournalFileBackend(str(file), lock_obj=threading.Lock())  # type: ignore[arg-type]
         study = optuna.create_study(
             storage=JournalStorage(backend),
