@@ -29,7 +29,6 @@ from nsvm_cli.models.networks import build_network
 from nsvm_cli.models.nsvm import Expansion
 from nsvm_cli.models.optimizers import SGD
 from nsvm_cli.parallel.workers import Workers
-from nsvm_cli.plugins import plugin_errors
 from nsvm_cli.tasks import BINARY, MulticlassClassification, Regression, Task
 from nsvm_cli.trainers import TRAINERS, Problem, State, Trainer, build_trainer
 
@@ -85,8 +84,7 @@ class InlineWorkers(Workers):
     def submit(self, work: Callable[..., T], *arguments: Any) -> Future[T]:
         future: Future[T] = Future()
         try:
-            with plugin_errors():
-                future.set_result(work(*arguments))
+            future.set_result(work(*arguments))
         except BaseException as error:
             future.set_exception(copy(error))  # as from another process, without its traceback
         return future

@@ -7,14 +7,10 @@ import os
 import signal
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from typing import Any, TypeVar
 
 from nsvm_cli.errors import RunError
-from nsvm_cli.plugins import plugin_errors
-
-T = TypeVar("T")
 
 
 class Workers(ProcessPoolExecutor):
@@ -33,27 +29,14 @@ class Workers(ProcessPoolExecutor):
         signal.signal(signal.SIGINT, before)
 
     def __exit__(self, failed: type[BaseException] | None, *_: object) -> None:
+        """Wait for the processes or, after an error, kill them; one that died is a RunError."""
         for process in multiprocessing.active_children() if failed is not None else ():
             process.kill()
         self.shutdown(cancel_futures=True)
-
-    def submit(self, work: Callable[..., T], /, *arguments: Any, **options: Any) -> Future[T]:
-        """Run ``work``, a module-level function, in a worker process; the arguments must be picklable."""
-        return super().submit(_work, work, *arguments, **options)
-
-
-def outcome(future: Future[T]) -> T:
-    """Return the result of a task, or raise what it raised.
-
-    Raises:
-        RunError: its process died.
-    """
-    try:
-        return future.result()
-    except BrokenProcessPool:
-        raise RunError(
-            "a worker process died (out of memory?); fewer jobs at a time need less memory"
-        ) from None
+        if failed is BrokenProcessPool:
+            raise RunError(
+                "a worker process died (out of memory?); fewer jobs at a time need less memory"
+            ) from None
 
 
 def cores() -> int:
@@ -70,8 +53,3 @@ def _end_with_parent() -> None:
     if (parent := multiprocessing.parent_process()) is not None:
         parent.join()
     os._exit(1)
-
-
-def _work(work: Callable[..., T], *arguments: Any, **options: Any) -> T:
-    with plugin_errors():  # here, because an error reaches the parent without its traceback
-        return work(*arguments, **options)

@@ -27,7 +27,8 @@ from nsvm_cli.datasets.base import EACH
 from nsvm_cli.errors import InputError, RunError
 from nsvm_cli.models.kernels import or_one_over_n
 from nsvm_cli.output import printable
-from nsvm_cli.parallel.workers import Workers, cores, outcome
+from nsvm_cli.parallel.workers import Workers, cores
+from nsvm_cli.plugins import plugin_errors
 from nsvm_cli.runs.callbacks import Scores
 from nsvm_cli.runs.experiment import Experiment, load, prepare
 from nsvm_cli.runs.loop import OnLog, Record
@@ -65,6 +66,7 @@ class Candidate:
         return {"candidate": self.number, **means, "overrides": self.overrides}
 
 
+@plugin_errors()  # here, because an error reaches the parent process without its traceback
 def validation_score(values: Mapping[str, Any], seed: int, seconds: float | None = None) -> float:
     """Train once and return the metric of the task on the validation set: accuracy, or R^2 for real targets.
 
@@ -180,7 +182,7 @@ def _tried(
             running[score(point, search.first_seed)] = trial, Candidate(trial.number, point, [])
         for future in wait(running, return_when=FIRST_COMPLETED).done:
             trial, candidate = running.pop(future)
-            candidate.scores.append(outcome(future))
+            candidate.scores.append(future.result())
             tried = len(candidate.scores)
             trial.report(candidate.scores[-1], tried - 1)
             if tried < search.seeds and not trial.should_prune():
@@ -256,7 +258,7 @@ def _final(study: optuna.Study, search: Search, score: Score, experiment: Experi
     names = {f"{c.number} {seed}": (c.point, seed) for c in finalists for seed in seeds}
     futures = {score(*names[name]): name for name in names if name not in known}
     for future in as_completed(futures):
-        known[futures[future]] = outcome(future)
+        known[futures[future]] = future.result()
         study.set_user_attr("final", known)
     data, sizes = experiment.data, experiment.data.splits.sizes
     overlap = 0.0 if data.samples.generated else sizes["validation"] / sizes["train"]

@@ -12,16 +12,16 @@ from pathlib import Path
 import pytest
 
 from nsvm_cli.errors import RunError
-from nsvm_cli.parallel.workers import Workers, outcome
+from nsvm_cli.parallel.workers import Workers
 
 SLEEPER = """
 import sys, time
-from nsvm_cli.parallel.workers import Workers, outcome
+from nsvm_cli.parallel.workers import Workers
 from tests.parallel.test_workers import report_and_sleep
 
 if __name__ == "__main__":
     with Workers(2) as workers:
-        outcome(workers.submit(report_and_sleep, sys.argv[1]))
+        workers.submit(report_and_sleep, sys.argv[1]).result()
 """
 
 
@@ -63,8 +63,8 @@ def test_they_end_with_the_process_that_started_them(how: signal.Signals, tmp_pa
 
 def test_what_they_raise_arrives_and_a_dead_one_is_said() -> None:
     with Workers(1) as workers:
-        assert outcome(workers.submit(pow, 2, 10)) == 1024
+        assert workers.submit(pow, 2, 10).result() == 1024
         with pytest.raises(ZeroDivisionError):
-            outcome(workers.submit(divmod, 1, 0))
-        with pytest.raises(RunError, match="a worker process died"):
-            outcome(workers.submit(os._exit, 3))
+            workers.submit(divmod, 1, 0).result()
+    with pytest.raises(RunError, match="a worker process died"), Workers(1) as workers:
+        workers.submit(os._exit, 3).result()
