@@ -13,15 +13,14 @@ from collections.abc import Iterable, Iterator
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from types import ModuleType
 
 from nsvm_cli.errors import InputError, RunError, message_of, out_of_memory
 
 _roots: set[str] = set()
 """The folders in which the user has named plugins, and the paths of these, without the suffix of a file."""
 
-_sources: dict[ModuleType, dict[str, bytes]] = {}
-"""For each plugin, the sources of it and of the user's modules that it had imported, by name."""
+_sources: dict[str, bytes] = {}
+"""The sources of the plugins and of the user's modules that they had imported, by name."""
 
 
 def load_plugins(modules: Iterable[str]) -> None:
@@ -43,22 +42,21 @@ def load_plugins(modules: Iterable[str]) -> None:
         paths = spec.submodule_search_locations or [str(spec.origin).removesuffix(".py")]
         _roots.update([folder, *paths])
         try:
-            module = import_module(name)
+            import_module(name)
         except Exception as error:
             raise InputError(f"plugin {name} failed: {message_of(error)}{location(error)}") from error
-        if module not in _sources:
-            files = {key: getattr(loaded, "__file__", None) for key, loaded in [*sys.modules.items()]}
-            own = {key: Path(file) for key, file in files.items() if file and _is_own(file)}
-            _sources[module] = {key: file.read_bytes() for key, file in own.items()}
+        if name not in _sources:
+            files = {key: getattr(module, "__file__", None) for key, module in [*sys.modules.items()]}
+            for key in files.keys() - _sources:
+                if (file := files[key]) and _is_own(file):
+                    _sources[key] = Path(file).read_bytes()
 
 
 def code_sha256() -> str | None:
     """Return the SHA-256 of the source that the plugins had when they were loaded, with that of the modules
     of the current folder that they had imported; None without plugins.
     """
-    loaded = [sources for module, sources in _sources.items() if sys.modules.get(module.__name__) is module]
-    pairs = {pair for sources in loaded for pair in sources.items()}
-    return hashlib.sha256(repr(sorted(pairs)).encode()).hexdigest() if pairs else None
+    return hashlib.sha256(repr(sorted(_sources.items())).encode()).hexdigest() if _sources else None
 
 
 @contextlib.contextmanager

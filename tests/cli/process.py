@@ -125,6 +125,7 @@ def as_if_started(cwd: Path, env: dict[str, str]) -> Iterator[None]:
         for registry in REGISTRIES:
             after.enter_context(mock.patch.dict(registry))
         after.enter_context(mock.patch.object(plugins, "_roots", set()))
+        after.enter_context(mock.patch.object(plugins, "_sources", {}))
         after.enter_context(mock.patch.object(sys, "argv", [*sys.argv]))
         after.enter_context(mock.patch.object(sys, "path", [*sys.path]))
         after.callback(_forget_modules_of, cwd)
