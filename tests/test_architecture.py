@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from nsvm_cli.cli.tune import USUAL
-from nsvm_cli.compose.composition import TUNED_BY, compose, plain_values
+from nsvm_cli.compose.composition import TUNED_BY, compose_settings
 from nsvm_cli.config.registry import build
 from nsvm_cli.config.settings import Settings, flat, parse_settings
 from nsvm_cli.datasets import DATASETS
@@ -172,7 +172,7 @@ def test_an_entry_of_tuned_values_lists_parts_and_has_values_that_something_refe
 
 
 def build_all(overrides: list[str], shape: tuple[int, ...]) -> Settings:
-    values = plain_values(compose(overrides))
+    values = compose_settings(overrides)
     settings = parse_settings(values)
     build_trainer(settings.algorithm)
     if settings.kernel["name"] != "precomputed":  # which reads its file

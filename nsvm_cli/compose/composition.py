@@ -22,6 +22,7 @@ import yaml
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
+from hydra.core.object_type import ObjectType
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from omegaconf import DictConfig, ListConfig, OmegaConf
@@ -39,8 +40,6 @@ OF_RUN_DIRECTORY = ("overwrite", "allow_mismatch")
 """Keys about what the directory of a run holds already; they are no settings of the run."""
 NO_SETTINGS = ("hydra", "tuned", *OF_RUN_DIRECTORY)
 """What a configuration has besides the settings of a run."""
-COMPOSING = (HydraException, OmegaConfBaseException, yaml.YAMLError, ValueError)
-"""Hydra's errors about arguments and configurations."""
 
 NO_GROUPS = ("hydra", "suite", "tune", "tuned")
 """Folders of configurations that are not chosen with GROUP=OPTION."""
@@ -84,30 +83,24 @@ def _tuned(key: str, usual: object, *, _root_: DictConfig) -> Any:
 
 def _tuned_file(kind: object, root: DictConfig) -> Path:
     """Return the first file with the values of a kind of data on Hydra's search path."""
-    folders = _search_path(root)
-    for folder in folders:
-        if (file := folder / "tuned" / f"{kind}.yaml").is_file():
-            return file
-    kinds = {file.stem for folder in folders for file in folder.glob("tuned/*.yaml")}
-    raise InputError(f"tuned={kind}: there is no such kind of data; {did_you_mean(str(kind), kinds)}")
-
-
-def _search_path(root: DictConfig) -> list[Path]:
-    """Return the folders in which Hydra finds configurations."""
     runtime = (root.hydra if "hydra" in root else HydraConfig.get()).runtime
     sources = [source.path for source in runtime.config_sources if source.schema == "file"]
-    return [Path(runtime.cwd, path) for path in [conf_folder(), *sources]]
+    folders = [Path(runtime.cwd, path, "tuned") for path in [conf_folder(), *sources]]
+    files = {file.stem: file for folder in reversed(folders) for file in folder.glob("*.yaml")}
+    if str(kind) not in files:
+        raise InputError(f"tuned={kind}: there is no such kind of data; {did_you_mean(str(kind), files)}")
+    return files[str(kind)]
 
 
-def _options(*, _root_: DictConfig) -> str:
+def _options() -> str:
     """Return the groups with their options, as lines for the help."""
-    options: dict[str, set[str]] = {}
-    for file in (file for folder in _search_path(_root_) for file in folder.glob("*/*.yaml")):
-        if file.parent.name not in NO_GROUPS:
-            options.setdefault(file.parent.name, set()).add(file.stem)
-    for group in options:
-        options[group].update(Registry.kinds.get(group, ()))
-    return "\n".join(f"{group}: {', '.join(sorted(names))}" for group, names in sorted(options.items()))
+    listed = functools.partial(
+        GlobalHydra.instance().config_loader().get_group_options,
+        config_name=CONFIG_NAME,
+        overrides=[*HydraConfig.get().overrides.hydra],  # a search path may be among them
+    )
+    groups = (group for group in listed("", ObjectType.GROUP) if group not in NO_GROUPS)
+    return "\n".join(f"{group}: {', '.join(listed(group))}" for group in groups)
 
 
 @functools.cache
@@ -179,7 +172,7 @@ def _in_one_line() -> Iterator[None]:
         raise
     except RecursionError:
         raise InputError("the configurations lead back to themselves, or too deep") from None
-    except COMPOSING as error:
+    except (HydraException, OmegaConfBaseException, yaml.YAMLError, ValueError) as error:
         raise InputError(_line_of(error)) from None
 
 
@@ -203,16 +196,30 @@ def run_app(task: Callable[[DictConfig], float | None], arguments: Sequence[str]
         os.environ[FULL_ERROR] = wish
 
 
+COMPOSING_LOCK = threading.RLock()
+"""Hydra has one state for all threads of a process."""
+
+
 @_in_one_line()
 def compose_settings(overrides: list[str], complete: bool = True) -> dict[str, Any]:
     """Return the settings that ``nsvm train`` with these overrides would run, as plain values.
 
     A value that is not given is an error or, unless all have to be, ???, which ``build`` takes for none.
+    Hydra is left as it was: the caller's program may use it as well.
 
     Raises:
         InputError: an unknown group, option or key, or an override that cannot be read.
     """
-    return plain_values(compose(overrides), complete)
+    with COMPOSING_LOCK:
+        before = GlobalHydra.instance().hydra
+        GlobalHydra.instance().clear()
+        try:
+            with hydra.initialize_config_dir(str(conf_folder()), **COMPOSE_OPTIONS), _parts_known(overrides):
+                # with the section of Hydra, which says where to find the values that suit a kind of data
+                config = hydra.compose(CONFIG_NAME, overrides, return_hydra_config=True)
+        finally:
+            GlobalHydra.instance().hydra = before
+    return plain_values(config, complete)
 
 
 @_in_one_line()
@@ -227,27 +234,6 @@ def plain_values(config: DictConfig, complete: bool = True) -> dict[str, Any]:
         if OmegaConf.is_config(part):
             parts[key] = OmegaConf.to_container(part, resolve=True, throw_on_missing=complete)
     return parts
-
-
-COMPOSING_LOCK = threading.RLock()
-"""Hydra has one state for all threads of a process."""
-
-
-def compose(overrides: list[str]) -> DictConfig:
-    """Return the configuration of ``nsvm train`` with these overrides, its interpolations unresolved.
-
-    It includes that of Hydra, which says where to find the values that suit a kind of data.
-
-    Hydra is left as it was: the caller's program may use it as well.
-    """
-    with COMPOSING_LOCK:
-        before = GlobalHydra.instance().hydra
-        GlobalHydra.instance().clear()
-        try:
-            with hydra.initialize_config_dir(str(conf_folder()), **COMPOSE_OPTIONS), _parts_known(overrides):
-                return hydra.compose(CONFIG_NAME, overrides, return_hydra_config=True)
-        finally:
-            GlobalHydra.instance().hydra = before
 
 
 def search_folder(folder: str | None) -> list[str]:

@@ -17,7 +17,7 @@ from torch import nn
 
 from benchmarks.eager import Eager, rbf
 from benchmarks.report import Report, spread
-from nsvm_cli.compose.composition import compose, plain_values
+from nsvm_cli.compose.composition import compose_settings
 from nsvm_cli.config.registry import build
 from nsvm_cli.config.settings import parse_settings
 from nsvm_cli.engines import LITERAL
@@ -42,7 +42,7 @@ class Cell:
 
     def prepare(self, seed: int) -> Experiment:
         words = [f"algorithm={self.algorithm}", f"seed={seed}", "device=cpu", "threads=1", *self.words]
-        values = plain_values(compose(words))
+        values = compose_settings(words)
         return prepare(parse_settings(values))
 
 
