@@ -80,10 +80,7 @@ def tune(options: argparse.Namespace) -> None:
     del section["validation"]  # has become dataset.validation
     plugins = parse_settings(values).plugins
     load_plugins(plugins)
-    # torch takes seconds to import: compose the configuration first
-    from nsvm_cli.tasks import TASKS
-
-    try:
+    try:  # torch takes seconds to import: compose the configuration first
         from nsvm_cli.tuning.search import suited_validation
         from nsvm_cli.tuning.search import tune as run
         from nsvm_cli.tuning.space import Search
@@ -91,11 +88,10 @@ def tune(options: argparse.Namespace) -> None:
         raise InputError("tune needs Optuna: pip install 'optuna>=5,<6'") from None
 
     search = construct(Search, "tune", section)
-    metric = values["metric"] or TASKS[values["task"]].metric
     try:
         if values["dataset"]["validation"] is None:
             values["dataset"]["validation"] = suited_validation(values, usual)
-        progress = Progress(values, search, metric)
+        progress = Progress(values, search)
         begin = functools.partial(load_plugins, plugins)
         suggested = yaml.safe_load(DEFAULT.read_text())["space"]
         finalists = run(values, search, suggested, begin, progress.show)
@@ -103,7 +99,7 @@ def tune(options: argparse.Namespace) -> None:
         if not any(word.startswith("dataset.validation=") for word in words):
             error.args = (str(error).replace("dataset.validation", "tune.validation"),)
         raise
-    _show(finalists, metric)
+    _show(finalists)
     answer(f"Search: {search.directory}")
     answer(_train_command(options, values, finalists[0]))
 
@@ -130,11 +126,11 @@ def _written(value: Value) -> str:
 class Progress:
     """Print a line for each candidate that beats those before it, on stderr."""
 
-    def __init__(self, values: Mapping[str, Any], search: Search, metric: str) -> None:
+    def __init__(self, values: Mapping[str, Any], search: Search) -> None:
         algorithm, dataset = values["algorithm"]["name"], values["dataset"]
         how = f"trials={search.trials} seeds={search.seeds} validation={dataset['validation']}"
         self.first_line = f"tune {algorithm} on {dataset['name']}: {how}, in {search.directory}"
-        self.seeds, self.best, self.written = search.seeds, 0.0, METRIC_FORMATS[metric][1]
+        self.seeds, self.best = search.seeds, 0.0
 
     def show(self, candidate: Candidate) -> None:
         """Show a candidate that has just been tried."""
@@ -143,11 +139,12 @@ class Progress:
             self.first_line = ""
         if len(candidate.scores) == self.seeds and candidate.mean > self.best:
             self.best = candidate.mean
-            say(f"candidate {candidate.number}: {self.written(candidate.mean)}  {candidate.overrides}")
+            _, written = METRIC_FORMATS[candidate.metric]
+            say(f"candidate {candidate.number}: {written(candidate.mean)}  {candidate.overrides}")
 
 
-def _show(finalists: Sequence[Candidate], metric: str) -> None:
-    seeds, (name, written) = len(finalists[0].final), METRIC_FORMATS[metric]
+def _show(finalists: Sequence[Candidate]) -> None:
+    seeds, (name, written) = len(finalists[0].final), METRIC_FORMATS[finalists[0].metric]
     table = Table(
         "", title=f"the best {len(finalists)} on {seeds} fresh seeds", title_justify="left", show_lines=True
     )

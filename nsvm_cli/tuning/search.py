@@ -40,11 +40,12 @@ from nsvm_cli.tuning.space import Point, Search, Space, Value, ends, holds
 
 @dataclass(frozen=True)
 class Candidate:
-    """A point of the space and its scores on validation data; ``final`` holds those with further seeds, and
-    ``error`` is the standard error of their mean.
+    """A point of the space and its scores on validation data, by a metric; ``final`` holds those with further
+    seeds, and ``error`` is the standard error of their mean.
     """
 
     number: int
+    metric: str
     point: Point
     scores: list[float]
     final: list[float] = field(default_factory=list)
@@ -60,9 +61,10 @@ class Candidate:
         words = (f"{key}={'null' if value is None else value}" for key, value in self.point.items())
         return printable(" ".join(words))
 
-    def row(self, metric: str) -> dict[str, Any]:
+    def row(self) -> dict[str, Any]:
         """Return the row of a finalist in the table of these."""
-        means = {metric: self.mean, "standard_error": self.error, f"search_{metric}": mean(self.scores)}
+        search_mean = {f"search_{self.metric}": mean(self.scores)}
+        means = {self.metric: self.mean, "standard_error": self.error, **search_mean}
         return {"candidate": self.number, **means, "overrides": self.overrides}
 
 
@@ -139,8 +141,8 @@ def tune(
     for corner in (0, -1):
         point = {key: ends(d)[corner] for key, d in space.items()}
         prepare(parse_settings(with_values(values, point, "tune.space.")))
-    directory, jobs = Path(search.directory), search.jobs or cores()
-    with locked(directory), Workers(jobs, begin) as workers:
+    directory = Path(search.directory)
+    with locked(directory), Workers(search.jobs or cores(), begin) as workers:
         study = _study(values, search, space, directory / "study.log")
         if not study.get_trials(deepcopy=False):
             study.enqueue_trial({key: settings[key] for key in space if holds(space[key], settings.get(key))})
@@ -148,12 +150,12 @@ def tune(
         def score(point: Point, seed: int) -> Future[float]:
             return workers.submit(validation_score, with_values(values, point), seed, search.seconds)
 
-        for candidate in _tried(study, search, space, settings, jobs, score):
+        for candidate in _tried(study, search, space, settings, score, experiment.metric):
             observe(candidate)
         finalists = _final(study, search, score, experiment)
     if not finalists or finalists[0].mean == 0:
         raise RunError("no candidate completed training with every seed: expected a smaller tune.space")
-    rows = [candidate.row(experiment.metric) for candidate in finalists]
+    rows = [candidate.row() for candidate in finalists]
     write_atomically(directory / "finalists.csv", csv_text(rows).encode())
     return finalists
 
@@ -163,11 +165,10 @@ Score = Callable[[Point, int], "Future[float]"]
 
 
 def _tried(
-    study: optuna.Study, search: Search, space: Space, settings: Mapping[str, Any], jobs: int, score: Score
+    study: optuna.Study, search: Search, space: Space, settings: Mapping[str, Any], score: Score, metric: str
 ) -> Iterator[Candidate]:
-    """Try what was interrupted, and further candidates until there are enough, ``jobs`` at a time.
-
-    Each is trained with one seed after the other, until it is hopeless.
+    """Try what was interrupted, and further candidates until there are enough, as many at a time as there are
+    jobs. Each is trained with one seed after the other, until it is hopeless.
     """
     for interrupted in study.get_trials(states=[TrialState.RUNNING]):
         study.tell(interrupted.number, state=TrialState.FAIL)
@@ -175,11 +176,11 @@ def _tried(
     left = search.trials - len(study.get_trials(states=[TrialState.COMPLETE]))
     running: dict[Future[float], tuple[optuna.Trial, Candidate]] = {}
     while running or left > 0:
-        while left > 0 and len(running) < jobs:
+        while left > 0 and len(running) < (search.jobs or cores()):
             trial, left = study.ask({**space}), left - 1
             point = {key: _rounded(value, settings.get(key)) for key, value in trial.params.items()}
             trial.set_user_attr("point", point)
-            running[score(point, search.first_seed)] = trial, Candidate(trial.number, point, [])
+            running[score(point, search.first_seed)] = trial, Candidate(trial.number, metric, point, [])
         for future in wait(running, return_when=FIRST_COMPLETED).done:
             trial, candidate = running.pop(future)
             candidate.scores.append(future.result())
@@ -248,12 +249,11 @@ def _final(study: optuna.Study, search: Search, score: Score, experiment: Experi
     first = search.first_seed + search.seeds
     seeds = range(first, first + search.final_seeds)
     known: dict[str, float] = dict(study.user_attrs.get("final", {}))
-    finals: list[Candidate] = []
-    tried = [
-        Candidate(t.number, t.user_attrs["point"], [*t.intermediate_values.values()])
+    whole = [
+        Candidate(t.number, experiment.metric, t.user_attrs["point"], [*t.intermediate_values.values()])
         for t in study.get_trials(deepcopy=False, states=[TrialState.COMPLETE])
+        if len(t.intermediate_values) == search.seeds
     ]
-    whole = [c for c in tried if len(c.scores) == search.seeds]
     finalists = sorted(whole, key=lambda c: c.mean, reverse=True)[: search.finalists]
     names = {f"{c.number} {seed}": (c.point, seed) for c in finalists for seed in seeds}
     futures = {score(*names[name]): name for name in names if name not in known}
@@ -263,7 +263,9 @@ def _final(study: optuna.Study, search: Search, score: Score, experiment: Experi
     data, sizes = experiment.data, experiment.data.splits.sizes
     overlap = 0.0 if data.samples.generated else sizes["validation"] / sizes["train"]
     samples = sizes["validation"] if experiment.metric == "accuracy" else None
-    for c in finalists:
-        scores = [known[f"{c.number} {seed}"] for seed in seeds]
-        finals.append(replace(c, final=scores, error=standard_error(scores, overlap, samples)))
-    return sorted(finals, key=lambda c: c.mean, reverse=True)
+    finals = [[known[f"{c.number} {seed}"] for seed in seeds] for c in finalists]
+    ranked = [
+        replace(c, final=scores, error=standard_error(scores, overlap, samples))
+        for c, scores in zip(finalists, finals, strict=True)
+    ]
+    return sorted(ranked, key=lambda c: c.mean, reverse=True)

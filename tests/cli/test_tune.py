@@ -153,6 +153,12 @@ def test_the_standard_error_allows_for_validation_sets_that_overlap(searched: Pa
     assert float(finalist["standard_error"]) == pytest.approx((0.005 * correction) ** 0.5, rel=0.02)
 
 
+def test_a_metric_that_the_task_lacks_is_refused(tmp_path: Path) -> None:
+    assert refusal("tune", *SHORT, "metric=acuracy", cwd=tmp_path).startswith(
+        "metric=acuracy: did you mean accu"
+    )
+
+
 def test_a_damaged_search_is_refused(searched: Path) -> None:
     journal = searched / "search" / "study.log"
     journal.write_text(journal.read_text().replace("{", "[", 1))

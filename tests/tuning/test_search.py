@@ -171,6 +171,6 @@ def test_the_score_is_what_a_run_on_validation_data_records() -> None:
 
 
 def test_finalists_are_ranked_by_their_further_seeds() -> None:
-    lucky = Candidate(0, {"optimizer.lr": 0.1, "kernel.gamma": None}, [0.99, 0.99], [0.90, 0.94])
+    lucky = Candidate(0, "accuracy", {"optimizer.lr": 0.1, "kernel.gamma": None}, [0.99, 0.99], [0.90, 0.94])
     assert lucky.mean == pytest.approx(0.92)
     assert lucky.overrides == "optimizer.lr=0.1 kernel.gamma=null"
