@@ -12,7 +12,7 @@ from importlib import import_module
 from types import FrameType
 from typing import NoReturn
 
-from nsvm_cli.cli.parser import COMMANDS, build_parser
+from nsvm_cli.cli.parser import COMMANDS, build_parser, parse
 from nsvm_cli.errors import InputError, Interrupted, RunError, message_of
 from nsvm_cli.output import details, flash, say, standard_streams
 from nsvm_cli.plugins import explain, load_plugins
@@ -67,14 +67,13 @@ def _main(argv: list[str]) -> int:
 def _run(argv: list[str]) -> None:
     flash("starting")
     name, *words = argv
-    parser = build_parser(name)
     if name not in COMMANDS:
-        parser.parse_args(argv)  # an unknown command, or a flag such as --version
+        build_parser().parse_args(argv)  # an unknown command, or a flag such as --version
     command = getattr(import_module(f"nsvm_cli.cli.{name}"), name)
     if name == "train":
         command(words)  # which hands them to Hydra
         return
-    options = parser.commands.choices[name].parse_intermixed_args(words)
+    options = parse(name, words)
     load_plugins(getattr(options, "plugins", ()))
     command(options)
 

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from nsvm_cli.cli.parser import CommandParser
 from nsvm_cli.errors import InputError
 from nsvm_cli.output import answer_lines, say
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 DESCRIPTION = """\
 Compare runs: the mean score of each of the settings that were tried over their
@@ -78,12 +74,6 @@ def compare(options: argparse.Namespace) -> None:
     records = find_runs(options.paths, options.filter)
     candidates = cells(records, options.failed == "guess", options.split)
     rows, ranks = study.compare(candidates, options.against), study.ranking(candidates)
-    drawn: dict[str, Figure] = {}
-    if options.figures is not None:
-        from nsvm_cli.comparison.figures import figures
-
-        options.figures.mkdir(parents=True, exist_ok=True)
-        drawn = figures(rows, ranks)
     if options.format == "csv":
         answer_lines(to_csv(rows, options.escape_formulas))
         for note in cautions(candidates, len(records)):
@@ -91,10 +81,13 @@ def compare(options: argparse.Namespace) -> None:
     else:
         write = to_latex if options.format == "latex" else to_markdown
         answer_lines(write(rows, notes(rows, ranks, len(records))))
-    for name, figure in drawn.items():
+    if options.figures is not None:
+        from nsvm_cli.comparison.figures import figures
         from nsvm_cli.page.plotting import write_figure
 
-        file = options.figures / f"{name}.{'pdf' if options.format == 'latex' else 'png'}"
-        say(write_figure(file, figure))
-    if options.figures is not None and not drawn:
-        say(f"{options.figures}: no figure applies to these runs; see nsvm compare --help")
+        options.figures.mkdir(parents=True, exist_ok=True)
+        kind = "pdf" if options.format == "latex" else "png"
+        for name, figure in (drawn := figures(rows, ranks)).items():
+            say(write_figure(options.figures / f"{name}.{kind}", figure))
+        if not drawn:
+            say(f"{options.figures}: no figure applies to these runs; see nsvm compare --help")

@@ -155,6 +155,11 @@ DIALECT = ("separator", "encoding", "decimal")
 """The options of ``add_dialect``."""
 
 
+def parse(command: str, words: Sequence[str]) -> argparse.Namespace:
+    """Return the options of a command in its words."""
+    return build_parser(command).commands.choices[command].parse_intermixed_args(words)
+
+
 def given(options: argparse.Namespace, names: Sequence[str]) -> dict[str, Any]:
     """Return those of these options that are given."""
     return {name: value for name in names if (value := getattr(options, name)) is not None}

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import yaml
 
-from nsvm_cli.cli.parser import CommandParser, build_parser
+from nsvm_cli.cli.parser import CommandParser, parse
 from nsvm_cli.compose.composition import conf_folder, quoted
 from nsvm_cli.errors import InputError, RunError, did_you_mean
 from nsvm_cli.output import say
@@ -62,8 +62,7 @@ def reproduce(options: argparse.Namespace) -> None:
         except (InputError, RunError) as error:  # the other sweeps may still succeed
             failures.append(error)
     if not failures or any(folder.rglob(RESULT)):
-        parser = build_parser("compare").commands.choices["compare"]
-        compare(parser.parse_intermixed_args([str(folder)]))
+        compare(parse("compare", [str(folder)]))
     if failures:
         more = f"; {len(failures) - 1} more sweeps failed" if failures[1:] else ""
         raise type(failures[0])(f"{failures[0]}{more}")

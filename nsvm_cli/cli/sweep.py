@@ -31,6 +31,7 @@ from nsvm_cli.storage.run_directory import (
     read_json,
     read_status,
 )
+from nsvm_cli.words import METRIC_FORMATS, score_of
 
 
 class SweepDirectory(Callback):
@@ -190,8 +191,6 @@ def outcome(path: Path, sweep: str, interrupted: bool = False) -> dict[str, Any]
 
 def _score(path: Path) -> str:
     """Return the score of a job that has ended, if it has one, as it stands in a line."""
-    from nsvm_cli.words import METRIC_FORMATS, score_of
-
     with contextlib.suppress(InputError):
         result = read_json(path / RESULT)
         if score := score_of(result, by=result.get("metric")):

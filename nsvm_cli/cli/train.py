@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from omegaconf import OmegaConf
 
 from nsvm_cli.cli.job import NO_JOB, Job, Run, expect_flag
-from nsvm_cli.cli.parser import CommandParser, build_parser
+from nsvm_cli.cli.parser import CommandParser, parse
 from nsvm_cli.cli.sweep import Sweep
 from nsvm_cli.compose.composition import complete_overrides, compose_settings, run_app, search_folder
 from nsvm_cli.config.settings import flat, parse_settings, with_values
@@ -17,16 +17,7 @@ from nsvm_cli.errors import InputError
 from nsvm_cli.memory import MEMORY_BUDGET
 from nsvm_cli.output import answer, flash, say
 from nsvm_cli.plugins import load_plugins
-from nsvm_cli.storage.run_directory import (
-    CONFIG,
-    command_in,
-    read_config,
-    read_status,
-)
-
-if TYPE_CHECKING:
-    from nsvm_cli.runs.estimate import Part
-    from nsvm_cli.runs.experiment import Experiment
+from nsvm_cli.storage.run_directory import CONFIG, command_in, read_config, read_status
 
 FLAGS = ("--help -h", "--hydra-help", "--version", "--resolve", "--run -r", "--multirun -m")
 WITH_VALUE = (
@@ -50,7 +41,7 @@ def train(arguments: list[str]) -> None:
     """Train one model, or with ``-m`` one for each combination of overrides."""
     # the value of --info is optional, and would be the next override
     words = [f"{word}=all" if word in ("--info", "-i") else word for word in arguments]
-    line = build_parser("train").commands.choices["train"].parse_intermixed_args(words)
+    line = parse("train", words)
     given = {f"--{name.replace('_', '-')}": value for name, value in vars(line).items() if name != "words"}
     flags = [flag if value is True else f"{flag}={value}" for flag, value in given.items() if value]
     for key, _, value in (word.partition("=") for word in line.words):
@@ -125,30 +116,13 @@ def estimate(words: Sequence[str], config_dir: str | None) -> None:
     settings = parse_settings(compose_settings([*search_folder(config_dir), *words]))
     load_plugins(settings.plugins)
     flash("loading PyTorch and the data")
-    from nsvm_cli.runs.estimate import estimate as estimate_run
+    from nsvm_cli.runs.estimate import estimate as parts_of
+    from nsvm_cli.runs.estimate import rows_of
     from nsvm_cli.runs.experiment import prepare
     from nsvm_cli.terminal.console import show_rows
 
     experiment = prepare(settings)
-    parts = estimate_run(experiment, say)
-    show_rows([*_rows(experiment, parts)])
+    parts = parts_of(experiment, say)
+    show_rows([*rows_of(experiment, parts)])
     if any(part.tried < part.steps for part in parts):
         answer("Beyond the steps that were tried, support vectors and seconds follow from a power law.")
-
-
-def _rows(e: Experiment, parts: Sequence[Part]) -> Iterator[tuple[str, str, str]]:
-    """Yield what is estimated, the estimate, and what it is of."""
-    sizes = {name: size for name, size in e.data.splits.sizes.items() if size and name != "all"}
-    yield "samples", str(sum(sizes.values())), ", ".join(f"{size} {name}" for name, size in sizes.items())
-    if not e.trainer.own_steps:
-        yield "epochs", f"{e.trainer.last_theta_step * e.trainer.k / sizes['train']:.3g}", ""
-    yield "engine", e.engine, ""
-    for number, part in enumerate(parts, 1):
-        name = f"time of Part {number}" if len(parts) > 1 else "time of steps"
-        yield name, _duration(part.seconds), f"from {part.tried} of {part.steps} {part.unit}"
-    yield "training time", _duration(sum(part.seconds for part in parts)), ""
-    yield "support vectors", f"{parts[-1].support_vectors:.0f}", ""
-
-
-def _duration(seconds: float) -> str:
-    return f"{seconds:.2g} s" if seconds < 100 else f"{seconds / 60:.0f} min"

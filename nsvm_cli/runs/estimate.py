@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -125,3 +126,21 @@ def continued(t: Numbers, y: Numbers, at: Numbers, steepest: float = 1) -> Numbe
     since = np.minimum(np.log(at / t[-1]), power / fall)
     later: Numbers = y[-1] * np.exp(power * since - fall * since**2 / 2)
     return later
+
+
+def rows_of(e: Experiment, parts: Sequence[Part]) -> Iterator[tuple[str, str, str]]:
+    """Yield what is estimated, the estimate, and what it is of."""
+    sizes = {name: size for name, size in e.data.splits.sizes.items() if size and name != "all"}
+    yield "samples", str(sum(sizes.values())), ", ".join(f"{size} {name}" for name, size in sizes.items())
+    if not e.trainer.own_steps:
+        yield "epochs", f"{e.trainer.last_theta_step * e.trainer.k / sizes['train']:.3g}", ""
+    yield "engine", e.engine, ""
+    for number, part in enumerate(parts, 1):
+        name = f"time of Part {number}" if len(parts) > 1 else "time of steps"
+        yield name, _duration(part.seconds), f"from {part.tried} of {part.steps} {part.unit}"
+    yield "training time", _duration(sum(part.seconds for part in parts)), ""
+    yield "support vectors", f"{parts[-1].support_vectors:.0f}", ""
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds:.2g} s" if seconds < 100 else f"{seconds / 60:.0f} min"
