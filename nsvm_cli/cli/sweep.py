@@ -101,19 +101,17 @@ class Sweep:
         try:
             with self._watching:
                 yield self
-        except (InputError, RunError):
-            self._report()
-            raise
         except KeyboardInterrupt as error:
             if not self._report(interrupted=True):
                 raise
             signum = error.signum if isinstance(error, Interrupted) else signal.SIGINT
             resumes = "the same command, without overwrite=true, resumes the sweep"
             raise Interrupted(signum, f"interrupted: {resumes}") from None
-        except Exception as error:  # an error of the launcher: no cluster, or a process was killed
-            if self.directory is None:
-                raise
+        except Exception as error:
             self._report()
+            if self.directory is None or isinstance(error, (InputError, RunError)):
+                raise
+            # an error of the launcher: no cluster, or a process was killed
             cause = getattr(error, "cause", None) or error  # Ray wraps what a job raises
             raise RunError(f"the sweep ended early: {message_of(cause).splitlines()[0]}") from error
         finally:

@@ -17,7 +17,6 @@ from nsvm_cli.compose.composition import (
     complete_overrides,
     compose_settings,
     conf_folder,
-    quoted,
     search_folder,
 )
 from nsvm_cli.config.registry import construct
@@ -30,7 +29,7 @@ from nsvm_cli.words import METRIC_FORMATS
 
 if TYPE_CHECKING:
     from nsvm_cli.tuning.search import Candidate
-    from nsvm_cli.tuning.space import Search, Value
+    from nsvm_cli.tuning.space import Search
 
 DESCRIPTION = """\
 Search learning rate, momentum, weight decay, schedule, dropout, lambda and the
@@ -111,16 +110,9 @@ def _train_command(options: argparse.Namespace, values: Mapping[str, Any], best:
     if values["calibration"] == "sigmoid" or values["threshold"] or values["validation"]["every"]:
         words.append(f"dataset.validation={values['dataset']['validation']}")
     keys = flat(values)
-    best_values = [f"{'' if key in keys else '++'}{key}={_written(v)}" for key, v in best.point.items()]
+    best_values = [word if word.partition("=")[0] in keys else f"++{word}" for word in best.words]
     # the candidate comes from a file, which may come from someone else
     return printable(shlex.join(["nsvm", "train", *folders, *words, *best_values]))
-
-
-def _written(value: Value) -> str:
-    """Return a value in Hydra's syntax."""
-    if isinstance(value, str) and not value.isidentifier():
-        return quoted(value)
-    return "null" if value is None else str(value)
 
 
 class Progress:

@@ -56,10 +56,19 @@ class Candidate:
         return mean(self.final or self.scores)
 
     @property
+    def words(self) -> list[str]:
+        """The point as overrides for ``nsvm train``, with quotes where Hydra needs them."""
+
+        def written(value: Value) -> object:
+            name = isinstance(value, str) and value.isidentifier()
+            return value if name else json.dumps(value, ensure_ascii=False)
+
+        return [f"{key}={written(value)}" for key, value in self.point.items()]
+
+    @property
     def overrides(self) -> str:
-        """The point as overrides for ``nsvm train``. It comes from a file: control characters are escaped."""
-        words = (f"{key}={'null' if value is None else value}" for key, value in self.point.items())
-        return printable(" ".join(words))
+        """The same in a line. It comes from a file: control characters are escaped."""
+        return printable(" ".join(self.words))
 
     def row(self) -> dict[str, Any]:
         """Return the row of a finalist in the table of these."""
