@@ -6,12 +6,11 @@ times.jsonl has the time of each, apart because times differ between otherwise e
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import IO, Annotated, Any
+from typing import Annotated, Any
 
 from pydantic import Field
 from pydantic.dataclasses import dataclass
@@ -35,7 +34,12 @@ class Position:
     sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 
-START = Position(0, hashlib.sha256().hexdigest())
+def end_of(content: bytes) -> Position:
+    """Return the position at the end of this content."""
+    return Position(len(content), hashlib.sha256(content).hexdigest())
+
+
+START = end_of(b"")
 
 
 class JSONLines:
@@ -48,17 +52,13 @@ class JSONLines:
     def __init__(self, path: Path, at: Position | None = None) -> None:
         if path.is_symlink():
             raise InputError(f"{path} is a link to another file, which would change: put a copy in its place")
-        self._file, self._digest = path.open("a+b", buffering=0), hashlib.sha256()
+        self._file = path.open("a+b", buffering=0)
         if at is not None:
-            self._file.seek(0)
-            self._digest = _sha256(self._file, at.bytes)
             self._file.truncate(at.bytes)
 
     def append(self, record: Mapping[str, Any]) -> None:
         """Append one line of strict JSON."""
-        line = json.dumps(record, allow_nan=False).encode() + b"\n"
-        self._digest.update(line)
-        left = memoryview(line)
+        left = memoryview(json.dumps(record, allow_nan=False).encode() + b"\n")
         try:
             while left:
                 left = left[self._file.write(left) :]
@@ -67,9 +67,10 @@ class JSONLines:
             raise
 
     def position(self) -> Position:
-        """Flush the file to disk and return its end, if it was continued at a position."""
+        """Flush the file to disk and return its end."""
         os.fsync(self._file.fileno())
-        return Position(self._file.seek(0, os.SEEK_END), self._digest.hexdigest())
+        self._file.seek(0)
+        return end_of(self._file.read())
 
     def close(self) -> None:
         self._file.close()
@@ -124,17 +125,5 @@ def _parsed(line: bytes, after: int, positive: str = "violations") -> dict[str, 
 
 def check_metrics(path: Path, at: Position) -> None:
     """Raise a ValueError unless the metrics up to a position are unchanged."""
-    if path.is_file() and path.stat().st_size >= at.bytes:
-        with path.open("rb") as file:
-            if _sha256(file, at.bytes).hexdigest() == at.sha256:
-                return
-    raise ValueError(f"{path} has changed since the checkpoint")
-
-
-def _sha256(file: IO[bytes] | io.FileIO, length: int) -> hashlib._Hash:
-    """Return the SHA-256 of the next ``length`` bytes of a file."""
-    digest = hashlib.sha256()
-    while length and (chunk := file.read(min(length, 2**20))):
-        digest.update(chunk)
-        length -= len(chunk)
-    return digest
+    if not path.is_file() or end_of(path.read_bytes()[: at.bytes]) != at:
+        raise ValueError(f"{path} has changed since the checkpoint")
