@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from pydantic.dataclasses import dataclass
@@ -11,7 +11,7 @@ from pydantic.dataclasses import dataclass
 from nsvm_cli.config.registry import STRICT, Count, Registry
 from nsvm_cli.errors import InputError, NotFiniteError, RunError, did_you_mean
 from nsvm_cli.models.feature_map import FeatureMap
-from nsvm_cli.storage.state_dict import StateDict, expect_keys, loaded_value, saved_value
+from nsvm_cli.storage.state_dict import Saved
 from nsvm_cli.tasks import sign_of
 from nsvm_cli.trainers import Problem, State, Trainer
 from nsvm_cli.trainers.tally import Tally
@@ -22,20 +22,19 @@ PAUSE_SECONDS = 0.25
 """Approximate time between two calls of ``on_step_end``."""
 
 
-class Callback:
+class Callback(Saved):
     """Base class of callbacks, which observe training, and may stop it.
 
     The loop calls them in their order. ``log_every`` requests ``on_log`` at every multiple of this number of
     steps and after the last one; ``step_every`` requests ``on_step_end`` at every multiple, too.
 
     Those in ``CALLBACKS`` are built, more than once, from an ``Experiment`` (see ``nsvm_cli.runs``) and their
-    settings. ``saved`` names the attributes that a checkpoint holds: numbers, tensors, or objects with
-    ``state_dict`` and ``load_state_dict``.
+    settings. ``saved`` names the attributes that a checkpoint holds.
     """
 
     log_every: int | None = None
     step_every: int | None = None
-    saved: tuple[str, ...] = ()
+    saved: Sequence[str] = ()
 
     def on_train_start(self) -> None:
         """Called before the first step."""
@@ -53,16 +52,6 @@ class Callback:
 
     def on_train_end(self, state: State, stopped: str | None) -> None:
         """Called after the last step, or when a callback has interrupted training, or ``stopped`` it."""
-
-    def state_dict(self) -> StateDict:
-        """Return what a checkpoint holds."""
-        return {name: saved_value(name, getattr(self, name)) for name in self.saved}
-
-    def load_state_dict(self, saved: Mapping[str, Any]) -> None:
-        """Restore what a checkpoint holds, or raise a ValueError if it is of another callback."""
-        expect_keys(saved, self.saved)
-        for name in self.saved:
-            setattr(self, name, loaded_value(name, getattr(self, name), saved[name]))
 
 
 class OnLog(Callback):

@@ -5,8 +5,8 @@ They are loaded into a newly constructed object, so that each value can be check
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import Field, fields
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -24,29 +24,34 @@ RESTORED = {"saved": "by state_dict, and restored by the trainer"}
 
 
 class Saved:
-    """A dataclass whose fields are its state dict, but for those that are NOT_SAVED."""
+    """An object whose state dict holds the attributes that ``saved`` names: numbers, tensors, or objects with
+    ``state_dict`` and ``load_state_dict``.
+    """
+
+    @property
+    def saved(self) -> Sequence[str]:
+        """The fields of a dataclass, but for those that are NOT_SAVED."""
+        return [f.name for f in fields(self) if f.metadata != NOT_SAVED]  # type: ignore[arg-type]
 
     def state_dict(self) -> StateDict:
-        """Return the fields as a state dict.
+        """Return the attributes as a state dict.
 
         Raises:
-            InputError: a field is neither a number nor a tensor, and has no ``state_dict``.
+            InputError: one is neither a number nor a tensor, and has no ``state_dict``.
         """
-        return {f.name: saved_value(f.name, getattr(self, f.name)) for f in self._saved_fields()}
+        return {name: saved_value(name, getattr(self, name)) for name in self.saved}
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
-        """Set the fields of this object, which is new, to saved ones, except those that are RESTORED.
+        """Set the attributes of this object, which is new, to saved ones, except fields that are RESTORED.
 
         Raises:
             ValueError: a saved value does not match the type or shape of the current one.
         """
-        expect_keys(saved, [f.name for f in self._saved_fields()])
-        for f in self._saved_fields():
-            if f.metadata != RESTORED:
-                setattr(self, f.name, loaded_value(f.name, getattr(self, f.name), saved[f.name]))
-
-    def _saved_fields(self) -> list[Field[Any]]:
-        return [f for f in fields(self) if f.metadata != NOT_SAVED]  # type: ignore[arg-type]  # a dataclass
+        expect_keys(saved, self.saved)
+        known = getattr(self, "__dataclass_fields__", {})
+        for name in self.saved:
+            if name not in known or known[name].metadata != RESTORED:
+                setattr(self, name, loaded_value(name, getattr(self, name), saved[name]))
 
 
 def saved_value(name: str, value: Any) -> Any:
