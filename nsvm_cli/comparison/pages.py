@@ -20,7 +20,6 @@ from nsvm_cli.page.document import Blocks, Command, Section, Table, left_out, re
 from nsvm_cli.page.plotting import to_picture
 from nsvm_cli.page.sections import run_sections, settings_tables
 from nsvm_cli.storage.files import write_atomically
-from nsvm_cli.storage.run_directory import reading
 
 LABELS = {
     "curves": "Scores during and after training: means over the seeds, and from the lowest to the highest",
@@ -71,11 +70,10 @@ def _of_several(records: Sequence[RunRecord]) -> tuple[str, str, list[Section]]:
 
 def _comparison_sections(records: Sequence[RunRecord]) -> list[Section]:
     try:
-        with reading("the result of one of these runs"):
-            found = cells(records)
-            rows, ranks = compare(found), ranking(found)
+        found = cells(records)
     except InputError as error:
         return [left_out("Comparison", "This part is", error)]
+    rows, ranks = compare(found), ranking(found)
     comparison = _comparison(rows, notes(rows, ranks, len(records)))
     return [*section("Comparison", comparison), *section("Figures", _figures(rows, ranks))]
 
@@ -93,5 +91,4 @@ def _comparison(rows: Sequence[Comparison], sentences: Sequence[str]) -> Blocks:
 
 
 def _figures(rows: Sequence[Comparison], ranks: Ranking | None) -> Blocks:
-    with reading("what one of these runs has recorded"):
-        yield from [to_picture(figure, LABELS[name]) for name, figure in figures(rows, ranks).items()]
+    yield from [to_picture(figure, LABELS[name]) for name, figure in figures(rows, ranks).items()]
