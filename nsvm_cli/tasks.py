@@ -60,7 +60,7 @@ class Task(ABC):
 
     def correct(self, y: np.ndarray, g: np.ndarray) -> int | None:
         """Return the number of correct predictions; None for real targets."""
-        return int(np.count_nonzero(self.decide(g) == y))
+        return None
 
     @abstractmethod
     def score(self, y: Values, decisions: Values) -> dict[str, Any]:
@@ -84,6 +84,9 @@ class Classification(Task):
     @abstractmethod
     def index(self, y: Values) -> Values:
         """Return the positions in ``classes`` of coded labels."""
+
+    def correct(self, y: np.ndarray, g: np.ndarray) -> int:
+        return int(np.count_nonzero(self.decide(g) == y))
 
     def strata(self, y: Values) -> Iterator[tuple[str, Values]]:
         """Yield the members of each class."""
@@ -257,9 +260,6 @@ class Regression(Task):
         mean, std = (torch.tensor(number, dtype=torch.float64) for number in (self.mean, self.std))
         return mean + std * g.double()
 
-    def correct(self, y: np.ndarray, g: np.ndarray) -> None:
-        return None
-
     def score(self, y: Values, decisions: Values) -> dict[str, Any]:
         """Return the root mean squared error, the mean absolute error, and R^2 (None if y is constant)."""
         target, residual = np.asarray(y, np.float64), np.asarray(y - decisions, np.float64)
@@ -297,10 +297,7 @@ def encode(labels: np.ndarray, classes: Sequence[Any]) -> np.ndarray:
     """Return the codes of labels, each of which is one of ``classes``, as float64: -1 and +1 for two classes,
     0, 1, 2, ... for more.
     """
-    y: np.ndarray
     if len(classes) == 2:
-        y = np.where(labels == classes[1], 1.0, -1.0)
-    else:
-        place = {name: float(r) for r, name in enumerate(classes)}
-        y = np.array([place[label] for label in labels.tolist()], np.float64)
-    return y
+        return np.where(labels == classes[1], 1.0, -1.0)
+    place = {name: r for r, name in enumerate(classes)}
+    return np.array([place[label] for label in labels.tolist()], np.float64)
