@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import get_args
 
 import torch
 from jaxtyping import Float, Float64, Real
 from torch import Tensor
 
 from nsvm_cli.datasets.base import BLOCK_ROWS, ScalingKind, as_float
-from nsvm_cli.errors import InputError, did_you_mean
+from nsvm_cli.errors import InputError
 
 
 @dataclass(frozen=True)
@@ -30,20 +29,18 @@ class Scaling:
         return scaled
 
 
-def fit_scaling(x: Real[Tensor, "m ..."], global_scaling: bool, kind: str = "standard") -> Scaling:
+def fit_scaling(x: Real[Tensor, "m ..."], global_scaling: bool, kind: ScalingKind = "standard") -> Scaling:
     """Return the scaling that gives x mean 0 and *sample* standard deviation 1, or one of another kind.
 
     A constant feature becomes 0, rather than being divided by 0.
 
     Args:
         global_scaling: whether to use one mean and deviation for all features, rather than one for each.
-        kind: a ``ScalingKind``: ``minmax`` maps x to 0..1, and ``none`` leaves all values as they are.
+        kind: ``minmax`` maps x to 0..1, and ``none`` leaves all values as they are.
 
     Raises:
-        InputError: there is no such kind, or the mean or the deviation of a feature is not finite.
+        InputError: the mean or the deviation of a feature is not finite.
     """
-    if kind not in (kinds := get_args(ScalingKind)):
-        raise InputError(f"dataset.scaling: there is no {kind!r}; {did_you_mean(kind, kinds)}")
     dim = tuple(range(x.ndim)) if global_scaling else 0
     std, mean = torch.std_mean(as_float(x), dim=dim, correction=1)
     if kind == "none":
