@@ -51,7 +51,7 @@ REPORTED_DUPLICATES = 0.01
 """Least share of held-out samples equal to training samples that a run reports."""
 
 
-class Splits:
+class Splits(dict[str, Split]):
     """The raw splits ``train``, ``validation``, ``test`` and ``all``.
 
     Each split is created on first access, so an unused test set is never touched.
@@ -59,7 +59,6 @@ class Splits:
 
     def __init__(self, samples: Samples, rows: Mapping[str, np.ndarray]) -> None:
         self._samples, self.rows = samples, rows
-        self._taken: dict[str, Split] = {}
         self.sizes = {name: len(rows) for name, rows in rows.items()}
 
     @property
@@ -67,12 +66,11 @@ class Splits:
         """The name of the split that runs are scored on: the test set, unless there is a validation set."""
         return "validation" if self.sizes["validation"] else "test"
 
-    def __getitem__(self, name: str) -> Split:
-        if name not in self._taken:
-            s, rows = self._samples, self.rows[name]
-            arrays = [array[rows] for array in (s.x, s.y, s.weight) if array is not None]
-            self._taken[name] = Split(*(torch.from_numpy(np.ascontiguousarray(a)) for a in arrays))
-        return self._taken[name]
+    def __missing__(self, name: str) -> Split:
+        s, rows = self._samples, self.rows[name]
+        arrays = [array[rows] for array in (s.x, s.y, s.weight) if array is not None]
+        self[name] = split = Split(*(torch.from_numpy(np.ascontiguousarray(array)) for array in arrays))
+        return split
 
 
 @dataclass(frozen=True)
