@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -27,8 +27,6 @@ from nsvm_cli.trainers.alg1 import Alg1
 from nsvm_cli.trainers.svc import SVC
 from nsvm_cli.words import SCORES, sample_counts
 
-Figures = dict[str, Any]
-
 MOST_IN_MATRIX, MOST_SAMPLES, MOST_KERNEL_VALUES = 1000, 5000, 3 * 10**8
 """The most samples of the kernel matrix, and of all other figures; and the most kernel values that the
 objective may take."""
@@ -48,19 +46,10 @@ MUCH, STANDARD_ERRORS = 0.1, 2.0
 """How far scores have to differ for a kernel matrix to be to blame, as a share of what one answer for all
 lacks to 1; and standard errors by which means have to differ to be called different."""
 
-Errors = Float[Tensor, " p"]
 Scores = Mapping[str, float | None]
 
 
-class Labelled(NamedTuple):
-    """The features of samples under some theta, their labels and, if they have any, their weights."""
-
-    z: Float[Tensor, "p n"]
-    y: Float[Tensor, " p"]
-    w: Float[Tensor, " p"] | None = None
-
-
-def diagnose(model: NSVM, data: Data, most: int = MOST_SAMPLES) -> Figures:
+def diagnose(model: NSVM, data: Data, most: int = MOST_SAMPLES) -> dict[str, Any]:
     """Return the figures of a model on its data, and a verdict on them; those that do not apply are None.
 
     Scores are those on the held-out samples (``split``): the accuracy, or R^2 for real targets. Of many
@@ -80,7 +69,7 @@ def diagnose(model: NSVM, data: Data, most: int = MOST_SAMPLES) -> Figures:
     train, held_out = now = _features(model, data, most)
     initial = model.before_training() if moves else None
     before = (initial, _features(initial, data, most)) if initial else None
-    kernel = _kernel_figures(model, *now)
+    kernel = _kernel_figures(model, train, held_out)
     svm = algorithm.trains_svm
     whole = svm and model.settings.threshold is None  # which moves the bias from where the loss is least
     objective, gap = _objective(model, data, train, algorithm.lam) if whole else (None, None)
@@ -117,11 +106,11 @@ def _training_set(model: NSVM, data: Data) -> Split:
     return replace(data.splits["train"], weight=None if w is None else torch.from_numpy(w))
 
 
-def _features(model: NSVM, data: Data, most: int) -> list[Labelled]:
-    """Return the features of some of the training and of the held-out samples."""
+def _features(model: NSVM, data: Data, most: int) -> list[Split]:
+    """Return some of the training and of the held-out samples, as features in place of raw samples."""
     splits, seed = (_training_set(model, data), data.held_out), model.settings.seed
     chosen = [some_of(split, most, seed) for split in splits]
-    return [Labelled(model.features(some.x), some.y, some.weight) for some in chosen]
+    return [replace(some, x=model.features(some.x)) for some in chosen]
 
 
 def _zeros(model: NSVM) -> float:
@@ -131,7 +120,7 @@ def _zeros(model: NSVM) -> float:
     return float((sizes <= 1e-3 * sizes.max()).double().mean())
 
 
-def _kernel_figures(model: NSVM, train: Labelled, held_out: Labelled) -> Figures:
+def _kernel_figures(model: NSVM, train: Split, held_out: Split) -> dict[str, Any]:
     """Return the alignment on training and held-out samples, and figures of the kernel matrix.
 
     The matrix is that of the cosines K(a, b) / sqrt(K(a, a) K(b, b)), for which the distances are defined,
@@ -140,9 +129,9 @@ def _kernel_figures(model: NSVM, train: Labelled, held_out: Labelled) -> Figures
     task, kernel, seed = model.task, model.kernel, model.settings.seed
     alignments = [
         dataset_alignment(kernel, z, task.code(task.targets(y).to(z)), seed, task.centred)["alignment"]
-        for z, y, _ in (train, held_out)
+        for z, y in ((train.x, train.y), (held_out.x, held_out.y))
     ]
-    z = train.z[:MOST_IN_MATRIX]
+    z = train.x[:MOST_IN_MATRIX]
     K = kernel.unbiased(z, z).double()
     size = K.diagonal().clamp_min(torch.finfo(K.dtype).tiny).sqrt()
     K = (K / size / size[:, None]).fill_diagonal_(1)
@@ -154,7 +143,7 @@ def _kernel_figures(model: NSVM, train: Labelled, held_out: Labelled) -> Figures
     }
 
 
-def _objective(model: NSVM, data: Data, some: Labelled, lam: float) -> tuple[float | None, float | None]:
+def _objective(model: NSVM, data: Data, some: Split, lam: float) -> tuple[float | None, float | None]:
     """Return the objective, with the ||f||^2 of the model and the mean loss of these samples; and minus a
     lower bound, for two classes, the hinge loss and terms that are samples.
 
@@ -166,7 +155,7 @@ def _objective(model: NSVM, data: Data, some: Labelled, lam: float) -> tuple[flo
     if (len(some.y) + len(e.alpha)) * len(e.alpha) > MOST_KERNEL_VALUES:
         return None, None
     loss = build_loss(model.settings.loss, model.settings.multiclass, task)
-    objective = full_objective(e, model.kernel, some.z, task.targets(some.y), loss, lam, some.w)
+    objective = full_objective(e, model.kernel, some.x, task.targets(some.y), loss, lam, some.weight)
     if objective is None or e.i is None or not isinstance(loss, Binary) or not isinstance(loss.l, Hinge):
         return objective, None
     y, m = train.y.double(), len(train)
@@ -184,10 +173,10 @@ def _scores(
     model: NSVM,
     data: Data,
     algorithm: Trainer[Any],
-    now: list[Labelled],
-    before: tuple[NSVM, list[Labelled]] | None,
+    now: list[Split],
+    before: tuple[NSVM, list[Split]] | None,
     constant: bool,
-) -> Figures:
+) -> dict[str, Any]:
     """Return the score of the model on training and held-out samples, and those of others in its place.
 
     ``beats_guess`` says whether its errors are significantly smaller than those of one answer for all,
@@ -196,21 +185,21 @@ def _scores(
     """
     task, e, (train, held_out), whole = model.task, model.expansion, now, data.splits["train"]
     guess = whole.y.mode().values if isinstance(task, Classification) else whole.y.mean()
-    answers = {"test": decide(model, e, held_out.z), "guess": guess.expand(len(held_out.y))}
+    answers = {"test": decide(model, e, held_out.x), "guess": guess.expand(len(held_out.y))}
     if algorithm.trains_svm and len(train.y.unique()) >= max(2, len(task.classes)):
         lam = algorithm.lam
-        answers["refit"] = decide(model, refit(model, train, lam), held_out.z)
+        answers["refit"] = decide(model, refit(model, train, lam), held_out.x)
         if constant:
-            rescaled = refit(model, train, lam * _variance(model, train.z))
-            answers["rescaled"] = decide(model, rescaled, held_out.z)
+            rescaled = refit(model, train, lam * _variance(model, train.x))
+            answers["rescaled"] = decide(model, rescaled, held_out.x)
         if before:
             initial, (first_train, first_held_out) = before
-            answers["frozen"] = decide(initial, refit(initial, first_train, lam), first_held_out.z)
+            answers["frozen"] = decide(initial, refit(initial, first_train, lam), first_held_out.x)
     if isinstance(algorithm, Alg1) and e.i is not None:
         # its terms keep the features of the step that added them
         refreshed = replace(e, z=model.features(whole.x[e.i.cpu()]))
-        answers["refreshed"] = decide(model, refreshed, held_out.z)
-    seen = decide(model, e, train.z)
+        answers["refreshed"] = decide(model, refreshed, held_out.x)
+    seen = decide(model, e, train.x)
     scores = {name: task.score(held_out.y, answer)[task.metric] for name, answer in answers.items()}
     scores["train"] = task.score(train.y, seen)[task.metric]
     errors = {name: _errors(task, held_out.y, answer) for name, answer in answers.items()}
@@ -235,15 +224,15 @@ def _errors(task: Task, y: Float[Tensor, " p"], decided: Tensor) -> Float[Tensor
     return (decided != y).double() if isinstance(task, Classification) else (decided - y).double().square()
 
 
-def refit(model: NSVM, train: Labelled, lam: float) -> Expansion:
+def refit(model: NSVM, train: Split, lam: float) -> Expansion:
     """Return an SVM on the features of samples that is solved to precision, with the hinge or the
     epsilon-insensitive loss.
     """
-    settings, task, z = model.settings, model.task, train.z
+    settings, task, z = model.settings, model.task, train.x
     loss = build_loss(settings.loss, "crammer_singer", task)
     if not isinstance(loss.l, EpsilonInsensitive):
         loss = build_loss(None, "crammer_singer", task)
-    y, w = task.targets(train.y).to(z), None if train.w is None else train.w.numpy()
+    y, w = task.targets(train.y).to(z), None if train.weight is None else train.weight.numpy()
     problem = Problem(z, y, model.kernel, settings.seed, task=task, loss=loss, weights=w)
     svc: Any = taken_by(TORCH, SVC(lam))
     expansion: Expansion = svc.solve(problem, z)
@@ -258,7 +247,7 @@ def _variance(model: NSVM, z: Float[Tensor, "p n"]) -> float:
     return float((K_zz.diagonal().mean() - K_zz.mean()).clamp_min(1e-6))  # less is lost in rounding
 
 
-def better(one: Errors, other: Errors) -> bool:
+def better(one: Float[Tensor, " p"], other: Float[Tensor, " p"]) -> bool:
     """Return whether errors are smaller than others on the same samples, by more than chance.
 
     Of classes this is McNemar's test: that many samples are decided rightly by only the one or the other.
@@ -267,7 +256,7 @@ def better(one: Errors, other: Errors) -> bool:
     return float(d.sum()) > STANDARD_ERRORS * math.sqrt(float(d.square().sum()))
 
 
-def overfitted(train: Errors, held_out: Float[Tensor, " q"]) -> bool:
+def overfitted(train: Float[Tensor, " p"], held_out: Float[Tensor, " q"]) -> bool:
     """Return whether errors on held-out samples are larger than on training samples, by more than chance."""
     variance = sum(float(e.var(correction=0)) / len(e) for e in (train, held_out))
     return float(held_out.mean() - train.mean()) > STANDARD_ERRORS * math.sqrt(variance)

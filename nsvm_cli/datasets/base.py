@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 import numpy as np
 import pydantic
 import torch
-from jaxtyping import Float64, UInt8
+from jaxtyping import Float64, Real, UInt8
 from pydantic import AfterValidator, Field
 from torch import Tensor
 
@@ -224,10 +224,10 @@ class Table:
 
 @dataclass(frozen=True)
 class Split:
-    """Some of the samples, raw: ``x`` is ``(m, *shape)``, numbers or the bytes of images (see ``as_float``),
-    ``y`` the coded labels or real targets, ``weight`` their weights, if they have any."""
+    """Some of the samples: ``x`` is ``(m, *shape)``, numbers or the bytes of images (see ``as_float``), or
+    holds features, ``y`` the coded labels or real targets, ``weight`` their weights, if they have any."""
 
-    x: Float64[Tensor, "m ..."] | UInt8[Tensor, "m ..."]
+    x: Real[Tensor, "m ..."]
     y: Float64[Tensor, " m"]
     weight: Float64[Tensor, " m"] | None = None
 
