@@ -136,17 +136,16 @@ def read_cells(
         # before it is read: a stranger's settings may name any file
         if (size := file.stat().st_size) == 0:  # as of those of /proc, which may be endless
             raise InputError(f"{what} cannot be read as CSV: it is empty")
+        expect_room(size, what)
+        table: pd.DataFrame
         if is_parquet(file):  # compressed
             about = parquet().read_metadata(file)
-            size = max(size, 8 * about.num_rows * about.num_columns)
-        expect_room(size, what)
-        if other := not is_parquet(file) and separator_in(header_of(file, dialect)):
-            meant = f"\"dataset.separator='{other}'\"" if setting else f"--separator '{other}'"
-            raise InputError(f"{what} has 1 column: is {meant} meant?")
-        table: pd.DataFrame
-        if is_parquet(file):
+            expect_room(8 * about.num_rows * about.num_columns, what)
             table = parquet().read_table(file).to_pandas(ignore_metadata=True)  # as for pandas' index
             table = table.assign(**{name: texts(table[name]) for name in labels if name in table})
+        elif other := separator_in(header_of(file, dialect)):
+            meant = f"\"dataset.separator='{other}'\"" if setting else f"--separator '{other}'"
+            raise InputError(f"{what} has 1 column: is {meant} meant?")
         else:
             table = pd.read_csv(file, **parsing(dialect, labels, text) | {"names": names})
             table = _read(table, dialect, labels)

@@ -23,7 +23,6 @@ from nsvm_cli.storage.run_directory import (
     is_finished,
     read_config,
     read_json,
-    reading,
 )
 from nsvm_cli.words import METRIC_FORMATS, score_of
 
@@ -93,8 +92,7 @@ def panels_of(run: Path) -> list[Panel]:
     file = run / METRICS
     if not file.is_file():
         raise InputError(f"{run} has no metrics.jsonl: expected the directory of a run")
-    with reading(run / RESULT):
-        score = score_of(read_json(run / RESULT)) if is_finished(run) else None
+    score = score_of(read_json(run / RESULT)) if is_finished(run) else None
     parts = [[*records] for _, records in groupby(read_metrics(file), _part)]
     panels, first = [], 0
     for records in parts:
