@@ -7,8 +7,9 @@ import functools
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -56,6 +57,7 @@ APPLY = (*PARTS, *HOW, *OTHERS, "seed", "dataset.scaling", "dataset.validation")
 """The settings of ``nsvm train`` that apply to an estimator, unlike others of data sets, files and scores."""
 
 
+@dataclass(eq=False, repr=False)
 class _NSVM(BaseEstimator):  # type: ignore[misc]
     """The base class of both estimators.
 
@@ -82,50 +84,28 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
         n_features_in_, feature_names_in_: the features, as scikit-learn has them.
     """
 
-    _task: Literal["classification", "regression"]
+    _task: ClassVar[Literal["classification", "regression"]]
 
-    def __init__(
-        self,
-        algorithm: str | object = "alg4",
-        network: str | object | None = None,
-        kernel: str | object | None = None,
-        optimizer: str | object = "sgd",
-        loss: str | object | None = None,
-        *,
-        lam: float | None = None,
-        steps: int | None = None,
-        batch_size: int | None = None,
-        gamma: float | None = None,
-        lr: float | None = None,
-        widths: Sequence[int] | None = None,
-        settings: Mapping[str, Any] | None = None,
-        class_weight: str | Mapping[Any, float] | None = None,
-        callbacks: Sequence[Callback] = (),
-        random_state: Any = 0,
-        dtype: str = "float32",
-        device: str = "auto",
-        engine: str = "auto",
-        threads: int | None = 1,
-    ) -> None:
-        self.algorithm = algorithm
-        self.network = network
-        self.kernel = kernel
-        self.optimizer = optimizer
-        self.loss = loss
-        self.lam = lam
-        self.steps = steps
-        self.batch_size = batch_size
-        self.gamma = gamma
-        self.lr = lr
-        self.widths = widths
-        self.settings = settings
-        self.class_weight = class_weight
-        self.callbacks = callbacks
-        self.random_state = random_state
-        self.dtype = dtype
-        self.device = device
-        self.engine = engine
-        self.threads = threads
+    algorithm: str | object = "alg4"
+    network: str | object | None = None
+    kernel: str | object | None = None
+    optimizer: str | object = "sgd"
+    loss: str | object | None = None
+    _: KW_ONLY
+    lam: float | None = None
+    steps: int | None = None
+    batch_size: int | None = None
+    gamma: float | None = None
+    lr: float | None = None
+    widths: Sequence[int] | None = None
+    settings: Mapping[str, Any] | None = None
+    class_weight: str | Mapping[Any, float] | None = None
+    callbacks: Sequence[Callback] = ()
+    random_state: Any = 0
+    dtype: str = "float32"
+    device: str = "auto"
+    engine: str = "auto"
+    threads: int | None = 1
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return the parameters and, if ``deep``, those of objects, such as ``kernel__gamma``."""
