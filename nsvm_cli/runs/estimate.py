@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -40,15 +40,16 @@ class Part:
     unit: str = "steps"
 
 
+@dataclass
 class Probe(Callback):
     """Stop some seconds after the first step, which often takes longer than others, or at a step; and note
     steps, seconds and support vectors in ``course``.
     """
 
-    def __init__(self, seconds: float, until: int) -> None:
-        self.seconds, self.until = seconds, until
-        self.began = time.monotonic()
-        self.course: list[tuple[float, float, float]] = []
+    seconds: float
+    until: int
+    began: float = field(default_factory=time.monotonic)
+    course: list[tuple[float, float, float]] = field(default_factory=list)
 
     def on_step_end(self, state: State) -> None:
         self.course.append((state.t, time.monotonic() - self.began, state.support_vectors))
