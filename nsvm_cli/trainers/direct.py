@@ -7,7 +7,6 @@ from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from statistics import fmean
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
@@ -148,7 +147,7 @@ def searched(
     """Return the settings with the best mean score in cross-validation, and the result's fields about it.
 
     Of more than ``MOST_SAMPLES`` training samples, random ones stand in for all. ``score`` gets the values,
-    and problems whose samples are features.
+    those of C growing first, and problems whose samples are features.
 
     Raises:
         InputError: a value is refused, or there are too few samples.
@@ -159,24 +158,37 @@ def searched(
     rows = random_subset(m, min(m, MOST_SAMPLES), problem.seed, problem.y.device).sort().values
     whole = problem.of(rows.cpu().numpy(), F(problem.x[rows]))
     splitter = StratifiedKFold if problem.task.classes else KFold
-    folds = [*splitter(FOLDS).split(whole.host_y, whole.host_y)]
-
-    def mean_score(values: Values) -> float:
-        return fmean(score(values, *(whole.of(part, whole.x[part]) for part in fold)) for fold in folds)
-
+    candidates = [*ParameterGrid(grid)]
+    by_C = sorted(candidates, key=lambda values: [values[k] for k in sorted(values, reverse=True)])
+    scores = np.zeros(len(by_C))
     try:
-        chosen = max(ParameterGrid(grid), key=mean_score)
+        for fold in splitter(FOLDS).split(whole.host_y, whole.host_y):
+            train, test = (whole.of(part, whole.x[part]) for part in fold)
+            scores += [score(values, train, test) for values in by_C]
     except ValueError as error:
         reason = one_line(error) if isinstance(error, ValidationError) else error
         raise InputError(f"algorithm.grid: {reason}") from None
+    chosen = max(candidates, key=lambda values: scores[by_C.index(values)])
     settings = dict(
         STANDS_FOR[k](v, m) if k in STANDS_FOR else (f"algorithm.{k}", v) for k, v in chosen.items()
     )
-    figures = {"candidates": len(ParameterGrid(grid)), "chosen": chosen}
+    figures = {"candidates": len(candidates), "chosen": chosen}
     return {**settings, "algorithm.grid": None}, figures
 
 
-def svm_score(svm: Any, values: Values, train: Problem, test: Problem) -> float:
+def solved(svm: Any, problem: Problem) -> Expansion:
+    """Return the SVM of a problem whose samples are features."""
+    expansion: Expansion = svm.solve(problem, problem.x)
+    return expansion
+
+
+def svm_score(
+    svm: Any,
+    values: Values,
+    train: Problem,
+    test: Problem,
+    solve: Callable[[Any, Problem], Expansion] = solved,
+) -> float:
     """Return the accuracy, or R^2, on test samples after training an SVM with these values of a grid."""
     from sklearn.metrics import accuracy_score, r2_score  # slow to import
 
@@ -185,7 +197,7 @@ def svm_score(svm: Any, values: Values, train: Problem, test: Problem) -> float:
     if "epsilon" in values:
         loss = replace(loss, l=EpsilonInsensitive(values["epsilon"]))
     lam = 1 / (values["C"] * len(train.y)) if "C" in values else svm.lam
-    g = replace(svm, lam=lam, grid=None).solve(replace(train, K=K, loss=loss), train.x)
+    g = solve(replace(svm, lam=lam, grid=None), replace(train, K=K, loss=loss))
     score = accuracy_score if train.task.classes else r2_score
     predicted = g(K, test.x)
     decided = train.task.decide(predicted) if train.task.classes else predicted

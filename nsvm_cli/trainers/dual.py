@@ -87,6 +87,14 @@ class Dual:
         alpha = np.where(self.C > FREE, FREE, 0.0)
         return DualState(alpha, np.zeros(self.s.max() + 1), np.empty(0, np.int64))
 
+    def after(self, earlier: Dual, solution: DualState) -> DualState:
+        """Return a start: the solution of a problem that differs in p, and in all C by one factor."""
+        state, factor = self.start(), self.C[0] / earlier.C[0]
+        a = np.where(solution.alpha < earlier.C, np.minimum(factor * solution.alpha, self.C), self.C)
+        state.alpha = np.where(self.C > FREE, FREE, a)
+        state.g = factor * solution.g
+        return state
+
     def optimality(self, state: DualState) -> Optimality:
         """Return how far from optimal a state is."""
         f, rises, falls = state.g[self.s] - self.p, state.alpha < self.C, state.alpha > 0

@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import combinations
 from typing import Any
 
@@ -41,12 +42,15 @@ PAUSE_SECONDS = 0.2
 """Seconds after which ``advance`` returns within a step, so that the loop can check for signals."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Part:
-    """One of the SVMs of a problem: the samples j that it is trained on, and their dual problem."""
+    """One of the SVMs of a problem: the samples j that it is trained on, their dual problem, and the state
+    that its solver begins with, and changes.
+    """
 
     j: Int64[np.ndarray, " n"]
     dual: Dual
+    state: DualState
 
 
 @dataclass(kw_only=True)
@@ -136,9 +140,7 @@ class SVC(Trainer[SVCState]):
         expect_searchable("svc", self.grid, known)
 
     def search(self, problem: Problem, F: FeatureMap) -> tuple[dict[str, Any], dict[str, Any]] | None:
-        return searched(self.grid, problem, F, self._score) if self.grid else None
-
-    _score = svm_score
+        return searched(self.grid, problem, F, partial(svm_score, self, solve=Path())) if self.grid else None
 
     def start(self, problem: Problem, F: FeatureMap) -> SVCState:
         z = F(problem.x)
@@ -158,7 +160,7 @@ class SVC(Trainer[SVCState]):
             value=value,
             scale=self.lam,
         )
-        state.dual = parts[0].dual.start()
+        state.dual = parts[0].state
         return state
 
     def parts_of(self, problem: Problem) -> list[Part]:
@@ -172,11 +174,13 @@ class SVC(Trainer[SVCState]):
         everyone, classes = np.arange(m), range(len(task.classes))
 
         def apart(y: Float64[np.ndarray, " n"], j: Int64[np.ndarray, " n"] = everyone) -> Part:
-            return Part(j, classification(y, C[j], self.bias))
+            dual = classification(y, C[j], self.bias)
+            return Part(j, dual, dual.start())
 
         if not isinstance(task, Classification):
             assert isinstance(problem.loss.l, EpsilonInsensitive)
-            return [Part(everyone, regression(y, problem.loss.l.epsilon, C, self.bias))]
+            dual = regression(y, problem.loss.l.epsilon, C, self.bias)
+            return [Part(everyone, dual, dual.start())]
         if len(np.unique(y)) < len(classes):
             raise InputError("svc needs training samples of every class")
         if not task.outputs:
@@ -234,13 +238,12 @@ class SVC(Trainer[SVCState]):
 
     def _go_on(self, state: SVCState, solved: Part) -> None:
         """Begin the next part, with the rows of the last one if it has the same samples, or end."""
-        solver, state.solver, state.dual = state.solver, None, None
+        state.dual = None
         state.widest = state.closest = 0.0
         if state.solved < len(state.parts):
             part = state.parts[state.solved]
-            state.dual = part.dual.start()
-            if part.j is solved.j:
-                state.solver = replace(solver, dual=part.dual)
+            state.dual = part.state
+            state.solver = replace(state.solver, dual=part.dual) if part.j is solved.j else None
         elif state.unclosed:
             say(
                 f"svc stopped at a gap of {state.unclosed:.2g}, where it expects {self.tol:g}: raise "
@@ -277,8 +280,20 @@ class SVC(Trainer[SVCState]):
     def solve(self, problem: Problem, z: Float[Tensor, "m n"]) -> Expansion:
         """Return the SVM on the features z, (m, n), of the training samples."""
         problem = replace(problem, x=z)
+        return self.finish(problem, self.solved(problem))
+
+    def solved(self, problem: Problem, earlier: SVCState | None = None) -> SVCState:
+        """Return the state at the end, for samples that are features, beginning where that of the same
+        samples and kernel with another lambda or epsilon has ended.
+        """
         state = self.start(problem, FeatureMap(nn.Identity(), SGD(1.0), problem.seed))
-        return self.finish(problem, self.complete(problem, state))
+        if earlier:
+            for part, other in zip(state.parts, earlier.parts, strict=True):
+                part.state = part.dual.after(other.dual, other.state)
+            state.dual = state.parts[0].state
+            if np.array_equal(state.parts[0].j, earlier.parts[-1].j):
+                state.solver = replace(earlier.solver, dual=state.parts[0].dual)
+        return self.complete(problem, state)
 
     def restore(self, problem: Problem, F: FeatureMap, saved: Mapping[str, Any]) -> SVCState:
         state = super().restore(problem, F, saved)
@@ -289,6 +304,20 @@ class SVC(Trainer[SVCState]):
             raise ValueError("expected the state of the SVM that is being solved")
         state.dual = None if last else state.parts[state.solved].dual.restored(saved["dual"])
         return state
+
+
+@dataclass
+class Path:
+    """Solve one problem after another: with the samples and kernel of the one before, from where it ended."""
+
+    latest: tuple[Problem, SVCState] | None = None
+
+    def __call__(self, svm: SVC, problem: Problem) -> Expansion:
+        earlier = None
+        if self.latest and self.latest[0].x is problem.x and self.latest[0].K == problem.K:
+            earlier = self.latest[1]
+        self.latest = problem, svm.solved(problem, earlier)
+        return svm.finish(*self.latest)
 
 
 @dataclass(frozen=True)

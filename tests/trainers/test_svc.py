@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from sklearn import svm
 
-from nsvm_cli.engines import TORCH, Engine
+from nsvm_cli.engines import TORCH, Engine, taken_by
 from nsvm_cli.models.kernels import RBF, Kernel, Laplacian, Linear, Normalized, Polynomial
 from nsvm_cli.models.losses import (
     Binary,
@@ -128,6 +129,23 @@ def test_svc_without_bias(engine: Engine, small: MakeSmall) -> None:
     theirs = svm.LinearSVC(loss="hinge", C=C, fit_intercept=False, tol=1e-9, max_iter=10**6).fit(z, y)
     assert g.bias == 0
     np.testing.assert_allclose(g(Linear(), z), theirs.decision_function(z), atol=1e-4)
+
+
+@pytest.mark.parametrize("engine", ["literal", "torch"])
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("kind", [*sorted(LOSSES), "each against the rest"])
+def test_a_path_of_lambda_reaches_the_same_optima(
+    kind: str, bias: bool, engine: Engine, small: MakeSmall
+) -> None:
+    """An SVM that begins at its own optimum takes no step."""
+    s, state = small(1, m=M, K=RBF(0.5), loss=LOSSES.get(kind, OneVsRest(Hinge()))), None
+    for lam in (0.1, 0.02, 0.005, 0.005):
+        svc: Any = taken_by(engine, SVC(lam, 1e-6, bias))
+        cold, state = svc.solved(s.problem), svc.solved(s.problem, state)
+        np.testing.assert_allclose(state.value, cold.value, rtol=1e-6)
+        at_optimum = [svc.finish(s.problem, each)(s.problem.K, s.problem.x) for each in (state, cold)]
+        np.testing.assert_allclose(*at_optimum, atol=1e-4)
+    assert not any(part.state.steps for part in state.parts)
 
 
 def test_each_class_against_the_rest(small: MakeSmall) -> None:
