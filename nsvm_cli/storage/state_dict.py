@@ -24,8 +24,8 @@ RESTORED = {"saved": "by state_dict, and restored by the trainer"}
 
 
 class Saved:
-    """An object whose state dict holds the attributes that ``saved`` names: numbers, tensors, or objects with
-    ``state_dict`` and ``load_state_dict``.
+    """An object whose state dict holds the attributes that ``saved`` names: numbers, tensors, objects with
+    ``state_dict`` and ``load_state_dict``, or lists of these.
     """
 
     @property
@@ -57,6 +57,8 @@ class Saved:
 def saved_value(name: str, value: Any) -> Any:
     if hasattr(value, "state_dict"):
         return value.state_dict()
+    if isinstance(value, list):
+        return {str(n): saved_value(name, one) for n, one in enumerate(value)}
     if isinstance(value, np.ndarray):
         return torch.from_numpy(value.copy())
     if isinstance(value, bool) or not isinstance(value, Tensor | int | float | None):
@@ -72,6 +74,9 @@ def loaded_value(name: str, now: Any, saved: Any) -> Any:
     if hasattr(now, "load_state_dict"):
         now.load_state_dict(saved)
         return now
+    if isinstance(now, list):
+        expect_keys(saved, [*map(str, range(len(now)))])
+        return [loaded_value(name, one, saved[str(n)]) for n, one in enumerate(now)]
     if isinstance(now, np.ndarray):
         return loaded_like(torch.from_numpy(now), saved, name).numpy()
     if isinstance(now, Tensor):

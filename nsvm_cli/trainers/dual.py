@@ -47,6 +47,13 @@ class DualState(Saved):
     stale: int = 0
     done: int = 0
 
+    def load_state_dict(self, saved: Mapping[str, Any]) -> None:
+        if isinstance(kept := saved.get("kept"), Tensor):
+            self.kept = np.zeros(kept.shape, np.int64)
+        super().load_state_dict(saved)
+        if ((self.kept < 0) | (self.kept >= len(self.alpha))).any():
+            raise ValueError("the working set names variables that there are not")
+
     def status(self, tol: float) -> Status:
         """Return how a solver that takes no more steps has ended."""
         return ("converged" if self.gap < tol else "stagnated") if self.done else "out of steps"
@@ -112,20 +119,6 @@ class Dual:
         bounded = self.C < FREE
         y, C, f, a = (numbers[bounded] for numbers in (self.y, self.C, self.optimality(state).f, state.alpha))
         return float((C * np.maximum(-y * (f + self.bias(state)), 0) + y * a * f).sum())
-
-    def restored(self, saved: Mapping[str, Any]) -> DualState:
-        """Return the state of a state dict.
-
-        Raises:
-            ValueError: it is not of this problem.
-        """
-        state = self.start()
-        if isinstance(kept := saved.get("kept"), Tensor):
-            state.kept = np.zeros(kept.shape, np.int64)
-        state.load_state_dict(saved)
-        if ((state.kept < 0) | (state.kept >= len(self.y))).any():
-            raise ValueError("the working set names variables that there are not")
-        return state
 
     def value(self, state: DualState) -> float:
         """Return the dual value, minus the objective above."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import combinations
@@ -23,7 +23,7 @@ from nsvm_cli.models.losses import EpsilonInsensitive, Hinge, OneVsRest
 from nsvm_cli.models.nsvm import Expansion
 from nsvm_cli.models.optimizers import SGD
 from nsvm_cli.output import say
-from nsvm_cli.storage.state_dict import NOT_SAVED, RESTORED
+from nsvm_cli.storage.state_dict import NOT_SAVED, Saved
 from nsvm_cli.tasks import Classification
 from nsvm_cli.trainers.base import Problem, State, Trainer
 from nsvm_cli.trainers.direct import Grid, expect_loss, expect_searchable, searched, svm_score
@@ -43,65 +43,63 @@ PAUSE_SECONDS = 0.2
 
 
 @dataclass
-class Part:
-    """One of the SVMs of a problem: the samples j that it is trained on, their dual problem, and the state
-    that its solver begins with, and changes.
+class Part(Saved):
+    """One of the SVMs of a problem: the samples j that it is trained on, their dual problem, and its state.
+
+    ``beta`` holds sum_k y_k a_k for each sample; ``bias``, ``gap`` and ``value`` are those of ``Dual``, all
+    of the latest pause.
     """
 
-    j: Int64[np.ndarray, " n"]
-    dual: Dual
-    state: DualState
+    j: Int64[np.ndarray, " n"] = field(metadata=NOT_SAVED)
+    dual: Dual = field(metadata=NOT_SAVED)
+
+    def __post_init__(self) -> None:
+        self.state = self.dual.start()
+        self.note()
+
+    @property
+    def saved(self) -> Sequence[str]:
+        return ("state",)
+
+    def load_state_dict(self, saved: Mapping[str, Any]) -> None:
+        super().load_state_dict(saved)
+        self.note()
+
+    def note(self) -> None:
+        """Compute the results of the state."""
+        dual, state = self.dual, self.state
+        self.beta = np.bincount(dual.s, dual.y * state.alpha)[: len(self.j)]
+        self.bias, self.gap, self.value = dual.bias(state), dual.gap(state), dual.value(state)
 
 
 @dataclass(kw_only=True)
 class SVCState(State):
-    """The first ``solved`` of the ``parts`` are done; ``dual`` is the state of the next one, and ``solver``
-    takes its iterations. ``widest`` is the largest gap of its KKT conditions so far, and ``closest`` the
-    smallest one since; ``unclosed`` is the largest gap at which a part ended without converging.
-
-    ``beta`` holds sum_k y_k a_k for each sample of each part, one part after the other, and ``bias``, ``gap``
-    and ``value`` those of each part (see ``Dual``), at the latest pause.
+    """The first ``solved`` of the ``parts`` are done, and ``solver`` takes the iterations of the next one.
+    ``widest`` is the largest gap of its KKT conditions so far, and ``closest`` the smallest one since.
     """
 
     z: Float[Tensor, "m n"] = field(metadata=NOT_SAVED)
-    parts: list[Part] = field(metadata=NOT_SAVED)
-    beta: Float64[np.ndarray, " all"]
-    bias: Float64[np.ndarray, " parts"]
-    gap: Float64[np.ndarray, " parts"]
-    value: Float64[np.ndarray, " parts"]
+    parts: list[Part]
     scale: float = field(metadata=NOT_SAVED)
     solved: int = 0
     widest: float = 0.0
     closest: float = 0.0
-    unclosed: float = 0.0
-    dual: DualState | None = field(default=None, metadata=RESTORED)
     solver: Any = field(default=None, metadata=NOT_SAVED)
 
     @property
     def support_vectors(self) -> int:
-        j = np.concatenate([part.j for part in self.parts])
-        return len(np.unique(j[self.beta != 0]))
-
-    def beta_of(self, r: int) -> Float64[np.ndarray, " n"]:
-        """Return the numbers of part r in ``beta``, which may be changed."""
-        begin = sum(len(part.j) for part in self.parts[:r])
-        return self.beta[begin : begin + len(self.parts[r].j)]
+        return len(np.unique(np.concatenate([part.j[part.beta != 0] for part in self.parts])))
 
     @property
     def figures(self) -> dict[str, Any]:
         """The value of the dual problem and that of the objective minus it, sums over all parts."""
-        done = self.solved + (self.dual is not None)
-        gap = float(self.gap[:done].sum()) if done == len(self.parts) else None
-        return {"dual_value": self.scale * float(self.value.sum()), "duality_gap": gap and self.scale * gap}
+        value, gap = sum(part.value for part in self.parts), sum(part.gap for part in self.parts)
+        return {"dual_value": self.scale * value, "duality_gap": self.scale * gap}
 
-    def note(self) -> None:
-        """Store the results so far of the part that is being solved."""
-        problem, state, r = self.parts[self.solved].dual, self.dual, self.solved
-        assert state is not None
-        beta = self.beta_of(r)
-        beta[:] = np.bincount(problem.s, problem.y * state.alpha)[: len(beta)]
-        self.bias[r], self.gap[r] = problem.bias(state), problem.gap(state)
-        self.value[r] = problem.value(state)
+    def take_over(self, solver: Any, j: Int64[np.ndarray, " n"]) -> None:
+        """Solve the next part with the rows of an earlier solver, if it has the same samples j."""
+        part = self.parts[self.solved]
+        self.solver = replace(solver, dual=part.dual) if np.array_equal(part.j, j) else None
 
 
 @pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
@@ -147,21 +145,7 @@ class SVC(Trainer[SVCState]):
         if not problem.K.diag(z.double()).isfinite().all():
             raise NotFiniteError("a kernel value", 1)
         parts = self.parts_of(problem)
-        bias, gap, value = np.zeros((3, len(parts)))
-        state = SVCState(
-            F=F,
-            sampler=problem.sampler(),
-            t=0,
-            z=z,
-            parts=parts,
-            beta=np.zeros(sum(len(part.j) for part in parts)),
-            bias=bias,
-            gap=gap,
-            value=value,
-            scale=self.lam,
-        )
-        state.dual = parts[0].state
-        return state
+        return SVCState(F=F, sampler=problem.sampler(), t=0, z=z, parts=parts, scale=self.lam)
 
     def parts_of(self, problem: Problem) -> list[Part]:
         """Return the SVMs of a problem; y is positive for the second of two classes, and the first of a pair.
@@ -174,13 +158,11 @@ class SVC(Trainer[SVCState]):
         everyone, classes = np.arange(m), range(len(task.classes))
 
         def apart(y: Float64[np.ndarray, " n"], j: Int64[np.ndarray, " n"] = everyone) -> Part:
-            dual = classification(y, C[j], self.bias)
-            return Part(j, dual, dual.start())
+            return Part(j, classification(y, C[j], self.bias))
 
         if not isinstance(task, Classification):
             assert isinstance(problem.loss.l, EpsilonInsensitive)
-            dual = regression(y, problem.loss.l.epsilon, C, self.bias)
-            return [Part(everyone, dual, dual.start())]
+            return [Part(everyone, regression(y, problem.loss.l.epsilon, C, self.bias))]
         if len(np.unique(y)) < len(classes):
             raise InputError("svc needs training samples of every class")
         if not task.outputs:
@@ -205,8 +187,8 @@ class SVC(Trainer[SVCState]):
                 break
             else:
                 self._iterate(problem, state)
-        if state.dual is not None:
-            state.note()
+        if state.solved < len(state.parts):
+            state.parts[state.solved].note()
 
     def _reached(self, state: SVCState) -> int:
         """Return the last step whose end has been reached."""
@@ -218,35 +200,25 @@ class SVC(Trainer[SVCState]):
 
     def _iterate(self, problem: Problem, state: SVCState) -> None:
         """Take an iteration of the solver, and go on to the next part after the last one."""
-        part, dual = state.parts[state.solved], state.dual
-        assert dual is not None
+        part = state.parts[state.solved]
         if state.solver is None:
-            state.solver = self.solver(
-                problem, state.z[torch.from_numpy(part.j).to(state.z.device)], part.dual
-            )
-        state.solver.step(dual)
-        if dual.gap > state.widest:
-            state.widest = state.closest = dual.gap
-        state.closest = min(state.closest, dual.gap)
-        if not (dual.done or dual.steps >= MOST):
+            z = state.z[torch.from_numpy(part.j).to(state.z.device)]
+            state.solver = self.solver(problem, z, part.dual)
+        state.solver.step(part.state)
+        gap = part.state.gap
+        if gap > state.widest:
+            state.widest = state.closest = gap
+        state.closest = min(state.closest, gap)
+        if not (part.state.done or part.state.steps >= MOST):
             return
-        state.note()
-        if dual.status(self.tol) != "converged":
-            state.unclosed = max(state.unclosed, dual.gap)
+        part.note()
         state.solved += 1
-        self._go_on(state, part)
-
-    def _go_on(self, state: SVCState, solved: Part) -> None:
-        """Begin the next part, with the rows of the last one if it has the same samples, or end."""
-        state.dual = None
         state.widest = state.closest = 0.0
         if state.solved < len(state.parts):
-            part = state.parts[state.solved]
-            state.dual = part.state
-            state.solver = replace(state.solver, dual=part.dual) if part.j is solved.j else None
-        elif state.unclosed:
+            state.take_over(state.solver, part.j)
+        elif (gap := max(part.state.gap for part in state.parts)) >= self.tol:
             say(
-                f"svc stopped at a gap of {state.unclosed:.2g}, where it expects {self.tol:g}: raise "
+                f"svc stopped at a gap of {gap:.2g}, where it expects {self.tol:g}: raise "
                 f"algorithm.lam={self.lam:g}, or use pegasos"
             )
 
@@ -269,13 +241,14 @@ class SVC(Trainer[SVCState]):
         z = state.z
         alpha = np.zeros((len(z), len(state.parts)))
         for r, part in enumerate(state.parts):
-            alpha[part.j, r] = state.beta_of(r)
+            alpha[part.j, r] = part.beta
         support = np.flatnonzero(alpha.any(1))
         j, alpha_j = torch.from_numpy(support).to(z.device), torch.from_numpy(alpha[support]).to(z)
         if not problem.task.outputs:
-            return Expansion(z[j], alpha_j[:, 0], 1.0, float(state.bias[0]), i=j)
-        pairs = not isinstance(problem.loss, OneVsRest)
-        return Expansion(z[j], alpha_j, 1.0, torch.from_numpy(state.bias).to(z), one_vs_one=pairs, i=j)
+            return Expansion(z[j], alpha_j[:, 0], 1.0, state.parts[0].bias, i=j)
+        bias = z.new_tensor([part.bias for part in state.parts])
+        one_vs_one = not isinstance(problem.loss, OneVsRest)
+        return Expansion(z[j], alpha_j, 1.0, bias, one_vs_one=one_vs_one, i=j)
 
     def solve(self, problem: Problem, z: Float[Tensor, "m n"]) -> Expansion:
         """Return the SVM on the features z, (m, n), of the training samples."""
@@ -290,19 +263,13 @@ class SVC(Trainer[SVCState]):
         if earlier:
             for part, other in zip(state.parts, earlier.parts, strict=True):
                 part.state = part.dual.after(other.dual, other.state)
-            state.dual = state.parts[0].state
-            if np.array_equal(state.parts[0].j, earlier.parts[-1].j):
-                state.solver = replace(earlier.solver, dual=state.parts[0].dual)
+            state.take_over(earlier.solver, earlier.parts[-1].j)
         return self.complete(problem, state)
 
     def restore(self, problem: Problem, F: FeatureMap, saved: Mapping[str, Any]) -> SVCState:
         state = super().restore(problem, F, saved)
         if not 0 <= state.solved <= len(state.parts):
             raise ValueError(f"{state.solved} of {len(state.parts)} SVMs are solved")
-        last = state.solved == len(state.parts)
-        if last != (saved["dual"] is None):
-            raise ValueError("expected the state of the SVM that is being solved")
-        state.dual = None if last else state.parts[state.solved].dual.restored(saved["dual"])
         return state
 
 

@@ -120,8 +120,8 @@ def test_a_resumed_run_has_the_same_bits(
 def test_a_field_that_cannot_be_saved_is_refused(small: MakeSmall) -> None:
     s, trainer = small(1), Pegasos(50)
     state = trainer.start(s.problem, s.theta())
-    state.violations = [1]  # type: ignore[assignment]
-    with pytest.raises(InputError, match=r"field violations cannot be saved.*list; checkpoint\.every=null"):
+    state.violations = {1}  # type: ignore[assignment]
+    with pytest.raises(InputError, match=r"field violations cannot be saved.*set; checkpoint\.every=null"):
         state.state_dict()
 
 
