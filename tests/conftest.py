@@ -75,8 +75,8 @@ def unchecked() -> Iterator[None]:
 class InlineWorkers(Workers):
     """Worker processes that are none: the work is done in this process, at once."""
 
-    def __init__(self, count: int, begin: Callable[[], object] = int) -> None:
-        begin()
+    def __init__(self, count: int) -> None:
+        pass
 
     def __exit__(self, *_: object) -> None:
         pass

@@ -77,8 +77,7 @@ def tune(options: argparse.Namespace) -> None:
     section = values.pop("tune")
     usual = section.pop("usual_validation")
     del section["validation"]  # has become dataset.validation
-    plugins = parse_settings(values).plugins
-    load_plugins(plugins)
+    load_plugins(parse_settings(values).plugins)
     try:  # torch takes seconds to import: compose the configuration first
         from nsvm_cli.tuning.search import suited_validation
         from nsvm_cli.tuning.search import tune as run
@@ -91,9 +90,8 @@ def tune(options: argparse.Namespace) -> None:
         if values["dataset"]["validation"] is None:
             values["dataset"]["validation"] = suited_validation(values, usual)
         progress = Progress(values, search)
-        begin = functools.partial(load_plugins, plugins)
         suggested = yaml.safe_load(DEFAULT.read_text())["space"]
-        finalists = run(values, search, suggested, begin, progress.show)
+        finalists = run(values, search, suggested, progress.show)
     except InputError as error:
         if not any(word.startswith("dataset.validation=") for word in words):
             error.args = (str(error).replace("dataset.validation", "tune.validation"),)

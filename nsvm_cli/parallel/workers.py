@@ -6,7 +6,6 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 
@@ -19,10 +18,9 @@ class Workers(ProcessPoolExecutor):
     They exit as soon as their parent does, even if it is killed, so that no orphan keeps writing files.
     """
 
-    def __init__(self, count: int, begin: Callable[[], object] = int) -> None:
-        """Start ``count`` processes, each of which first calls ``begin``; it must be picklable."""
-        spawn = multiprocessing.get_context("spawn")
-        super().__init__(count, spawn, initializer=_begin, initargs=(begin,))
+    def __init__(self, count: int) -> None:
+        """Start ``count`` processes."""
+        super().__init__(count, multiprocessing.get_context("spawn"), initializer=_follow_parent)
         before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # inherited: only the parent acts on Ctrl-C
         for _ in range(count):
             self.submit(int)
@@ -44,9 +42,8 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _begin(begin: Callable[[], object]) -> None:
+def _follow_parent() -> None:
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    begin()
 
 
 def _end_with_parent() -> None:

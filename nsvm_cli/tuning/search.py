@@ -28,7 +28,7 @@ from nsvm_cli.errors import InputError, RunError
 from nsvm_cli.models.kernels import or_one_over_n
 from nsvm_cli.output import printable
 from nsvm_cli.parallel.workers import Workers, cores
-from nsvm_cli.plugins import plugin_errors
+from nsvm_cli.plugins import load_plugins, plugin_errors
 from nsvm_cli.runs.callbacks import Scores
 from nsvm_cli.runs.experiment import Experiment, load, prepare
 from nsvm_cli.runs.loop import OnLog, Record
@@ -88,7 +88,9 @@ def validation_score(values: Mapping[str, Any], seed: int, seconds: float | None
     """
     # no metric of a search is one of probabilities, and a threshold is chosen when a run has finished
     changes = {"seed": seed, "calibration": None, "threshold": None}
-    experiment = prepare(parse_settings({**values, **changes}))
+    settings = parse_settings({**values, **changes})
+    load_plugins(settings.plugins)
+    experiment = prepare(settings)
     end = math.inf if seconds is None else time.monotonic() + seconds
 
     def observe(figures: Record) -> None:
@@ -123,7 +125,6 @@ def tune(
     values: Mapping[str, Any],
     search: Search,
     suggested: Mapping[str, Any],
-    begin: Callable[[], None],
     observe: Callable[[Candidate], None],
 ) -> list[Candidate]:
     """Start or resume the search in ``search.directory``, and return the finalists, best first.
@@ -132,7 +133,6 @@ def tune(
 
     Args:
         suggested: the space that is searched unless the user asks for another one; see ``Search.suited``.
-        begin: called first in each worker process.
         observe: called with each candidate after its trial.
 
     Raises:
@@ -151,7 +151,7 @@ def tune(
         point = {key: ends(d)[corner] for key, d in space.items()}
         prepare(parse_settings(with_values(values, point, "tune.space.")))
     directory = Path(search.directory)
-    with locked(directory), Workers(search.jobs or cores(), begin) as workers:
+    with locked(directory), Workers(search.jobs or cores()) as workers:
         study = _study(values, search, space, directory / "study.log")
         if not study.get_trials(deepcopy=False):
             study.enqueue_trial({key: settings[key] for key in space if holds(space[key], settings.get(key))})

@@ -151,7 +151,7 @@ def test_the_first_candidate_is_the_settings_as_far_as_the_space_holds_them(tmp_
     budget = {"trials": 3, "seeds": 1, "finalists": 1, "final_seeds": 2, "jobs": 1}
     tried: list[Candidate] = []
     wanted = search(space=space, directory=str(tmp_path / "search"), **budget)
-    [best] = tune(values, wanted, SUGGESTED, int, tried.append)
+    [best] = tune(values, wanted, SUGGESTED, tried.append)
     assert best.error == standard_error(best.final, 0.0, samples=80), "each seed draws its own samples"
     first, *others = (candidate.point for candidate in tried)
     assert first == {**default, "kernel.gamma": 1 / 8, "optimizer.lr": first["optimizer.lr"]}
