@@ -34,9 +34,9 @@ def say(line: object) -> None:
     print(printable(str(line)), file=sys.stderr, flush=True)  # noqa: T201
 
 
-def details(error: BaseException, full: bool) -> list[str]:
-    """Return the lines of the traceback of an error, if it is asked for."""
-    return "".join(traceback.format_exception(error)).splitlines() if full else []
+def details(error: BaseException) -> list[str]:
+    """Return the lines of the traceback of an error."""
+    return "".join(traceback.format_exception(error)).splitlines()
 
 
 def answer(line: object) -> None:

@@ -84,7 +84,7 @@ def _end(signum: int, frame: FrameType | None) -> NoReturn:
 
 def _complain(what: object, code: int) -> int:
     if isinstance(what, Exception):
-        for line in details(what, full=os.environ.get("HYDRA_FULL_ERROR") == "1"):
+        for line in details(what) if os.environ.get("HYDRA_FULL_ERROR") == "1" else ():
             say(line)
         what = message_of(what)
     say(f"nsvm: {' '.join(str(what).split())}")

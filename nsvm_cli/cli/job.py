@@ -210,8 +210,8 @@ class Run:
         except Exception as raised:
             error = explain(raised)
             full = self.full_error or not isinstance(error, (InputError, RunError, OSError))
-            if not self.single and (lines := details(error, full)):
-                self.fields["notices"] = [*self.fields.get("notices", []), *lines]
+            if full and not self.single:
+                self.fields.setdefault("notices", []).extend(details(error))
             self._end("failed", message_of(error), exit_code=2 if isinstance(error, InputError) else 1)
             raise error from error.__cause__
 

@@ -22,7 +22,7 @@ from nsvm_cli.compose.composition import (
 from nsvm_cli.config.registry import construct
 from nsvm_cli.config.settings import flat, parse_settings
 from nsvm_cli.errors import InputError
-from nsvm_cli.output import answer, printable, say
+from nsvm_cli.output import answer, say
 from nsvm_cli.plugins import load_plugins
 from nsvm_cli.terminal.console import Console
 from nsvm_cli.words import METRIC_FORMATS
@@ -109,8 +109,7 @@ def _train_command(options: argparse.Namespace, values: Mapping[str, Any], best:
         words.append(f"dataset.validation={values['dataset']['validation']}")
     keys = flat(values)
     best_values = [word if word.partition("=")[0] in keys else f"++{word}" for word in best.words]
-    # the candidate comes from a file, which may come from someone else
-    return printable(shlex.join(["nsvm", "train", *folders, *words, *best_values]))
+    return shlex.join(["nsvm", "train", *folders, *words, *best_values])
 
 
 class Progress:
