@@ -24,33 +24,23 @@ class Graph(nn.Module):
     The kernel matrix is not split into blocks: the caller chooses the size of a batch.
     """
 
-    z: Tensor
-    alpha: Tensor
-    bias: Tensor
-    x_mean: Tensor  # not "mean": the exporter confuses a tensor with an operator of the same name
-    x_std: Tensor
-
     def __init__(self, model: NSVM) -> None:
         super().__init__()
         self.model, self.network = model, model.network
         self.outputs = ["scores", "prediction", *(["probabilities"] if model.sigmoids is not None else [])]
-        g, scaling = model.expansion, model.scaling
-        tensors = {"z": g.z, "alpha": g.alpha, "bias": torch.as_tensor(g.bias).to(g.z)}
-        tensors |= {"x_mean": scaling.mean, "x_std": scaling.std}
-        for name, tensor in tensors.items():
-            self.register_buffer(name, tensor)
 
     def forward(self, x: Float64[Tensor, "p ..."]) -> tuple[Tensor, ...]:
         """Return the outputs for raw samples; a prediction is the index of a class, or a target."""
         g, task, sigmoids = self.model.expansion, self.model.task, self.model.sigmoids
-        z = self.network(((x - self.x_mean) / self.x_std).to(self.z.dtype))
-        scores = self.model.kernel(z, self.z) @ self.alpha / g.scale + self.bias
+        scaling = self.model.scaling
+        z = self.network(((x - scaling.mean) / scaling.std).to(g.z.dtype))
+        scores = self.model.kernel(z, g.z) @ g.alpha / g.scale + g.bias
         scores = votes(scores) if g.one_vs_one else scores
         decided = task.decide(scores)
         prediction = task.index(decided) if isinstance(task, Classification) else decided
         if sigmoids is None:
             return scores, prediction
-        return scores, prediction, probabilities(sigmoids, scores).to(self.z.dtype)
+        return scores, prediction, probabilities(sigmoids, scores).to(g.z.dtype)
 
 
 def onnx_graph(model: NSVM) -> bytes:
