@@ -46,8 +46,6 @@ MUCH, STANDARD_ERRORS = 0.1, 2.0
 """How far scores have to differ for a kernel matrix to be to blame, as a share of what one answer for all
 lacks to 1; and standard errors by which means have to differ to be called different."""
 
-Scores = Mapping[str, float | None]
-
 
 def diagnose(model: NSVM, data: Data, most: int = MOST_SAMPLES) -> dict[str, Any]:
     """Return the figures of a model on its data, and a verdict on them; those that do not apply are None.
@@ -291,7 +289,7 @@ def verdict(figures: Mapping[str, Any]) -> dict[str, str]:
     return {"verdict": name, "why": why}
 
 
-def _worst(figures: Mapping[str, Any], scores: Scores) -> str:
+def _worst(figures: Mapping[str, Any], scores: Mapping[str, float | None]) -> str:
     """Return the worst that is the matter.
 
     A kernel matrix near the identity is no trouble if it generalises, nor is one near all ones whose
@@ -311,7 +309,7 @@ def _worst(figures: Mapping[str, Any], scores: Scores) -> str:
     return "frozen features" if changes and changes[0] < STILL else "healthy"
 
 
-def _much_better(scores: Scores, one: str, other: str) -> bool:
+def _much_better(scores: Mapping[str, float | None], one: str, other: str) -> bool:
     """Return whether a score is higher than another by ``MUCH``; not if one of them is missing."""
     a, b, guess = scores[one], scores[other], scores["guess"]
     return a is not None and b is not None and guess is not None and a - b > MUCH * (1 - guess)

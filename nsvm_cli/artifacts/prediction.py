@@ -21,8 +21,6 @@ from nsvm_cli.models.nsvm import NSVM
 from nsvm_cli.output import Say
 from nsvm_cli.tasks import Classification, Regression
 
-Predictions = dict[str, list[Any]]
-
 Terms = list[tuple[float, int]]
 """Terms of a decision value, and the training samples that they belong to."""
 
@@ -33,7 +31,7 @@ def predictions(
     written: Mapping[str, Any] | None = None,
     keep: Sequence[str] = (),
     say: Say = str,
-) -> Iterator[Predictions]:
+) -> Iterator[dict[str, list[Any]]]:
     """Yield the model's predictions for samples (see ``datasets.unlabelled.blocks``), block by block.
 
     The columns are ``prediction``, a class or a target, and for classes the ``score`` g(x), which is positive
@@ -69,7 +67,7 @@ def predictions(
         say(line)
 
 
-def _columns(model: NSVM, x: Real[Tensor, "m ..."]) -> Predictions:
+def _columns(model: NSVM, x: Real[Tensor, "m ..."]) -> dict[str, list[Any]]:
     task = model.task
     g = model.decision_function(x).cpu()
     decided = task.decide(g).numpy()

@@ -29,7 +29,7 @@ ENDS = {"step": "steps", "seconds of training": "train_seconds", "support vector
 RATIO = 10
 """An axis is logarithmic if the longest curve is so many times as long as the shortest."""
 
-LONGEST = 60
+LONGEST_NAME = 60
 """Characters of a name that are shown."""
 
 SMALL, LETTER, LINE = 8, 0.075, 0.2
@@ -150,5 +150,5 @@ def mean_ranks(ranking: Ranking) -> Figure:
 
 def _shown(name: str) -> str:
     """Return both ends of a long name, as settings that differ may stand at either."""
-    half = LONGEST // 2
-    return name if len(name) <= LONGEST else f"{name[:half]}…{name[-half:]}"
+    half = LONGEST_NAME // 2
+    return name if len(name) <= LONGEST_NAME else f"{name[:half]}…{name[-half:]}"

@@ -16,7 +16,7 @@ from nsvm_cli.output import shortened
 ID = "id"
 """The kind of a column that names rows, and is left out."""
 
-LONGEST = 300
+LONGEST_LINE = 300
 """The most characters of a line that names columns."""
 
 
@@ -82,7 +82,7 @@ def summary(columns: Sequence[Column]) -> list[str]:
     lines = [f"{text}: {', '.join(names[kind])}" for kind, text in advice.items() if kind in names]
     whole = [f"columns: {counts}; {missing} empty cells"] if columns else []
     lines += decimal_commas(columns, "\"dataset.decimal=','\"")
-    return [*whole, *(shortened(line, LONGEST) for line in lines)]
+    return [*whole, *(shortened(line, LONGEST_LINE) for line in lines)]
 
 
 def decimal_commas(columns: Sequence[Column], setting: str) -> list[str]:
@@ -100,4 +100,4 @@ def unseen_categories(counts: Mapping[str, int], rows: int) -> list[str]:
     others = [(name, count) for name, count in counts.items() if name not in everywhere]
     if cells := ", ".join(f"{name}: {count} cell{'s' * (count > 1)}" for name, count in others):
         lines.append(f"categories unseen in training: {cells}")
-    return [shortened(line, LONGEST) for line in lines]
+    return [shortened(line, LONGEST_LINE) for line in lines]

@@ -98,7 +98,7 @@ class TableEncoder:
         x: list[Any] = [numbers(table, cells[name]).fillna(median) for name, median in self.of(float).items()]
         for name, dates in self.of(Dates).items():
             days, wanted = _days(cells[name], dates.format), f"a date in the format {dates.format}"
-            expect(table, cells[name], days.isna() & cells[name].notna(), wanted)
+            expect_cells(table, cells[name], days.isna() & cells[name].notna(), wanted)
             x += _calendar(days.fillna(dates.median).to_numpy())
         for name, categories in self.of(tuple).items():
             codes = texts(cells[name]).map({text: r for r, text in enumerate(categories)}).to_numpy()
@@ -205,7 +205,7 @@ def features(table: Table, encoder: TableEncoder | None) -> Float64[np.ndarray, 
     _expect_columns(table)
     x = {name: numbers(table, cells) for name, cells in table.cells.items()}
     for name, column in x.items():
-        expect(table, table.cells[name], column.isna(), "a number")
+        expect_cells(table, table.cells[name], column.isna(), "a number")
     return np.column_stack([*x.values()])
 
 
@@ -238,11 +238,11 @@ def parsed(cells: pd.Series) -> tuple[pd.Series, pd.Series]:
 def numbers(table: Table, cells: pd.Series) -> pd.Series:
     """Return a column as finite numbers, NaN where it is empty; InputError for any other cell."""
     x, text = parsed(cells)
-    expect(table, cells, text | np.isinf(x), "a number")
+    expect_cells(table, cells, text | np.isinf(x), "a number")
     return x
 
 
-def expect(table: Table, cells: pd.Series, wrong: pd.Series, what: str, hint: str = "") -> None:
+def expect_cells(table: Table, cells: pd.Series, wrong: pd.Series, what: str, hint: str = "") -> None:
     """Raise an InputError about the first cell of a column that is wrong, if there is one."""
     for row in np.flatnonzero(wrong)[:1].tolist():
         cell = cells.iloc[[row]]
@@ -287,7 +287,7 @@ def times(table: Table, cells: pd.Series) -> Float64[np.ndarray, " m"]:
     x, text = parsed(cells)
     if text.any():
         x = _days(cells, _format_of(cells) or ISO)
-    expect(table, cells, ~np.isfinite(x), "a number or a date such as 2024-12-31")
+    expect_cells(table, cells, ~np.isfinite(x), "a number or a date such as 2024-12-31")
     return x.to_numpy()
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float64
 
 from nsvm_cli.datasets.base import Samples, Table, expect_column
-from nsvm_cli.datasets.encoding import expect, numbers, parsed, texts, times
+from nsvm_cli.datasets.encoding import expect_cells, numbers, parsed, texts, times
 from nsvm_cli.errors import InputError, did_you_mean
 from nsvm_cli.tasks import Task, encode
 
@@ -58,15 +58,15 @@ def _code_labels(
     if labels.empty:
         raise InputError(f"{table.source}: expected rows below its header, found none")
     hint = "; dataset.skip_unlabelled=true skips such rows"
-    expect(table, labels, labels.isna() | (labels == ""), "a label", hint)
+    expect_cells(table, labels, labels.isna() | (labels == ""), "a label", hint)
     if kind == "regression":
         y, hint = parsed(labels)[0], "; to tell classes apart: task=classification"
-        expect(table, labels, ~np.isfinite(y), "a finite number for task=regression", hint)
+        expect_cells(table, labels, ~np.isfinite(y), "a finite number for task=regression", hint)
         return y.to_numpy(), ()
     named = labels.map(str)
     classes = classes or _classes(named.iloc[: table.official_test], table)
     expected = " or ".join(classes) if len(classes) < 6 else f"one of the {len(classes)} in training"
-    expect(table, labels, ~named.isin(classes), f"label {expected}")
+    expect_cells(table, labels, ~named.isin(classes), f"label {expected}")
     return encode(named.to_numpy(), classes), classes
 
 
@@ -98,7 +98,7 @@ def _classes(labels: pd.Series, table: Table) -> tuple[str, ...]:
 
 def _weights(table: Table, cells: pd.Series) -> Float64[np.ndarray, " m"]:
     weights = numbers(table, cells)
-    expect(table, cells, weights < 0, "a weight of 0 or more")
+    expect_cells(table, cells, weights < 0, "a weight of 0 or more")
     return weights.to_numpy()
 
 
@@ -109,5 +109,5 @@ def _by_role(table: Table, role: str, read: Callable[..., np.ndarray], lenient: 
         return None
     expect_column(f"dataset.{role}", table.source, name, table.rows)
     cells = table.rows[name]
-    expect(table, cells, cells.isna(), f"the {role} of the row")
+    expect_cells(table, cells, cells.isna(), f"the {role} of the row")
     return read(table, cells)

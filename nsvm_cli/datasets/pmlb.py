@@ -17,14 +17,13 @@ from nsvm_cli.datasets.base import Table, TableSource
 from nsvm_cli.datasets.csv import CSV, Dialect, header_of, reading
 from nsvm_cli.datasets.download import cache_folder, fetch
 from nsvm_cli.errors import InputError, did_you_mean
+from nsvm_cli.tasks import TASKS
 
 REVISION = "7c1f4bdc00136dc2e55c87fa6b8ba6e8af6d1a68"
 """The commit of PMLB whose tables are downloaded, of February 2025."""
 
-DATASETS = f"https://media.githubusercontent.com/media/EpistasisLab/pmlb/{REVISION}/datasets"
+ADDRESS = f"https://media.githubusercontent.com/media/EpistasisLab/pmlb/{REVISION}/datasets"
 """The address of the tables."""
-
-KINDS = ("classification", "regression")
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
@@ -48,8 +47,8 @@ class PMLB(TableSource):
         return CSV(path=str(file), label=label, separator="\t", **settings).load(rng, text)
 
     def _found(self, root: Path) -> Path:
-        files = {file.name.split(".")[0]: file for kind in KINDS for file in root.glob(f"{kind}/*.?sv.gz")}
-        files |= {file.parent.name: file for file in root.glob("*/*.tsv.gz") if file.parent.name not in KINDS}
+        files = {file.name.split(".")[0]: file for kind in TASKS for file in root.glob(f"{kind}/*.?sv.gz")}
+        files |= {file.parent.name: file for file in root.glob("*/*.tsv.gz") if file.parent.name not in TASKS}
         if self.table not in files:
             raise InputError(
                 f"dataset.table: {self.root} has no table {self.table!r}; {did_you_mean(self.table, files)}"
@@ -59,7 +58,7 @@ class PMLB(TableSource):
     def _downloaded(self) -> Path:
         """Return the file of the table in the cache; the commit in its address stands for a checksum."""
         try:
-            return fetch(f"{DATASETS}/{self.table}/{self.table}.tsv.gz", None, cache_folder() / "PMLB")
+            return fetch(f"{ADDRESS}/{self.table}/{self.table}.tsv.gz", None, cache_folder() / "PMLB")
         except (OSError, ValueError) as error:
             raise InputError(
                 f"dataset.table: {self.table} cannot be downloaded ({error}): see its name on "

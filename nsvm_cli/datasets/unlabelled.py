@@ -18,7 +18,7 @@ from nsvm_cli.datasets.image_folder import MODES, read_image
 from nsvm_cli.errors import InputError
 from nsvm_cli.memory import rows_at_a_time
 
-BLOCK_ROWS = 2**14
+TABLE_ROWS = 2**14
 """The most rows of a table to read at a time."""
 
 BLOCK_IMAGES = 256
@@ -86,7 +86,7 @@ def _rows(
             expect_column("--keep", path, name, header)
         text = encoder.text if encoder else ()
         written = [name for name in keep if encoder and name not in encoder.columns]
-        rows = min(BLOCK_ROWS, rows_at_a_time(PER_NUMBER * (numbers + len(header))))
+        rows = min(TABLE_ROWS, rows_at_a_time(PER_NUMBER * (numbers + len(header))))
         for cells in cells_by_block(path, dialect, written, text, rows):
             x = features(Table(cells, (str(path),)), encoder)
             kept = cells[keep].convert_dtypes()  # integers beside gaps were floats

@@ -82,7 +82,7 @@ def test_a_file_that_has_no_such_columns(folder: Path, tmp_path: Path) -> None:
 
 
 def test_columns_beside_predictions(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(unlabelled, "BLOCK_ROWS", 7)
+    monkeypatch.setattr(unlabelled, "TABLE_ROWS", 7)
     new = TABLE.assign(city=np.resize(["Ulm", "Paris"], ROWS)).drop(columns="left")
     new["name"] = np.resize(["007", "NA", ""], ROWS)
     new.to_csv(folder / "new.csv", index=False)

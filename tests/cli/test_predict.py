@@ -58,7 +58,7 @@ def test_columns_by_name_without_labels_and_compressed(folder: Path) -> None:
 
 def test_block_by_block(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = predicted(folder, "table.csv")
-    monkeypatch.setattr(unlabelled, "BLOCK_ROWS", 7)
+    monkeypatch.setattr(unlabelled, "TABLE_ROWS", 7)
     found = predicted(folder, "table.csv")
     assert [row["prediction"] for row in found] == [row["prediction"] for row in expected]
     scores = [[float(row["score"]) for row in rows] for rows in (found, expected)]
