@@ -31,7 +31,7 @@ class Task(ABC):
     metrics: ClassVar[tuple[str, ...]]
     """The figures that a setting may name."""
 
-    centred: ClassVar[bool]
+    centred: ClassVar[bool] = True
     """Whether kernel matrices are centred before their alignment is measured, unless a setting says so."""
 
     classes: tuple[str, ...]
@@ -42,17 +42,17 @@ class Task(ABC):
         """The shape of one decision value: () for a number, (C,) for one number per class."""
         return ()
 
-    @abstractmethod
     def strata(self, y: Values) -> Iterator[tuple[str, Values]]:
         """Yield the parts of the data that a split keeps in proportion: their names and masks of samples."""
+        yield "", y == y
 
     def targets(self, y: Tensor) -> Tensor:
         """Return the targets that an algorithm sees for labels in the units of the data."""
         return y
 
-    @abstractmethod
     def code(self, y: Float[Tensor, " k"]) -> Float[Tensor, " k *outputs"]:
-        """Return the codes c_i of labels; the ideal kernel matrix is that of their inner products."""
+        """Return the codes c_i of labels; the ideal kernel is that of their inner products, as y_i y_j."""
+        return y
 
     @abstractmethod
     def decide(self, g: Values) -> Values:
@@ -189,10 +189,6 @@ class BinaryClassification(Classification):
     def index(self, y: Values) -> Values:
         return (y > 0) * 1
 
-    def code(self, y: Float[Tensor, " k"]) -> Float[Tensor, " k"]:
-        """Return y: the ideal kernel is y_i y_j."""
-        return y
-
     def decide(self, g: Values) -> Values:
         """Return +1 where g >= 0, else -1."""
         return (g >= 0) * 2 - 1
@@ -201,8 +197,6 @@ class BinaryClassification(Classification):
 @dataclass(frozen=True)
 class MulticlassClassification(Classification):
     """C > 2 classes, coded 0 to C - 1, with a decision value for each."""
-
-    centred: ClassVar[bool] = True
 
     classes: tuple[str, ...]
 
@@ -236,21 +230,13 @@ class Regression(Task):
     kind: ClassVar[Literal["classification", "regression"]] = "regression"
     metric: ClassVar[str] = "r2"
     metrics: ClassVar[tuple[str, ...]] = ("r2", "rmse", "mae")
-    centred: ClassVar[bool] = True
     classes = ()
 
     mean: float = 0.0
     std: float = 1.0
 
-    def strata(self, y: Values) -> Iterator[tuple[str, Values]]:
-        """Yield one part with all samples."""
-        yield "", y == y
-
     def targets(self, y: Tensor) -> Tensor:
         return (y - self.mean) / self.std
-
-    def code(self, y: Float[Tensor, " k"]) -> Float[Tensor, " k"]:
-        return y
 
     def decide(self, g: Values) -> Values:
         """Return the predicted targets, in the units of the data and in float64, to keep their digits."""
