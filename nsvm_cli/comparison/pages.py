@@ -20,6 +20,7 @@ from nsvm_cli.page.document import Blocks, Command, Section, Table, left_out, re
 from nsvm_cli.page.plotting import to_picture
 from nsvm_cli.page.sections import run_sections, settings_tables
 from nsvm_cli.storage.files import write_atomically
+from nsvm_cli.storage.run_directory import reading
 
 LABELS = {
     "curves": "Scores during and after training: means over the seeds, and from the lowest to the highest",
@@ -70,10 +71,11 @@ def _of_several(records: Sequence[RunRecord]) -> tuple[str, str, list[Section]]:
 
 def _comparison_sections(records: Sequence[RunRecord]) -> list[Section]:
     try:
-        found = cells(records)
+        with reading("the result of one of these runs"):
+            found = cells(records)
+            rows, ranks = compare(found), ranking(found)
     except InputError as error:
         return [left_out("Comparison", "This part is", error)]
-    rows, ranks = compare(found), ranking(found)
     comparison = _comparison(rows, notes(rows, ranks, len(records)))
     return [*section("Comparison", comparison), *section("Figures", _figures(rows, ranks))]
 
@@ -91,4 +93,5 @@ def _comparison(rows: Sequence[Comparison], sentences: Sequence[str]) -> Blocks:
 
 
 def _figures(rows: Sequence[Comparison], ranks: Ranking | None) -> Blocks:
-    yield from [to_picture(figure, LABELS[name]) for name, figure in figures(rows, ranks).items()]
+    with reading("what one of these runs has recorded"):
+        yield from [to_picture(figure, LABELS[name]) for name, figure in figures(rows, ranks).items()]
