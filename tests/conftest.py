@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from copy import copy, deepcopy
 from dataclasses import dataclass
+from functools import cache
 from importlib.util import find_spec
 from inspect import signature
 from pathlib import Path
@@ -21,7 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from nsvm_cli.engines import Engine, taken_by
-from nsvm_cli.engines.numba.code import code_folder
+from nsvm_cli.engines.numba.code import code_folder, compile_once, is_usable
 from nsvm_cli.models.feature_map import Batch, FeatureMap
 from nsvm_cli.models.kernels import RBF, Kernel
 from nsvm_cli.models.losses import Binary, CrammerSinger, EpsilonInsensitive, Hinge, Loss, Residual
@@ -49,6 +50,18 @@ def pytest_collection_finish() -> None:
     """Spare the collector of garbage what the modules hold, which it would search again in every test."""
     gc.collect()
     gc.freeze()
+
+
+@cache
+def compile_units() -> None:
+    """Compile the steps that tests take, in one process: algorithms share most of what is compiled."""
+    if is_usable():
+        compile_once(f"{name}-float64" for name in ("alg1", "alg2", "alg3", "alg4", "pegasos"))
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if "numba" in item.nodeid:
+        compile_units()
 
 
 REAL_DATA = Path(os.environ.get("NSVM_TEST_DATA", Path(__file__).parents[2] / "shared" / "data"))

@@ -1,7 +1,7 @@
 """Where machine code is kept between processes. Nothing here needs Numba.
 
 What is compiled together, and kept in a folder, is a *unit*: the steps of an algorithm for a type of numbers.
-A process of its own compiles it: there, functions call other variants of one another than in the processes
+A process of its own compiles units: there, functions call other variants of one another than in the processes
 that load them, with other last bits.
 """
 
@@ -16,7 +16,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -110,7 +110,7 @@ def _checksum(folder: Path) -> str:
 
 
 def compile_once(units: Iterable[str], say: Callable[[str], object] = lambda line: None) -> None:
-    """Have units compiled side by side, unless that is done or another process does it, and say so first.
+    """Have units compiled, unless that is done or another process does it, and say so first.
 
     Raises:
         RunError: they cannot be compiled.
@@ -119,36 +119,36 @@ def compile_once(units: Iterable[str], say: Callable[[str], object] = lambda lin
         return
     if left := sorted(unit for unit in units if not is_compiled(unit)):
         say("compiling the steps for these settings, which takes some fifteen seconds, once on this computer")
-    with contextlib.ExitStack() as compiling:
+    with contextlib.ExitStack() as locks:
         for unit in left:
-            compiling.enter_context(_compiling(unit))
+            locks.enter_context(locked(unit_folder(unit).parent, wait=True))
+        if left := [unit for unit in left if not is_compiled(unit)]:
+            _compile(left)
 
 
-@contextlib.contextmanager
-def _compiling(unit: str) -> Iterator[None]:
-    """Compile a unit, beside what the context does, unless another process does it meanwhile."""
-    folder = unit_folder(unit)
-    with locked(folder.parent, wait=True):
-        if is_compiled(unit):
-            yield
-            return
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir()
-        with _compiler(unit) as process:  # which ends when the context does
-            yield
-            errors = process.stderr.read() if process.stderr else ""
-        if process.returncode:
-            last = (errors.strip().splitlines() or [f"exit code {process.returncode}"])[-1]
-            raise RunError(f"the steps of {unit} cannot be compiled: {last}; engine=torch does without")
+def _compile(units: Sequence[str]) -> None:
+    """Compile units in a process of its own: what several of them call is compiled once."""
+    for unit in units:
+        shutil.rmtree(unit_folder(unit), ignore_errors=True)
+        unit_folder(unit).mkdir()
+    with _compiler(units) as process:  # which ends when the context does
+        errors = process.stderr.read() if process.stderr else ""
+    if process.returncode:
+        last = (errors.strip().splitlines() or [f"exit code {process.returncode}"])[-1]
+        raise RunError(
+            f"the steps of {', '.join(units)} cannot be compiled: {last}; engine=torch does without"
+        )
+    for unit in units:
+        folder = unit_folder(unit)
         write_atomically(folder.parent / CHECKSUM, _checksum(folder).encode())
 
 
-def _compiler(unit: str) -> subprocess.Popen[str]:
+def _compiler(units: Sequence[str]) -> subprocess.Popen[str]:
     paths = os.pathsep.join(map(os.path.abspath, sys.path))
     return subprocess.Popen(
-        [sys.executable, "-m", "nsvm_cli.engines.numba.compiler", unit],
+        [sys.executable, "-m", "nsvm_cli.engines.numba.compiler", *units],
         env={**os.environ, COMPILES: str(code_folder()), "PYTHONPATH": paths},
-        cwd=unit_folder(unit),  # from which nothing can be imported
+        cwd=unit_folder(units[0]),  # from which nothing can be imported
         stdin=subprocess.PIPE,  # whose end it waits for
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,

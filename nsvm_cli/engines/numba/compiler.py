@@ -1,4 +1,4 @@
-"""The process that compiles a unit; see ``nsvm_cli.engines.numba.code``."""
+"""The process that compiles units; see ``nsvm_cli.engines.numba.code``."""
 
 from __future__ import annotations
 
@@ -76,13 +76,14 @@ def compile_unit(unit: str) -> None:
 
 
 def main() -> None:
-    """Compile the unit on the command line; end at once if the parent process does."""
+    """Compile the units on the command line; end at once if the parent process does."""
     gc.disable()  # looking for garbage would take a sixth of the time
     event.broadcast = lambda event: None  # and nobody listens to what Numba tells of each call of LLVM
     threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(1)
     JITCPUCodegen._library_class = LinkedCode
-    compile_unit(sys.argv[1])
+    for unit in sys.argv[1:]:
+        compile_unit(unit)
 
 
 def _end_with_parent() -> None:
