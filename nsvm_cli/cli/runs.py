@@ -60,10 +60,12 @@ def _show(records: Sequence[RunRecord]) -> None:
     if not records:
         answer("no run matches the filter")
         return
-    from nsvm_cli.comparison.records import FIGURES, KEPT, runs_table
+    from nsvm_cli.comparison.records import KEPT, figures_shown, runs_table
     from nsvm_cli.terminal.console import show_runs
 
     folder, count, columns = runs_table(records)
     answer(f"{folder}: {count}")
-    if left_out := show_runs(columns, FIGURES, KEPT):
+    figures = figures_shown(records)
+    kept = [*KEPT, *(name for name in figures if name.startswith(("validation", "test")))]
+    if left_out := show_runs(columns, figures, kept):
         say(f"left out for lack of room: {', '.join(left_out)}; --csv and --json have all")

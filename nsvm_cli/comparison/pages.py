@@ -12,7 +12,7 @@ from typing import Any
 from nsvm_cli.comparison.cells import cells
 from nsvm_cli.comparison.compare import Comparison, Ranking, compare, ranking
 from nsvm_cli.comparison.figures import figures
-from nsvm_cli.comparison.records import FIGURES, RunRecord, overridden, runs_table
+from nsvm_cli.comparison.records import RunRecord, figures_shown, overridden, runs_table
 from nsvm_cli.comparison.table import notes, tables
 from nsvm_cli.config.settings import flat
 from nsvm_cli.errors import InputError
@@ -63,7 +63,7 @@ def _settings(record: RunRecord) -> Blocks:
 
 def _of_several(records: Sequence[RunRecord]) -> tuple[str, str, list[Section]]:
     folder, count, columns = runs_table(records)
-    numbers = [n for n, head in enumerate(columns) if head in FIGURES]
+    numbers = [n for n, head in enumerate(columns) if head in figures_shown(records)]
     table = Table(count, [*columns], [*zip(*columns.values(), strict=True)], numbers)
     sections = [*_comparison_sections(records), Section("Runs", [table])]
     return folder.name, f"{folder}: {count}", sections

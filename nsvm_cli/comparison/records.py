@@ -217,14 +217,17 @@ def rows_of(records: Sequence[RunRecord]) -> list[dict[str, Any]]:
     return [{name: row.get(name) for name in columns} for row in rows]
 
 
-FIGURES = (
-    *("validation_accuracy", "validation_r2", "test_accuracy", "test_r2", "train_accuracy", "train_r2"),
-    *("support_vectors", "train_seconds"),
-)
-"""The figures of the table, if any run has them."""
+KEPT = ("run", "dataset", "algorithm", "seed", "status", "message")
+"""The columns that are shown even if there is no room for others, beside held-out scores."""
 
-KEPT = ("run", "dataset", "algorithm", "seed", "status", "message", *FIGURES[:4])
-"""The columns that are shown even if there is no room for others."""
+
+def figures_shown(records: Sequence[RunRecord]) -> list[str]:
+    """Return the figures of the table, if any run has them: held-out scores, by the runs' own metrics first,
+    those on training samples, and others.
+    """
+    metrics = dict.fromkeys([*(str(record.settings.get("metric")) for record in records), "accuracy", "r2"])
+    scores = [f"{split}_{metric}" for split in ("validation", "test", "train") for metric in metrics]
+    return [*scores, "support_vectors", "train_seconds"]
 
 
 def runs_table(records: Sequence[RunRecord]) -> tuple[Path, str, dict[str, list[str]]]:
@@ -234,16 +237,20 @@ def runs_table(records: Sequence[RunRecord]) -> tuple[Path, str, dict[str, list[
     paths = [Path(os.path.abspath(record.path)) for record in records]  # without the .. that may be in them
     folder = Path(os.path.commonpath([path.parent for path in paths]))
     count = Counter(record.status for record in records)
-    rows, names = [record.values() for record in records], (*telling(records), "status", *FIGURES, "message")
-    texts = {name.removesuffix(".name"): [_text(name, row.get(name)) for row in rows] for name in names}
+    rows, figures = [record.values() for record in records], figures_shown(records)
+    names = (*telling(records), "status", *figures, "message")
+    texts = {
+        name.removesuffix(".name"): [_text(name, row.get(name), name in figures) for row in rows]
+        for name in names
+    }
     shown = {head: column for head, column in texts.items() if any(column)}
     run = [str(path.relative_to(folder)) for path in paths]
     return folder, ", ".join(f"{n} {status}" for status, n in count.most_common()), {"run": run, **shown}
 
 
-def _text(name: str, value: Any) -> str:
+def _text(name: str, value: Any, is_figure: bool) -> str:
     """Return the text of a setting, or of a figure in its format."""
-    if name not in FIGURES:
+    if not is_figure:
         return "" if value is None else value if isinstance(value, str) else json.dumps(value)
     if not isinstance(value, (int, float)) or abs(value) > sys.float_info.max:  # 10**400 is valid JSON
         return ""

@@ -66,6 +66,13 @@ def test_runs_that_cannot_be_compared_are_told_of_once(tmp_path: Path) -> None:
     ]
 
 
+def test_the_metric_of_the_runs_comes_first() -> None:
+    records = [replace(run(0, test_roc_auc=0.9), settings=run(0).settings | {"metric": "roc_auc"}), run(1)]
+    _, _, columns = runs_table(records)
+    assert [name for name in columns if name.startswith("test")] == ["test_roc_auc", "test_accuracy"]
+    assert columns["test_roc_auc"] == ["0.9000", ""]
+
+
 @pytest.mark.parametrize("number", [10**400, -(10**400)])
 def test_a_figure_of_any_size_is_no_reason_to_fail(number: int) -> None:
     records = [run(0), run(1, test_accuracy=number, train_accuracy=0.5)]
