@@ -88,7 +88,8 @@ def tune(options: argparse.Namespace) -> None:
     search = construct(Search, "tune", section)
     try:
         if values["dataset"]["validation"] is None:
-            values["dataset"]["validation"] = suited_validation(values, usual)
+            own = values["dataset"].get("validation_path")
+            values["dataset"]["validation"] = 0 if own else suited_validation(values, usual)
         progress = Progress(values, search)
         suggested = yaml.safe_load(DEFAULT.read_text())["space"]
         finalists = run(values, search, suggested, progress.show)
@@ -105,8 +106,9 @@ def _train_command(options: argparse.Namespace, values: Mapping[str, Any], best:
     """Return the command that trains a candidate on all training samples, with the words of this one."""
     folders = [] if options.config_dir is None else ["--config-dir", options.config_dir]
     words = [word for word in options.words if not re.match(r"[+~]*(tune\b|dataset\.validation=)", word)]
-    if values["calibration"] == "sigmoid" or values["threshold"] or values["validation"]["every"]:
-        words.append(f"dataset.validation={values['dataset']['validation']}")
+    needed = values["calibration"] == "sigmoid" or values["threshold"] or values["validation"]["every"]
+    if needed and (validation := values["dataset"]["validation"]):
+        words.append(f"dataset.validation={validation}")
     keys = flat(values)
     best_values = [word if word.partition("=")[0] in keys else f"++{word}" for word in best.words]
     return shlex.join(["nsvm", "train", *folders, *words, *best_values])
@@ -117,7 +119,8 @@ class Progress:
 
     def __init__(self, values: Mapping[str, Any], search: Search) -> None:
         algorithm, dataset = values["algorithm"]["name"], values["dataset"]
-        how = f"trials={search.trials} seeds={search.seeds} validation={dataset['validation']}"
+        validation = dataset["validation"] or dataset["validation_path"]
+        how = f"trials={search.trials} seeds={search.seeds} validation={validation}"
         self.first_line = f"tune {algorithm} on {dataset['name']}: {how}, in {search.directory}"
         self.seeds, self.best = search.seeds, 0.0
 

@@ -121,6 +121,18 @@ def test_the_command_that_it_ends_with_runs_though_its_words_need_validation_dat
     nsvm(*shlex.split(command)[1:], "curves=false", cwd=tmp_path, code=0)
 
 
+@pytest.mark.usefixtures("inline_workers")
+def test_a_validation_file_is_what_it_chooses_on(tmp_path: Path) -> None:
+    for name, rows in (("train", 40), ("validation", 12)):
+        lines = [f"{row},{-row},{'ab'[row % 2]}" for row in range(rows)]
+        (tmp_path / f"{name}.csv").write_text("\n".join(["x,z,label", *lines]))
+    files = ["dataset=csv", "dataset.path=train.csv", "dataset.validation_path=validation.csv"]
+    words = [word for word in SHORT if not word.startswith(("dataset", "tune.validation"))]
+    done = nsvm("tune", *words, *files, "tune.trials=1", "tune.jobs=1", HERE, cwd=tmp_path, code=0)
+    assert "validation=validation.csv" in done.stderr
+    assert "dataset.validation=" not in done.stdout.splitlines()[-1]
+
+
 SMALL = ["tune", *(word for word in SHORT if word != "dataset.samples=400"), "dataset=digits", "network=mlp"]
 SMALL += ["network.widths=[4]", "~tune.space", "+tune.space.optimizer.schedule=[linear]"]
 SMALL += ["tune.trials=1", HERE]
