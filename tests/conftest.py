@@ -59,9 +59,10 @@ def compile_units() -> None:
         compile_once(f"{name}-float64" for name in ("alg1", "alg2", "alg3", "alg4", "pegasos"))
 
 
-def pytest_runtest_setup(item: pytest.Item) -> None:
-    if "numba" in item.nodeid:
-        compile_units()
+@pytest.fixture
+def compiled() -> None:
+    """Spare tests of compiled steps a process for each algorithm that they take."""
+    compile_units()
 
 
 REAL_DATA = Path(os.environ.get("NSVM_TEST_DATA", Path(__file__).parents[2] / "shared" / "data"))

@@ -28,7 +28,7 @@ from nsvm_cli.trainers import TRAINERS, Problem, State, Trainer
 from nsvm_cli.trainers.alg1 import Alg1
 from nsvm_cli.trainers.alg2 import Alg2
 from nsvm_cli.trainers.pegasos import Pegasos
-from tests.conftest import LOSSES, STEPPING, MakeSmall, Small, parameters, short, train
+from tests.conftest import LOSSES, STEPPING, MakeSmall, Small, compile_units, parameters, short, train
 
 pytestmark = pytest.mark.usefixtures("unchecked")
 STEPS = 100
@@ -88,6 +88,8 @@ def test_wherever_a_run_pauses_its_state_is_that_of_single_steps(
     literal = short(name, STEPS, k, "literal", **({"lam": 1e-2} if svm else {}))
     if engine != TORCH and (not is_usable() or uncovered(literal, s.problem, s.theta())):
         pytest.skip("not covered")
+    if engine == NUMBA:
+        compile_units()
     pauses = random.Random(name).sample(range(2, literal.total), 6)
     state = wherever_it_pauses(taken_by(engine, literal), literal, s, pauses)
     assert state.violations > 5 or not svm
@@ -121,6 +123,8 @@ def test_no_pause_and_no_checkpoint_changes_a_bit(
     """Sums over many features are rounded in different ways where vector registers hold some of them."""
     if engine == NUMBA and not is_usable():
         pytest.skip("needs Numba")
+    if engine == NUMBA and dtype == torch.float64:
+        compile_units()
     shape, settings = NETWORKS[network]
     problem = overlapping(small, 300, shape)
     problem = replace(problem, x=problem.x.to(dtype), y=problem.y.to(dtype))

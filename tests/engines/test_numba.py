@@ -24,7 +24,7 @@ from nsvm_cli.trainers import Trainer, build_trainer
 from tests.conftest import MakeSmall, Small, short, train
 from tests.engines.test_contract import compare, overlapping, thorough
 
-pytestmark = pytest.mark.usefixtures("unchecked")
+pytestmark = pytest.mark.usefixtures("unchecked", "compiled")
 
 STEPS = {"pegasos": 2000, "alg1": 1000, "alg2": 600, "alg3": 200, "alg4": 600}
 ALGORITHMS = sorted(STEPS)

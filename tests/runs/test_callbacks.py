@@ -21,6 +21,7 @@ from nsvm_cli.storage.metrics_file import read_metrics
 from nsvm_cli.storage.run_directory import checkpoints_in
 from nsvm_cli.trainers import State
 from nsvm_cli.tuning.search import validation_score
+from tests.conftest import compile_units
 from tests.runs.test_train import FakeSignals, bits, go, settings_with, stopped_at
 
 pytestmark = pytest.mark.usefixtures("unchecked")
@@ -67,6 +68,8 @@ def metrics(run: Path) -> list[dict[str, Any]]:
 )
 def test_looking_at_the_model_changes_no_step(engine: str, algorithm: str, tmp_path: Path) -> None:
     """And a run that is stopped is the beginning of one that is not."""
+    if engine == "numba":
+        compile_units()
     changes: dict[str, Any] = {"algorithm": {"name": algorithm, "steps": 140}, "engine": engine}
     changes |= {"checkpoint": {"every": "1h"}, "dtype": "float64"}  # for which other tests compile steps, too
     plain, stopped = tmp_path / "plain", tmp_path / "stopped"

@@ -35,7 +35,7 @@ from nsvm_cli.trainers import Problem, Trainer, build_trainer
 from nsvm_cli.trainers.direct import ScikitLearn
 from nsvm_cli.trainers.pegasos import Pegasos
 from tests.conftest import LOSSES as SMALL_LOSSES
-from tests.conftest import STEPPING, parameters, samples, short, train
+from tests.conftest import STEPPING, compile_units, parameters, samples, short, train
 
 pytestmark = pytest.mark.usefixtures("unchecked")
 
@@ -63,6 +63,7 @@ def engines_of(trainer: Trainer[Any], problem: Problem) -> list[Trainer[Any]]:
     """Return the trainer itself, and as each engine takes its steps that covers them."""
     fast: list[Engine] = [TORCH]
     if is_usable() and not uncovered(trainer, problem, theta_for(trainer, problem)):
+        compile_units()
         fast.append(NUMBA)
     others = [taken_by(engine, trainer) for engine in fast]
     return [trainer, *(other for other in others if other is not trainer)]
