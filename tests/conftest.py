@@ -35,6 +35,8 @@ from nsvm_cli.trainers import TRAINERS, Problem, State, Trainer, build_trainer
 
 T = TypeVar("T")
 
+gc.disable()  # until all modules of tests are imported: it would take a tenth of the time
+
 # Several workers share the cores.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 torch.set_num_threads(1)
@@ -50,6 +52,7 @@ def pytest_collection_finish() -> None:
     """Spare the collector of garbage what the modules hold, which it would search again in every test."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @cache
