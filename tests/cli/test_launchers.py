@@ -112,13 +112,13 @@ def test_the_same_sweep_again_skips_what_is_finished(tmp_path: Path) -> None:
 def test_a_sweep_grows(tmp_path: Path) -> None:
     """With more values, and with its words in another order, it finds the jobs that have finished."""
     words = ["train", "-m", *TINY]
-    nsvm(*words, "seed=range(1)", "algorithm=alg3,pegasos", cwd=tmp_path, code=0)
+    nsvm(*words, "seed=range(1)", "algorithm=alg3", cwd=tmp_path, code=0)
     sweep = tmp_path / "outputs" / "sweep" / "ringnorm"
     first = {run: (run / "result.json").stat().st_mtime_ns for run in jobs_of(sweep)}
-    done = nsvm(*words, "algorithm=pegasos,alg3,alg2", "seed=range(2)", cwd=tmp_path, code=0)
-    assert f"{Path('outputs/sweep/ringnorm')}: 6 finished, 0 failed" in done.stdout
-    assert len([line for line in done.stderr.splitlines() if " finished, test accuracy " in line]) == 4
-    assert len(jobs_of(sweep)) == 6
+    done = nsvm(*words, "algorithm=pegasos,alg3", "seed=range(2)", cwd=tmp_path, code=0)
+    assert f"{Path('outputs/sweep/ringnorm')}: 4 finished, 0 failed" in done.stdout
+    assert len([line for line in done.stderr.splitlines() if " finished, test accuracy " in line]) == 3
+    assert len(jobs_of(sweep)) == 4
     assert {run: (run / "result.json").stat().st_mtime_ns for run in first} == first
 
 
