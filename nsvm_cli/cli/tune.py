@@ -119,7 +119,7 @@ class Progress:
 
     def __init__(self, values: Mapping[str, Any], search: Search) -> None:
         algorithm, dataset = values["algorithm"]["name"], values["dataset"]
-        validation = dataset["validation"] or dataset["validation_path"]
+        validation = dataset.get("validation_path") or dataset["validation"]
         how = f"trials={search.trials} seeds={search.seeds} validation={validation}"
         self.first_line = f"tune {algorithm} on {dataset['name']}: {how}, in {search.directory}"
         self.seeds, self.best = search.seeds, 0.0
