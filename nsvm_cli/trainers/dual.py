@@ -108,17 +108,16 @@ class Dual:
         up, low = np.where(self.y > 0, rises, falls), np.where(self.y > 0, falls, rises)
         return Optimality(f, up, low, f[up].min(initial=np.inf), f[low].max(initial=-np.inf))
 
-    def bias(self, state: DualState) -> float:
-        """Return the bias of the decision function: -f of what may go both ways, or else between the ends."""
-        now = self.optimality(state)
-        f = now.f[now.up & now.low] if (now.up & now.low).any() else np.array([now.first, now.last])
-        return 0.0 if self.C[-1] > FREE else -float(f[np.isfinite(f)].mean())
-
-    def gap(self, state: DualState) -> float:
-        """Return by how much the value of the primal problem, with this bias, exceeds that of the dual."""
+    def bias_and_gap(self, state: DualState) -> tuple[float, float]:
+        """Return the bias of the decision function: -f of what may go both ways, or else between the ends.
+        And by how much the value of the primal problem, with this bias, exceeds that of the dual.
+        """
+        f, up, low, first, last = self.optimality(state)
+        ends = f[up & low] if (up & low).any() else np.array([first, last])
+        bias = 0.0 if self.C[-1] > FREE else -float(ends[np.isfinite(ends)].mean())
         bounded = self.C < FREE
-        y, C, f, a = (numbers[bounded] for numbers in (self.y, self.C, self.optimality(state).f, state.alpha))
-        return float((C * np.maximum(-y * (f + self.bias(state)), 0) + y * a * f).sum())
+        y, C, f, a = (numbers[bounded] for numbers in (self.y, self.C, f, state.alpha))
+        return bias, float((C * np.maximum(-y * (f + bias), 0) + y * a * f).sum())
 
     def value(self, state: DualState) -> float:
         """Return the dual value, minus the objective above."""

@@ -46,7 +46,7 @@ PAUSE_SECONDS = 0.2
 class Part(Saved):
     """One of the SVMs of a problem: the samples j that it is trained on, their dual problem, and its state.
 
-    ``beta`` holds sum_k y_k a_k for each sample; ``bias``, ``gap`` and ``value`` are those of ``Dual``, all
+    ``beta`` holds sum_k y_k a_k for each sample. It, ``bias``, ``gap`` and ``value`` (see ``Dual``) are those
     of the latest pause.
     """
 
@@ -69,7 +69,8 @@ class Part(Saved):
         """Compute the results of the state."""
         dual, state = self.dual, self.state
         self.beta = np.bincount(dual.s, dual.y * state.alpha)[: len(self.j)]
-        self.bias, self.gap, self.value = dual.bias(state), dual.gap(state), dual.value(state)
+        self.bias, self.gap = dual.bias_and_gap(state)
+        self.value = dual.value(state)
 
 
 @dataclass(kw_only=True)
