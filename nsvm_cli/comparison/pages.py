@@ -63,7 +63,8 @@ def _settings(record: RunRecord) -> Blocks:
 
 def _of_several(records: Sequence[RunRecord]) -> tuple[str, str, list[Section]]:
     folder, count, columns = runs_table(records)
-    numbers = [n for n, head in enumerate(columns) if head in figures_shown(records)]
+    shown = figures_shown(records)
+    numbers = [n for n, head in enumerate(columns) if head in shown]
     table = Table(count, [*columns], [*zip(*columns.values(), strict=True)], numbers)
     sections = [*_comparison_sections(records), Section("Runs", [table])]
     return folder.name, f"{folder}: {count}", sections
