@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 import numpy as np
 import pydantic
 import torch
-from jaxtyping import Float64, Real, UInt8
+from jaxtyping import Float, Float64, UInt8
 from pydantic import AfterValidator, Field
 from torch import Tensor
 
@@ -227,7 +227,7 @@ class Split:
     """Some of the samples: ``x`` is ``(m, *shape)``, numbers or the bytes of images (see ``as_float``), or
     holds features, ``y`` the coded labels or real targets, ``weight`` their weights, if they have any."""
 
-    x: Real[Tensor, "m ..."]
+    x: Float[Tensor, "m ..."] | UInt8[Tensor, "m ..."]
     y: Float64[Tensor, " m"]
     weight: Float64[Tensor, " m"] | None = None
 
