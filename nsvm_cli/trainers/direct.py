@@ -176,18 +176,12 @@ def searched(
     return {**settings, "algorithm.grid": None}, figures
 
 
-def solved(svm: Any, problem: Problem) -> Expansion:
-    """Return the SVM of a problem whose samples are features."""
-    expansion: Expansion = svm.solve(problem, problem.x)
-    return expansion
-
-
 def svm_score(
     svm: Any,
     values: Values,
     train: Problem,
     test: Problem,
-    solve: Callable[[Any, Problem], Expansion] = solved,
+    solve: Callable[[Any, Problem], Expansion] = lambda svm, problem: svm.solve(problem, problem.x),
 ) -> float:
     """Return the accuracy, or R^2, on test samples after training an SVM with these values of a grid."""
     from sklearn.metrics import accuracy_score, r2_score  # slow to import

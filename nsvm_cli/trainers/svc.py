@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import combinations
@@ -52,14 +52,11 @@ class Part(Saved):
 
     j: Int64[np.ndarray, " n"] = field(metadata=NOT_SAVED)
     dual: Dual = field(metadata=NOT_SAVED)
+    state: DualState = field(init=False)
 
     def __post_init__(self) -> None:
         self.state = self.dual.start()
         self.note()
-
-    @property
-    def saved(self) -> Sequence[str]:
-        return ("state",)
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
         super().load_state_dict(saved)
@@ -139,7 +136,8 @@ class SVC(Trainer[SVCState]):
         expect_searchable("svc", self.grid, known)
 
     def search(self, problem: Problem, F: FeatureMap) -> tuple[dict[str, Any], dict[str, Any]] | None:
-        return searched(self.grid, problem, F, partial(svm_score, self, solve=Path())) if self.grid else None
+        score = partial(svm_score, self, solve=WarmStart())
+        return searched(self.grid, problem, F, score) if self.grid else None
 
     def start(self, problem: Problem, F: FeatureMap) -> SVCState:
         z = F(problem.x)
@@ -275,7 +273,7 @@ class SVC(Trainer[SVCState]):
 
 
 @dataclass
-class Path:
+class WarmStart:
     """Solve one problem after another: with the samples and kernel of the one before, from where it ended."""
 
     latest: tuple[Problem, SVCState] | None = None
