@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Annotated, Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Float64
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
@@ -146,6 +146,26 @@ def begin(K: Kernel, z: Float[Tensor, "_ n"]) -> Kernel:
             part.data = part.data if z.is_meta else part.data.to(z)
             part.requires_grad_(False)  # but in the objective of a step: nothing else builds a graph
     return K
+
+
+def with_gamma_of_scale(
+    settings: Mapping[str, Any], z: Float[Tensor, "m n"], w: Float64[Tensor, " m"] | None = None
+) -> dict[str, Any]:
+    """Return the settings of a kernel with 1/(n var z) where a gamma is None, as scikit-learn's ``scale``.
+
+    The variance is taken over all features of the samples, which count w times; where it is 0, gamma is 1/n.
+    """
+    if not isinstance(name := settings.get("name"), str) or name not in KERNELS:
+        return dict(settings)
+    values = {**KERNELS.section(name), **settings}
+    if issubclass(KERNELS[name], Composed):
+        return {**settings, "of": [with_gamma_of_scale(section, z, w) for section in values["of"]]}
+    if not KERNELS[name].scale_by_variance or values.get("gamma", 0) is not None:
+        return dict(settings)
+    z, w = z.double(), torch.ones(len(z), dtype=torch.float64) if w is None else w
+    w = (w / w.sum() / z.shape[1]).to(z.device)[:, None]
+    variance = float((w * (z - (w * z).sum()).square()).sum())
+    return {**settings, "gamma": 1 / z.shape[1] / (variance or 1.0)}
 
 
 def build_kernel(settings: Mapping[str, Any]) -> Kernel:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, ClassVar, TypeAlias
 
 import torch
 from jaxtyping import Float
@@ -28,6 +28,9 @@ class Kernel:
     leading dimensions (``b.mT``, ``sum(-1)``): ``diag`` relies on them. Attributes that are ``nn.Parameter``
     or modules are part of theta, and so are those of kernels in attributes.
     """
+
+    scale_by_variance: ClassVar[bool] = False
+    """Whether gamma=None is 1/(n var z), rather than 1/n, where theta does not move."""
 
     def __init_subclass__(cls) -> None:
         if "__call__" in vars(cls) and "gradient" not in vars(cls):
@@ -90,13 +93,18 @@ def squared_distances(a: Points, b: Others) -> Gram:
 
 
 def or_one_over_n(gamma: float | Tensor | None, a: Tensor) -> float | Tensor:
-    """Return gamma, or 1/n if it is None (Section 5.2 uses 1/320 on R^320)."""
+    """Return gamma, or 1/n if it is None (Section 5.2 uses 1/320 on R^320).
+
+    On features that do not move, ``with_gamma_of_scale`` has replaced None before.
+    """
     return 1 / a.shape[-1] if gamma is None else gamma
 
 
 @dataclass(frozen=True, config=STRICT)
 class RBF(Kernel):
-    """K(a, b) = exp(-gamma ||a - b||^2)  (paper, Section 5). gamma=None: 1/n."""
+    """K(a, b) = exp(-gamma ||a - b||^2)  (paper, Section 5). gamma=None: see ``or_one_over_n``."""
+
+    scale_by_variance = True
 
     gamma: Positive | None = None
 
@@ -135,7 +143,9 @@ class Linear(Kernel):
 
 @dataclass(frozen=True, config=STRICT)
 class Polynomial(Kernel):
-    """K(a, b) = (gamma <a, b> + c)^degree. gamma=None: 1/n."""
+    """K(a, b) = (gamma <a, b> + c)^degree. gamma=None: see ``or_one_over_n``."""
+
+    scale_by_variance = True
 
     degree: Annotated[int, Field(ge=1, le=10**6)] = 3
     gamma: Positive | None = None

@@ -64,6 +64,8 @@ class CheckpointManager(Callback):
     def restore(self, allow_mismatch: bool) -> State | None:
         """Return the state of the newest intact checkpoint; None if there is no checkpoint yet.
 
+        What the experiment chooses before its first step, it takes from the checkpoint, or else chooses now.
+
         Raises:
             InputError: there are no further steps, the checkpoint does not fit this run, its settings or
                 environment differ without ``allow_mismatch``, or every checkpoint is damaged.
@@ -78,11 +80,17 @@ class CheckpointManager(Callback):
                 f"{self.directory.path} cannot be resumed bit for bit: {'; '.join(changes)}; restore these, "
                 "or accept a different result with allow_mismatch=true"
             )
-        state = None if checkpoint is None else restore_state(self.experiment, checkpoint)
         metrics = START if checkpoint is None else checkpoint.metrics
-        self.directory.resume(plain(self.experiment.settings), metrics)
+        self.directory.resume(plain(self.experiment.asked), metrics)
+        began, state = time.monotonic(), None
+        if checkpoint is None or changes:
+            self.experiment = self.experiment.searched()
+        else:
+            self.experiment = self.experiment.with_choice(checkpoint.chosen, checkpoint.search)
+        self.seconds_before = time.monotonic() - began
         if checkpoint is not None:
-            self.seconds_before = checkpoint.seconds
+            state = restore_state(self.experiment, checkpoint)
+            self.seconds_before += checkpoint.seconds
             self.resumed, self.exact = checkpoint.resumed + 1, checkpoint.bitwise and not changes
             if not changes:
                 self._restored, self.stopped = checkpoint.values["callbacks"], checkpoint.stopped
@@ -121,21 +129,11 @@ class CheckpointManager(Callback):
 
     def _changes(self, checkpoint: Checkpoint | None) -> list[str]:
         """Return what has changed since the checkpoint or, without one, since the run was begun."""
-        settings = self.experiment.settings
+        settings = self.experiment.asked
         if checkpoint is None:
             return mismatches(self.directory.recorded, settings)
         now = environment(self.experiment)
         return mismatches(checkpoint.settings, settings, checkpoint.environment, now)
-
-    def searched(self) -> tuple[Experiment, dict[str, Any]]:
-        """Return what ``Experiment.searched`` does, whose time is part of training.
-
-        A checkpoint holds the settings from before.
-        """
-        began = time.monotonic()
-        found = self.experiment.searched()
-        self.seconds_before += time.monotonic() - began
-        return found
 
     def on_train_start(self) -> None:
         self.began = self.saved_at = time.monotonic()
@@ -198,7 +196,9 @@ class CheckpointManager(Callback):
             resumed=self.resumed,
             bitwise=self.exact,
             metrics=self.directory.metrics.position(),
-            settings=plain(e.settings),
+            settings=plain(e.asked),
+            chosen=e.chosen,
+            search=e.search,
             environment=environment(e),
             values={"F": e.F.state_dict(), "state": state.state_dict(), "callbacks": states},
         )

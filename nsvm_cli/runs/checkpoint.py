@@ -29,7 +29,7 @@ from nsvm_cli.storage.state_dict import StateDict, expect_keys, nested
 from nsvm_cli.storage.tensor_file import unusable
 from nsvm_cli.trainers import State
 
-KIND = "nsvm-checkpoint-5"
+KIND = "nsvm-checkpoint-6"
 
 DATA_PATHS = (
     *("dataset.path", "dataset.validation_path", "dataset.test_path", "dataset.root"),
@@ -52,6 +52,8 @@ class Checkpoint:
         resumed: how often the run was resumed.
         bitwise: whether settings and environment were the same throughout.
         metrics: the end of the metrics at this step.
+        settings: those that were asked for.
+        chosen, search: what was chosen before the first step; see ``Experiment``.
         values: the state dicts of theta ("F"), of the trainer's state ("state") and of "callbacks".
     """
 
@@ -62,6 +64,8 @@ class Checkpoint:
     bitwise: bool
     metrics: Position
     settings: dict[str, Any]
+    chosen: dict[str, Any]
+    search: dict[str, Any]
     environment: dict[str, str]
     values: StateDict = Field(repr=False)
 

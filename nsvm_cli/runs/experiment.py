@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -17,11 +17,12 @@ from nsvm_cli.config.settings import Settings, parse_settings, plain, with_value
 from nsvm_cli.datasets import Data, load_data
 from nsvm_cli.datasets.augmentation import build_augmentation
 from nsvm_cli.datasets.scaling import Scaling, fit_scaling
-from nsvm_cli.engines import LITERAL, Engine, compile_steps, select, taken_by, why_slower
+from nsvm_cli.engines import Engine, compile_steps, select, taken_by, why_slower
 from nsvm_cli.errors import InputError, did_you_mean
 from nsvm_cli.loggers import build_logger
 from nsvm_cli.models.change import feature_change, theta_change
-from nsvm_cli.models.feature_map import FeatureMap
+from nsvm_cli.models.composed_kernels import build_kernel, with_gamma_of_scale
+from nsvm_cli.models.feature_map import FeatureMap, features
 from nsvm_cli.models.initial import at_start
 from nsvm_cli.models.kernels import check_kernel
 from nsvm_cli.models.losses import build_loss
@@ -44,6 +45,8 @@ PROBE_SAMPLES = 100
 class Experiment:
     """A run that is ready to start; its settings have been checked.
 
+    ``settings`` are the ones ``asked`` for, with the values ``chosen`` before the first step: a gamma that
+    suits the features, and the choice of a ``search``, which holds the fields of the result about it.
     ``facts`` are those of its model before the first step, and ``engine`` takes the steps of ``algorithm``.
     """
 
@@ -54,7 +57,10 @@ class Experiment:
     problem: Problem
     F: FeatureMap
     algorithm: Trainer[Any]
-    engine: Engine = LITERAL
+    engine: Engine
+    asked: Settings
+    chosen: dict[str, Any]
+    search: dict[str, Any] = field(default_factory=dict)
 
     @cached_property
     def trainer(self) -> Trainer[Any]:
@@ -103,15 +109,17 @@ class Experiment:
         """Compile what takes the steps, unless that is done, and say so first."""
         compile_steps(self.engine, self.algorithm, self.problem, say)
 
-    def searched(self) -> tuple[Experiment, dict[str, Any]]:
-        """Return the experiment with the values that its algorithm chooses from a grid, and the fields of the
-        result about that choice; without a grid, the experiment as it is.
-        """
+    def searched(self) -> Experiment:
+        """Return the experiment with the values that its algorithm chooses from a grid, if it has one."""
         found = self.algorithm.search(self.problem, self.F)
-        if found is None:
-            return self, {}
-        chosen, figures = found
-        return prepare(parse_settings(with_values(plain(self.settings), chosen)), data=self.data), figures
+        return self if found is None else self.with_choice({**self.chosen, **found[0]}, found[1])
+
+    def with_choice(self, chosen: Mapping[str, Any], search: dict[str, Any]) -> Experiment:
+        """Return the experiment with these values of settings, and fields of the result about a search."""
+        if chosen == self.chosen:
+            return replace(self, search=search)
+        e = prepare(parse_settings(with_values(plain(self.asked), chosen)), data=self.data)
+        return replace(e, engine=self.engine, asked=self.asked, chosen={**chosen}, search=search)
 
     def run(self, callbacks: Sequence[Callback] = (), state: State | None = None) -> State:
         """Take the steps from the first one, or from a state, and return the last state."""
@@ -119,7 +127,7 @@ class Experiment:
 
     def train(self, callbacks: Sequence[Callback] = ()) -> NSVM:
         """Train and return the model, without writing files."""
-        experiment, _ = self.searched()
+        experiment = self.searched()
         return experiment.final_model(experiment.run(callbacks))
 
     def model(self, state: State) -> NSVM:
@@ -196,6 +204,13 @@ def prepare(settings: Settings, data: Data | None = None) -> Experiment:
     scaling = fit_scaling(train.x, data.global_scaling, settings.dataset.get("scaling", "standard"))
     x, shape = scaling(train.x, dtype).to(parts.device), tuple(train.x.shape[1:])
     network, K = at_start(settings, parts.kernel, shape, task.outputs, x)
+    asked, chosen = settings, {}
+    if parts.algorithm.trains_svm and not parts.algorithm.moves_theta:
+        kernel = with_gamma_of_scale(settings.kernel, features(network, x), train.weight)
+        chosen = {f"kernel.{key}": v for key, v in kernel.items() if v != settings.kernel.get(key)}
+        if chosen:
+            settings = replace(settings, kernel=kernel)
+            network, K = at_start(settings, build_kernel(kernel), shape, task.outputs, x)
     problem = Problem(
         x,
         task.targets(train.y).to(parts.device, dtype),
@@ -217,7 +232,7 @@ def prepare(settings: Settings, data: Data | None = None) -> Experiment:
     check_kernel(K, settings.kernel["name"], F(problem.x[:3]), F(problem.x[:5]), differentiable)
     algorithm.check(problem, F)
     engine = select(settings.engine, algorithm, problem, F)
-    experiment = Experiment(settings, data, scaling, facts, problem, F, algorithm, engine)
+    experiment = Experiment(settings, data, scaling, facts, problem, F, algorithm, engine, asked, chosen)
     experiment.callbacks()  # which may refuse their settings
     if experiment.metric not in task.metrics:
         raise InputError(f"metric={experiment.metric}: {did_you_mean(experiment.metric, task.metrics)}")

@@ -8,7 +8,7 @@ from typing import Any
 
 from nsvm_cli.artifacts.evaluation import checked_split, data_for
 from nsvm_cli.artifacts.model_file import expect_tensors, load_model, within_means
-from nsvm_cli.config.settings import parse_settings
+from nsvm_cli.config.settings import parse_settings, with_values
 from nsvm_cli.datasets import Data
 from nsvm_cli.datasets.base import ARRAYS
 from nsvm_cli.errors import InputError
@@ -89,7 +89,7 @@ def _model_of(file: Path, checkpoint: Checkpoint, runtime: Mapping[str, Any], sa
     expect_tensors(checkpoint.settings)
     # with the engine of the checkpoint, and whatever its logger and callbacks may need
     means = {"engine": "auto", "logger": {"name": "none"}, "callbacks": [], **runtime}
-    settings = within_means(parse_settings(checkpoint.settings), means)
+    settings = within_means(parse_settings(with_values(checkpoint.settings, checkpoint.chosen)), means)
     e = with_engine_of(checkpoint, prepare(settings))
     _expect_same(e.data, checkpoint.environment.get("data"), f"{file}: ")
     state = restore_state(e, checkpoint)

@@ -51,8 +51,8 @@ def train_run(
     git, signals = git_state(), signals or Signals()  # git may have moved on at the end, days later
     checkpoints = CheckpointManager(experiment, directory, signals, say)
     state = checkpoints.restore(allow_mismatch)
-    settings = plain(experiment.settings)
-    experiment, search = checkpoints.searched()
+    experiment = checkpoints.experiment
+    settings = plain(experiment.asked)
     for remark in experiment.remarks():
         say(remark)
     experiment.compile(say)
@@ -72,7 +72,7 @@ def train_run(
         if experiment.trainer.saves_model:
             save_model(directory.final, model)
         now = {"date": datetime.now(UTC).isoformat(timespec="seconds"), "host": platform.node()}
-        result = {**result_of(experiment, state, model), **training, **decision, **search, **now}
+        result = {**result_of(experiment, state, model), **training, **decision, **experiment.search, **now}
         result |= {"git": git, "settings": settings, **(command or {})}
         directory.finish(result, experiment.settings.checkpoint)
         tracking.result = result

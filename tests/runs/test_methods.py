@@ -77,6 +77,6 @@ def test_frozen_features_are_those_of_the_initial_theta(tmp_path: Path) -> None:
     assert (result["theta_steps"], saved.facts.theta_change, saved.facts.feature_change) == (0, 0, 0)
     e = prepare(small_settings(**changes))
     z, y, test = e.F(e.problem.x).numpy(), e.problem.host_y, e.data.splits["test"]
-    machine = SVC(C=1 / (LAM * len(y)), gamma=1 / z.shape[1]).fit(z, y)
+    machine = SVC(C=1 / (LAM * len(y)), gamma="scale").fit(z, y)
     z_test = e.F(e.scaling(test.x, e.problem.x.dtype)).numpy()
     assert result["test_errors"] == np.count_nonzero(machine.predict(z_test) != test.y.numpy())

@@ -1,0 +1,84 @@
+"""What a run chooses from its training data before step 1: a search of a grid, and a gamma that is null."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from sklearn.model_selection import GridSearchCV, StratifiedKFold
+from sklearn.svm import SVC
+
+from nsvm_cli.artifacts.model_file import load_model
+from nsvm_cli.errors import Interrupted
+from nsvm_cli.models.composed_kernels import with_gamma_of_scale
+from nsvm_cli.runs.checkpoint import load_checkpoint
+from nsvm_cli.runs.experiment import prepare
+from nsvm_cli.runs.open_model import open_model
+from nsvm_cli.storage.run_directory import checkpoints_in, read_config
+from tests.runs.test_train import bits, go, stopped_at
+from tests.small_runs import small_settings
+
+pytestmark = pytest.mark.usefixtures("unchecked")
+
+GRID = {"C": [0.01, 10], "gamma": [0.05, 20]}
+SEARCH: dict[str, Any] = {
+    "algorithm": {"name": "svc", "grid": GRID},
+    "network": {"name": "identity"},
+    "kernel": {"name": "rbf", "gamma": 20.0},  # far from the one that is chosen
+    "engine": "literal",
+    "curves": False,
+}
+
+
+def test_a_search_comes_once_and_its_choice_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = small_settings(**SEARCH)
+    whole, resumed = tmp_path / "whole", tmp_path / "resumed"
+    with pytest.raises(Interrupted):
+        go(resumed, settings, stopped_at(40))
+    (halfway,) = checkpoints_in(resumed)
+    unfinished = open_model(halfway)[1]
+    go(whole, settings)
+    with monkeypatch.context() as m:
+        m.setattr(StratifiedKFold, "split", None)  # nothing may search again
+        result = go(resumed, settings)
+    assert bits(resumed) == bits(whole)
+    assert (result["candidates"], result["chosen"]) == (4, {"C": 10, "gamma": 0.05})
+
+    e = prepare(settings)
+    x, y, test = e.problem.x, e.problem.y, e.data.splits["test"]
+    theirs = GridSearchCV(SVC(), GRID, cv=StratifiedKFold(3)).fit(x, y)
+    assert result["test_accuracy"] == theirs.score(e.scaling(test.x), test.y)
+    final = load_model(resumed / "final.safetensors")
+    finished = open_model(checkpoints_in(resumed)[0])[1]
+    assert final.settings.kernel == finished.settings.kernel == unfinished.settings.kernel
+    assert final.settings.kernel["gamma"] == 0.05
+    assert torch.equal(final.decision_function(test.x), finished.decision_function(test.x))
+    assert read_config(resumed)["algorithm"]["grid"] == GRID
+
+
+def test_a_gamma_of_null_suits_features_that_do_not_move(tmp_path: Path) -> None:
+    changes: dict[str, Any] = {"algorithm": {"name": "pegasos", "steps": 200}, "kernel": {"name": "rbf"}}
+    settings = small_settings(**changes)
+    with pytest.raises(Interrupted):
+        go(tmp_path / "run", settings, stopped_at(100))
+    z = (e := prepare(settings)).F(e.problem.x).double()
+    gamma = pytest.approx(1 / (z.shape[1] * float(z.var(correction=0))))
+    (file,) = checkpoints_in(tmp_path / "run")
+    assert load_checkpoint(file).chosen["kernel.gamma"] == gamma
+    assert open_model(file)[1].settings.kernel["gamma"] == gamma
+    go(tmp_path / "run", settings)
+    assert load_model(tmp_path / "run/final.safetensors").settings.kernel["gamma"] == gamma
+    assert read_config(tmp_path / "run")["kernel"] == {"name": "rbf"}
+    moving = small_settings(**changes | {"algorithm": {"name": "alg1", "steps": 200}})
+    assert prepare(moving).settings == moving
+
+
+def test_gamma_is_that_of_each_kernel_and_counts_weights() -> None:
+    z, w = torch.tensor([[0.0, 1], [3, 4], [5, 5]]), torch.tensor([1.0, 3, 0])
+    gamma = 1 / (2 * float(z[[0, 1, 1, 1]].var(correction=0)))
+    inner = [{"name": "rbf"}, {"name": "laplacian"}, {"name": "polynomial", "gamma": 2.0}]
+    scaled = with_gamma_of_scale({"name": "sum", "of": inner}, z, w)
+    assert scaled["of"] == [{"name": "rbf", "gamma": pytest.approx(gamma)}, *inner[1:]]
+    assert with_gamma_of_scale({"name": "rbf"}, torch.ones(3, 4))["gamma"] == 1 / 4
