@@ -68,7 +68,7 @@ MEANINGS = {
     "dtype": "precision of all computations",
     "dropout": "probability of dropping a channel or a value in the pass whose gradient moves θ",
     "eps": "lower bound of the norm that `normalize` divides by",
-    "gamma": "null: 1/n for features z in R^n; with `rbf` and `polynomial`, 1/(n var z) where z does not move",
+    "gamma": "null: 1/n for features z in R^n; `rbf` and `polynomial`: 1/(n var z) where z does not move",
     "head": "append a linear layer onto R, or R^C for C > 2 classes: a classifier without an SVM",
     "learning_rate": "of the boosting: what each tree is multiplied by",
     "lam": "λ, the weight of the norm of f",
