@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import pickle
 import signal
@@ -37,6 +38,7 @@ def send(signals: Signals, *signums: int) -> None:
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGXCPU])
 def test_a_request_to_stop_may_be_sent_twice(signum: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """timeout(1) signals its child and then the group; a terminal that closes sends two SIGHUPs."""
+    monkeypatch.setattr("nsvm_cli.parallel.signals.ONE_REQUEST", math.inf)  # between them, if under load
     with ends(monkeypatch) as (signals, at_once):
         send(signals, signum, signum)
         assert (signals.noted, at_once) == (signum, [])

@@ -18,7 +18,7 @@ from nsvm_cli.runs.open_model import open_model
 from nsvm_cli.storage.files import locked
 from nsvm_cli.storage.metrics_file import read_metrics
 from nsvm_cli.storage.run_directory import checkpoints_in
-from tests.runs.test_train import go, interrupt, settings_with, stopped_at
+from tests.runs.test_train import VALUES, go, interrupt, settings_with, stopped_at
 from tests.small_tables import KINDS, small_table
 
 pytestmark = pytest.mark.usefixtures("unchecked")
@@ -120,7 +120,7 @@ def test_part_1_of_algorithm_4_has_no_svm(tmp_path: Path) -> None:
 def test_trained_for_longer_and_killed_meanwhile(tmp_path: Path) -> None:
     """What the run resumes from is there before its result is removed."""
     same = {"validation": {"every": None}, "engine": "torch"}
-    longer = {"algorithm": {"name": "alg2", "steps": 500}, **same}
+    longer = {"algorithm": VALUES["algorithm"] | {"steps": 500}, **same}
     go(run := tmp_path / "run", settings_with(**same))
     with pytest.raises(Interrupted):
         go(run, settings_with(**longer), stopped_at(400), allow_mismatch=True)

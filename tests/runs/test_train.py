@@ -35,14 +35,15 @@ VALUES: dict[str, Any] = {
     "dataset": {"name": "ringnorm", "samples": 300, "validation": "20 each"},
     "network": {"name": "mlp", "widths": [10, 6], "dropout": 0.2},
     "kernel": {"name": "rbf"},
-    "optimizer": {"name": "sgd", "lr": 0.01, "momentum": 0.9},
-    "algorithm": {"name": "alg2", "steps": 300},
+    "optimizer": {"name": "sgd", "lr": 0.003, "momentum": 0.9},
+    "algorithm": {"name": "alg2", "steps": 300, "lam": 0.1},
     "validation": {"every": 50},
     "checkpoint": {"every": 40},
     "log_every": 7,
     "device": "cpu",
     "threads": 1,
 }
+"""A run that converges: the bits of one that diverges say little, and its scores are the luck of rounding."""
 
 
 pytestmark = pytest.mark.usefixtures("unchecked")
@@ -120,8 +121,8 @@ def test_the_full_objective_in_records_changes_nothing_else(whole: Path, tmp_pat
     assert records[0] == records[1]
     model, data = models[1], prepare(settings_with()).data
     x, y = data.splits["train"].x, data.task.targets(data.splits["train"].y)
-    f, lam = model.expansion, 1e-4
-    z, alpha = f.z.double(), f.alpha.double()  # float32 is a fifth off here
+    f, lam = model.expansion, VALUES["algorithm"]["lam"]
+    z, alpha = f.z.double(), f.alpha.double()
     norm = alpha @ model.kernel(z, z) @ alpha / f.scale**2
     g = model.kernel(model.features(x).double(), z) @ alpha / f.scale
     expected = lam / 2 * norm + (1 - y * g).clamp_min(0).mean()
@@ -146,11 +147,17 @@ def half(interrupted: Path, tmp_path: Path) -> Path:
 def interrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An interrupted run with two checkpoints."""
     path = tmp_path_factory.mktemp("interrupted") / "run"
-    said = rf"after step \d+ of 300; resume with nsvm train resume={re.escape(str(path))} 'plugins=\[a,b\]'"
-    with pytest.raises(Interrupted, match=said):
-        go(path, settings_with(plugins=["a", "b"]), stopped_at(150))
+    with pytest.raises(Interrupted):
+        go(path, settings_with(), stopped_at(150))
     assert len(checkpoints_in(path)) == 2
     return path
+
+
+def test_an_interrupted_run_says_how_it_is_resumed(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    said = rf"after step \d+ of 300; resume with nsvm train resume={re.escape(str(path))} 'plugins=\[a,b\]'$"
+    with pytest.raises(Interrupted, match=said):
+        go(path, settings_with(plugins=["a", "b"]), stopped_at(7))
 
 
 def test_a_run_can_stop_at_every_pause(whole: Path, tmp_path: Path) -> None:
@@ -225,8 +232,8 @@ def test_a_kill_while_a_checkpoint_is_written_loses_nothing(whole: Path, half: P
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"optimizer": {"name": "sgd", "lr": 0.02, "momentum": 0.9}}, "optimizer.lr was 0.01 and is 0.02"),
-        ({"algorithm": {"name": "alg2", "steps": 400}}, "algorithm.steps was 300 and is 400"),
+        ({"optimizer": VALUES["optimizer"] | {"lr": 0.002}}, "optimizer.lr was 0.003 and is 0.002"),
+        ({"algorithm": VALUES["algorithm"] | {"steps": 400}}, "algorithm.steps was 300 and is 400"),
         ({"validation": {"every": None}}, "validation.every was 50 and is None"),
         ({"dataset": VALUES["dataset"] | {"samples": 301}}, r"data was [0-9a-f]{40}"),
         ({"seed": 1}, "seed was 0 and is 1"),
@@ -364,7 +371,7 @@ def test_a_full_disk_at_every_write(
 ) -> None:
     """Whichever write fails, resuming the run gives the same bits."""
     settings = settings_with(
-        algorithm={"name": "alg2", "steps": 60},
+        algorithm=VALUES["algorithm"] | {"steps": 60},
         checkpoint={"every": 25},
         validation={"every": 30},
         log_every=20,
@@ -386,7 +393,7 @@ def test_a_full_disk_at_every_write(
             go(path, settings)
             assert bits(path) == bits(whole)
         shutil.rmtree(path)
-    assert number >= 8
+    assert number >= 7, "eight writes, or seven if the second validation finds no better model"
 
 
 def test_settings_changed_and_restored_resume_bit_for_bit(whole: Path, half: Path) -> None:
