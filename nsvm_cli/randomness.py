@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import random
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from enum import IntEnum
 from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Int64
-from torch.overrides import TorchFunctionMode
 
 BLOCK = 1024
 """Number of steps drawn at a time. It determines which samples a seed gives, so it must never change."""
@@ -38,39 +40,38 @@ def derived_seed(seed: int, stream: Stream, *key: int) -> int:
     return int(generator(seed, stream, *key).integers(2**31))
 
 
-DRAWING = {
-    *("rand", "rand_like", "randn", "randn_like", "randint", "randint_like", "randperm"),
-    *("normal", "bernoulli", "binomial", "multinomial", "poisson"),
-    *("uniform_", "normal_", "bernoulli_", "random_", "exponential_", "geometric_", "cauchy_", "log_normal_"),
-    *("kaiming_uniform_", "kaiming_normal_", "xavier_uniform_", "xavier_normal_", "trunc_normal_"),
-    *("orthogonal_", "sparse_"),
-}
-"""The functions of torch, of its tensors and of ``torch.nn.init`` that draw, and take a ``generator``."""
+SEEDING = threading.RLock()
+"""Held while the generators that all threads share are seeded."""
 
 
-class DrawingFrom(TorchFunctionMode):
-    """Let torch's functions draw from ``generator`` in this context, wherever none is given to them.
+@contextmanager
+def seeded(seed: int, device: str = "cpu") -> Iterator[None]:
+    """Let everything that takes no generator draw from a seed in this context, and nothing outside of it.
 
-    Layers and torchvision take no generator, and the global one is shared by all threads: seeding it here
-    would change their draws, and they would change these. A context affects its own thread only. A generator
-    draws what the global one would, given the same seed.
+    Layers, torchvision and the user's own code draw from the global generators of torch, NumPy and Python,
+    which have their state back afterwards. Other threads wait before they seed them too.
     """
+    with SEEDING, ExitStack() as restored:
+        cuda = [torch.cuda.default_generators[torch.cuda.current_device()]] if device == "cuda" else []
+        for generator in [torch.default_generator, *cuda]:
+            restored.callback(generator.set_state, generator.get_state())
+            generator.manual_seed(seed)
+        restored.callback(np.random.set_state, np.random.get_state())
+        restored.callback(random.setstate, random.getstate())
+        np.random.seed(seed % 2**32)
+        random.seed(seed)
+        yield
 
-    def __init__(self, generator: torch.Generator) -> None:
-        super().__init__()
-        self.generator = generator
 
-    def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: Sequence[type],
-        args: Sequence[Any] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
-        values = dict(kwargs or {})
-        if func.__name__ in DRAWING and not (args and isinstance(args[0], torch.Tensor) and args[0].is_meta):
-            values["generator"] = values.get("generator") or self.generator
-        return func(*args, **values)
+def draws(function: Callable[[], object], device: str) -> bool:
+    """Return whether a function draws from the global generators."""
+    following = []
+    for call in (function, lambda: None):
+        with seeded(0, device):
+            call()
+            following.append([float(torch.rand(1, device=d)) for d in ("cpu", device)])
+            following[-1] += [np.random.random(), random.random()]
+    return following[0] != following[1]
 
 
 class Sampler:

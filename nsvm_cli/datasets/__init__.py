@@ -28,7 +28,7 @@ from nsvm_cli.datasets.splits import expect_two_of_each, split_rows
 from nsvm_cli.errors import InputError, did_you_mean
 from nsvm_cli.memory import MEMORY_BUDGET, memory_limit
 from nsvm_cli.plugins import plugin_errors
-from nsvm_cli.randomness import Stream, generator
+from nsvm_cli.randomness import Stream, derived_seed, generator, seeded
 from nsvm_cli.tasks import Classification, Regression, Task
 
 __all__ = ["DATASETS", "Data", "Samples", "Source", "Split", "Splits", "Table", "load_data", "split_data"]
@@ -167,7 +167,7 @@ def load_data(
     """
     source, table = build_source(settings), None
     with memory_limit(memory_budget):
-        with plugin_errors():
+        with plugin_errors(), seeded(derived_seed(seed, Stream.DATA)):
             known = {"text": encoder.text} if encoder and isinstance(source, TableSource) else {}
             samples = source.load(generator(seed, Stream.DATA), **known)
         if isinstance(samples, Table):

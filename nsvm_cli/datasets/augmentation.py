@@ -21,7 +21,7 @@ from nsvm_cli.config.registry import build, shown
 from nsvm_cli.datasets.scaling import Scaling
 from nsvm_cli.datasets.torchvision_import import import_torchvision
 from nsvm_cli.errors import InputError, did_you_mean
-from nsvm_cli.randomness import DrawingFrom, number_at
+from nsvm_cli.randomness import number_at, seeded
 
 TRANSFORMS = (
     *("RandomCrop", "RandomResizedCrop", "RandomHorizontalFlip", "RandomVerticalFlip", "RandomRotation"),
@@ -67,9 +67,9 @@ class Augmentation:
         """Return changed copies of the images x, given their indices i in the training set."""
         mean, std = self.scaling.mean, self.scaling.std
         images = x.to("cpu", torch.float64) * std + mean
-        with DrawingFrom(torch.Generator()) as drawing:
+        with seeded(0):
             for place, seed in enumerate(number_at(key, i).tolist()):
-                drawing.generator.manual_seed(seed)
+                torch.default_generator.manual_seed(seed)
                 for transform in self.transforms:
                     images[place] = transform(images[place])
         return ((images - mean) / std).to(x)
@@ -96,7 +96,7 @@ def _build(section: Mapping[str, Any], shape: tuple[int, ...]) -> nn.Module:
     size = {"size": list(shape[1:])} if name in ("RandomCrop", "RandomResizedCrop") else {}
     transform: nn.Module = build({name: getattr(v2, name)}, "augmentation", {**size, **section})
     try:
-        with DrawingFrom(torch.Generator()):
+        with seeded(0):
             image = transform(torch.zeros(shape))
     except (TypeError, ValueError, RuntimeError) as error:
         raise InputError(f"dataset.augment: {name}: {str(error).splitlines()[0]}") from None

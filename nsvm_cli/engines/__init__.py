@@ -40,7 +40,7 @@ def select(asked: Literal["auto"] | Engine, trainer: Trainer[Any], problem: Prob
         if gap:
             raise InputError(f"engine=numba does not cover {gap}: expected engine=auto or engine=torch")
         return NUMBA
-    if look_ahead.uncovered(trainer, problem):
+    if look_ahead.uncovered(trainer, problem, F):
         return LITERAL
     if asked == TORCH or gap or find_spec("numba") is None:
         return TORCH
@@ -54,7 +54,7 @@ def why_slower(engine: Engine, trainer: Trainer[Any], problem: Problem, F: Featu
     if gap is None or problem.x.device.type != "cpu":
         return None
     compiles = engine == TORCH and type(trainer) in COMPILED and pays_off(trainer, F, True)
-    if compiles or look_ahead.uncovered(trainer, problem):
+    if compiles or look_ahead.uncovered(trainer, problem, F):
         return f"engine={engine} takes the steps: faster ones do not cover {gap}"
     return None
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -84,3 +84,24 @@ class Dropout(nn.Module):
             return x
         mask = masks.next(x, self.p, self.shared)
         return x * mask.view(*mask.shape, *(1,) * (x.ndim - 2))
+
+
+TORCHS = nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d
+
+
+class TorchDropout(Dropout):
+    """A layer of torch's that acts in training mode, as there, with masks like those of ``Dropout``.
+
+    Where the rows of x are not the samples of the batch, torch draws.
+    """
+
+    def __init__(self, layer: Any) -> None:
+        super().__init__(layer.p)
+        self.layer = layer
+
+    def forward(self, x: Float[Tensor, "batch channels *rest"]) -> Float[Tensor, "batch channels *rest"]:
+        masks = _masks.get() if self.training else None
+        if masks is None or len(x) != len(masks.i):
+            return cast(Tensor, self.layer(x))
+        values = x.flatten(1) if isinstance(self.layer, nn.Dropout) else x  # which drops no channels
+        return super().forward(values).view(x.shape)

@@ -5,22 +5,24 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
-from nsvm_cli.errors import NotFiniteError
+from nsvm_cli.errors import InputError, NotFiniteError
 from nsvm_cli.models.composed_kernels import learnt
 from nsvm_cli.models.dropout import Masks, dropout_masks
 from nsvm_cli.models.kernel_gradients import Differences, WithGradient, directions
 from nsvm_cli.models.kernels import Kernel
 from nsvm_cli.models.networks import has_modes, own_name, trains_otherwise
 from nsvm_cli.models.optimizers import Optimizer, Rule, expect_names, is_within
-from nsvm_cli.randomness import Stream, derived_seed, key_of_step
+from nsvm_cli.randomness import Stream, derived_seed, draws, key_of_step, seeded
 from nsvm_cli.storage.state_dict import StateDict, expect_keys, loaded_tensors, loaded_value
 
 CHUNK = 2**17
@@ -162,11 +164,23 @@ class FeatureMap:
         self.optimizer = Optimizer(optimizer, moving) if moving else None
         changes = augment is not None or trains_otherwise(network)
         self.trains_otherwise = changes and not self.fixed  # in the passes that move theta
+        self.draws = False  # from global generators in these passes, as ``try_out`` finds
 
     @property
     def fixed(self) -> bool:
         """Whether theta never moves, because there are no parameters."""
         return self.optimizer is None
+
+    def try_out(self, x: Batch) -> None:
+        """Find out with a copy whether the network draws at random; raise an InputError if it always does."""
+        if self.has_modes:
+            trial, device = deepcopy(self), x.x.device.type
+            self.draws = draws(lambda: [trial.training_pass(x[np.arange(n)], 1) for n in (2, 3)], device)
+            if draws(lambda: trial(x), device):
+                raise InputError(
+                    "the network draws at random in evaluation mode, where a sample has to have the "
+                    "same features each time: draw in training only, as in 'if self.training:'"
+                )
 
     def __call__(self, x: Float[Tensor, "m ..."] | Batch) -> Float[Tensor, "m n"]:
         return features(self.network, x.x if isinstance(x, Batch) else x)
@@ -245,7 +259,12 @@ class FeatureMap:
             network.train()
             for module in self.still:
                 module.eval()
-        with dropout_masks(Masks(self.dropout_seed, t, x.i)):
+        drawing = (
+            seeded(derived_seed(self.dropout_seed, Stream.DROPOUT, t, crc32(x.i.tobytes())), x.x.device.type)
+            if self.draws
+            else contextlib.nullcontext()
+        )
+        with dropout_masks(Masks(self.dropout_seed, t, x.i)), drawing:
             z: Tensor = network(values)
         if self.has_modes:
             network.eval()

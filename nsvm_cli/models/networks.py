@@ -20,10 +20,10 @@ from torch.nn import functional
 
 from nsvm_cli.config.registry import STRICT, Fraction, Positive, Registry, build, construct
 from nsvm_cli.errors import InputError, out_of_memory
-from nsvm_cli.models.dropout import Dropout
+from nsvm_cli.models.dropout import TORCHS, Dropout, TorchDropout
 from nsvm_cli.models.torchvision_networks import torchvision_network
 from nsvm_cli.plugins import location
-from nsvm_cli.randomness import DrawingFrom
+from nsvm_cli.randomness import seeded
 
 Shape = tuple[int, ...]
 Width = Annotated[int, Field(ge=1, le=2**30)]
@@ -188,7 +188,7 @@ def build_network(settings: Mapping[str, Any], shape: Shape, seed: int, outputs:
     values = dict(settings)
     own = {key: values.pop(key) for key in OUTPUT if key in values}
     output = construct(Output, "network", own)
-    with DrawingFrom(torch.Generator().manual_seed(seed)):
+    with seeded(seed):
         try:
             network = build(NETWORKS, "network", values, shape)
         except (RuntimeError, MemoryError, OverflowError) as error:  # torch's messages can be long
@@ -202,9 +202,7 @@ def build_network(settings: Mapping[str, Any], shape: Shape, seed: int, outputs:
             with torch.no_grad():
                 n = network.eval()(torch.zeros(1, *shape)).shape[1]
             network = WithOutput(network, nn.Linear(n, math.prod(outputs)))
-    if any(isinstance(module, nn.modules.dropout._DropoutNd) for module in network.modules()):
-        raise InputError(
-            f"network {settings['name']} uses torch's dropout, which ignores the run's seed: "
-            "use nsvm_cli.models.dropout.Dropout"
-        )
+    for name, module in [*network.named_modules(remove_duplicate=False)]:
+        if name and type(module) in TORCHS and module.p < 1:
+            network.set_submodule(name, TorchDropout(module))
     return network.eval()

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import torch
 from pydantic import ValidationError
 
@@ -224,6 +225,7 @@ def prepare(settings: Settings, data: Data | None = None) -> Experiment:
     )
     augment = build_augmentation(settings.dataset.get("augment"), scaling, shape)
     F = FeatureMap(network, parts.optimizer, settings.seed, augment, parts.gradient, K, settings.freeze)
+    F.try_out(problem[np.arange(3) % len(x)][0])
     facts = _facts(data)
     if parts.gradient is not None and F.learnt:
         raise InputError("kernel.gradient estimates by features only: it does not go with kernels that learn")

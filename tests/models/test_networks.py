@@ -11,7 +11,6 @@ import torch
 from scipy import stats
 from torch import nn
 
-from nsvm_cli.errors import InputError
 from nsvm_cli.models.dropout import Dropout, Masks, dropout_masks
 from nsvm_cli.models.feature_map import FeatureMap
 from nsvm_cli.models.kernels import Linear
@@ -138,9 +137,3 @@ def test_dropout_drops_whole_channels_and_keeps_the_mean() -> None:
     assert torch.equal(per_channel.amin(-1), per_channel.amax(-1))
     torch.testing.assert_close(y.unique(), torch.tensor([0.0, 1 / 0.7]))
     assert abs(float(y.mean()) - 1) < 0.02
-
-
-def test_torchs_own_dropout_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(NETWORKS, "theirs", lambda shape: nn.Sequential(nn.Flatten(), nn.Dropout(0.5)))
-    with pytest.raises(InputError, match=r"use nsvm_cli.models.dropout.Dropout"):
-        build_network({"name": "theirs"}, (20,), seed=0)

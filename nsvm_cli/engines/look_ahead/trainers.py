@@ -13,7 +13,7 @@ from torch import Tensor
 
 from nsvm_cli.engines.look_ahead.base import Amount, Evaluation, LookAhead, Terms, descend
 from nsvm_cli.engines.numba.code import is_usable
-from nsvm_cli.models.feature_map import Batch
+from nsvm_cli.models.feature_map import Batch, FeatureMap
 from nsvm_cli.models.kernels import Kernel
 from nsvm_cli.models.objectives import products
 from nsvm_cli.trainers.alg1 import Alg1, Alg1State
@@ -133,8 +133,10 @@ OPTIONS: dict[type[Trainer[Any]], tuple[str, ...]] = {
 """Settings that look-ahead covers at their defaults."""
 
 
-def uncovered(trainer: Trainer[Any], problem: Problem) -> str | None:
+def uncovered(trainer: Trainer[Any], problem: Problem, F: FeatureMap) -> str | None:
     """Return what look-ahead does not cover in this run; None if it covers it."""
+    if F.draws and trainer.moves_theta:
+        return "networks that draw at random in training"
     options = next((names for kind, names in OPTIONS.items() if isinstance(trainer, kind)), None)
     if options is None:
         return None

@@ -29,7 +29,7 @@ COMPILED |= {RBF, Hinge, Binary, CrammerSinger, SGD}
 
 def uncovered(trainer: Trainer[Any], problem: Problem, F: FeatureMap) -> str | None:
     """Return what compiled functions do not cover in this run; None if they cover it."""
-    if beyond := look_ahead.uncovered(trainer, problem):
+    if beyond := look_ahead.uncovered(trainer, problem, F):
         return beyond
     if problem.x.device.type != "cpu":
         return f"device={problem.x.device.type}"
