@@ -16,7 +16,7 @@ from nsvm_cli.datasets import build_source
 from nsvm_cli.datasets.scaling import Scaling
 from nsvm_cli.errors import InputError, RunError, out_of_memory
 from nsvm_cli.memory import MEMORY_BUDGET
-from nsvm_cli.models.composed_kernels import begin, build_kernel, learnt
+from nsvm_cli.models.composed_kernels import begin, kernel_of, learnt
 from nsvm_cli.models.feature_map import features
 from nsvm_cli.models.initial import MODEL, OF_KERNEL, THETA
 from nsvm_cli.models.kernels import Kernel
@@ -140,7 +140,7 @@ def _specs(settings: Settings, facts: Facts, got: Mapping[str, Spec]) -> dict[st
     z = got.get("z", ("", (0, 0)))[1]
     if len(z) != 2:
         raise ValueError(f"z should be a matrix, got shape {list(z)}")
-    K = begin(build_kernel(settings.kernel), torch.empty(0, z[1], dtype=dtype, device="meta"))
+    K = begin(kernel_of(settings), torch.empty(0, z[1], dtype=dtype, device="meta"))
     specs = {THETA + name: spec(tensor) for name, tensor in network.to(dtype).state_dict().items()}
     specs |= {OF_KERNEL + name: (DTYPES[dtype], tuple(p.shape)) for name, p in learnt(K).items()}
     shapes = {"z": z, "alpha": (*z[:1], *facts.outputs)}

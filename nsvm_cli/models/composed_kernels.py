@@ -14,8 +14,10 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 
 from nsvm_cli.config.registry import STRICT, Positive, build, construct
+from nsvm_cli.config.settings import Settings
 from nsvm_cli.errors import InputError, did_you_mean
 from nsvm_cli.models.kernels import KERNELS, Biased, Common, Gram, Kernel, Normalized, Others, Points
+from nsvm_cli.randomness import Stream, derived_seed, seeded
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -166,6 +168,12 @@ def with_gamma_of_scale(
     w = (w / w.sum() / z.shape[1]).to(z.device)[:, None]
     variance = float((w * (z - (w * z).sum()).square()).sum())
     return {**settings, "gamma": 1 / z.shape[1] / (variance or 1.0)}
+
+
+def kernel_of(settings: Settings) -> Kernel:
+    """Return the kernel of a run; the seed determines what its constructor draws."""
+    with seeded(derived_seed(settings.seed, Stream.KERNEL)):
+        return build_kernel(settings.kernel)
 
 
 def build_kernel(settings: Mapping[str, Any]) -> Kernel:

@@ -15,6 +15,7 @@ from torch import Tensor
 from nsvm_cli.config.registry import STRICT, Positive, Registry
 from nsvm_cli.errors import InputError
 from nsvm_cli.memory import MEMORY_BUDGET
+from nsvm_cli.randomness import draws
 
 Points: TypeAlias = Float[Tensor, "*batch p n"]
 Others: TypeAlias = Float[Tensor, "*batch q n"]
@@ -264,6 +265,8 @@ def check_kernel(
                 f"kernel {name} ({where}) returned values with a gradient, though its features have none: "
                 "expected floats or detached tensors, or an nn.Parameter as an attribute, which is learnt"
             )
+    if draws(lambda: formula(a, b), a.device.type):
+        raise InputError(f"kernel {name} draws at random: expected the same values for the same features")
     if differentiable:
         K_ab = formula(a, b)
         gradient = Kernel.gradient(formula, a, b, K_ab, torch.ones_like(K_ab))

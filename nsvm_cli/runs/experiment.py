@@ -22,7 +22,7 @@ from nsvm_cli.engines import Engine, compile_steps, select, taken_by, why_slower
 from nsvm_cli.errors import InputError, did_you_mean
 from nsvm_cli.loggers import build_logger
 from nsvm_cli.models.change import feature_change, theta_change
-from nsvm_cli.models.composed_kernels import build_kernel, with_gamma_of_scale
+from nsvm_cli.models.composed_kernels import kernel_of, with_gamma_of_scale
 from nsvm_cli.models.feature_map import FeatureMap, features
 from nsvm_cli.models.initial import at_start
 from nsvm_cli.models.kernels import check_kernel
@@ -211,7 +211,7 @@ def prepare(settings: Settings, data: Data | None = None) -> Experiment:
         chosen = {f"kernel.{key}": v for key, v in kernel.items() if v != settings.kernel.get(key)}
         if chosen:
             settings = replace(settings, kernel=kernel)
-            network, K = at_start(settings, build_kernel(kernel), shape, task.outputs, x)
+            network, K = at_start(settings, kernel_of(settings), shape, task.outputs, x)
     problem = Problem(
         x,
         task.targets(train.y).to(parts.device, dtype),

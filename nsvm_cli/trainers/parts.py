@@ -10,7 +10,7 @@ import torch
 from nsvm_cli.config.registry import build
 from nsvm_cli.config.settings import Settings
 from nsvm_cli.errors import InputError
-from nsvm_cli.models.composed_kernels import build_kernel
+from nsvm_cli.models.composed_kernels import kernel_of
 from nsvm_cli.models.kernel_gradients import Differences, build_gradient
 from nsvm_cli.models.kernels import Kernel
 from nsvm_cli.models.losses import LOSSES
@@ -46,7 +46,7 @@ def build_parts(settings: Settings) -> Parts:
     if not algorithm.trains_svm and (loss or settings.full_objective):
         wrong = f"loss={loss['name']}" if loss else "full_objective"
         raise InputError(f"{wrong} needs an SVM, and algorithm={settings.algorithm['name']} trains none")
-    K, gradient = build_kernel(settings.kernel), build_gradient(settings.kernel)
+    K, gradient = kernel_of(settings), build_gradient(settings.kernel)
     optimizer = build(OPTIMIZERS, "optimizer", settings.optimizer)
     device = select_device(settings.device, settings.threads)
     return Parts(algorithm, K, gradient, optimizer, device)

@@ -17,6 +17,7 @@ from nsvm_cli.datasets.base import Samples, Source
 from nsvm_cli.errors import InputError
 from nsvm_cli.estimators import NSVMClassifier
 from nsvm_cli.models.dropout import Dropout
+from nsvm_cli.models.kernels import KERNELS, Kernel
 from nsvm_cli.models.networks import NETWORKS
 from nsvm_cli.runs.experiment import Experiment, prepare
 from tests.runs.test_train import bits, go, interrupt, settings_with
@@ -201,6 +202,41 @@ def test_single_values_or_channels_are_dropped(
     assert 0.3 < float(dropped.double().mean()) < 0.7
     assert bool((dropped.all(-1) == dropped.any(-1)).all()) == whole_channels
     assert e.F.training_pass(x[np.arange(3, 5)], 1).equal(e.F.training_pass(x, 1)[3:5])
+
+
+class RandomFeatures(Kernel):
+    """Cosines of random projections, which the constructor draws."""
+
+    def __init__(self) -> None:
+        self.w = torch.randn(20, 50)
+
+    def __call__(self, a: Tensor, b: Tensor) -> Tensor:
+        p, q = ((x @ self.w.to(x)[: x.shape[-1]]).cos() for x in (a, b))
+        return p @ q.mT / 50
+
+
+class Noisy(Kernel):
+    def __call__(self, a: Tensor, b: Tensor) -> Tensor:
+        K = a @ b.mT
+        return K + torch.randn_like(K)
+
+
+def test_the_seed_decides_what_the_constructor_of_a_kernel_draws(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(KERNELS, "own", RandomFeatures)
+    a = torch.linspace(0, 1, 12).view(2, 6)
+    values = [prepare(small_settings(kernel={"name": "own"}, seed=s)).problem.K(a, a) for s in (0, 0, 1)]
+    assert values[0].equal(values[1])
+    assert not values[0].equal(values[2])
+    model = prepare(small_settings(kernel={"name": "own"})).train()
+    assert model.kernel(a, a).equal(model.before_training().kernel(a, a))
+
+
+def test_a_kernel_that_draws_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(KERNELS, "own", Noisy)
+    with pytest.raises(InputError, match="kernel own draws at random"):
+        prepare(small_settings(kernel={"name": "own"}))
 
 
 class Generated(Source):
