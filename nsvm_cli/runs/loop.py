@@ -6,11 +6,14 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
 from pydantic.dataclasses import dataclass
 
 from nsvm_cli.config.registry import STRICT, Count, Registry
 from nsvm_cli.errors import InputError, NotFiniteError, RunError, did_you_mean
 from nsvm_cli.models.feature_map import FeatureMap
+from nsvm_cli.output import say
+from nsvm_cli.randomness import SEEDING
 from nsvm_cli.storage.state_dict import Saved
 from nsvm_cli.tasks import sign_of
 from nsvm_cli.trainers import Problem, State, Trainer
@@ -128,7 +131,12 @@ def run(
         state = trainer.start(problem, F)
         if 0 < state.t == trainer.total:
             _log(trainer, state, callbacks, means=True)
+    with SEEDING:
+        before = torch.get_rng_state()
     stopped = _steps(trainer, problem, state, log_every, callbacks)
+    with SEEDING:
+        if not before.equal(torch.get_rng_state()):
+            say("something drew from torch's global generator in training, which the seed does not reach")
     for callback in callbacks:
         callback.on_train_end(state, stopped)
     return state

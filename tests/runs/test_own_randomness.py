@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from nsvm_cli.errors import InputError
 from nsvm_cli.estimators import NSVMClassifier
 from nsvm_cli.models.dropout import Dropout
 from nsvm_cli.models.kernels import KERNELS, Kernel
+from nsvm_cli.models.losses import LOSSES, Hinge
 from nsvm_cli.models.networks import NETWORKS
 from nsvm_cli.runs.experiment import Experiment, prepare
 from tests.runs.test_train import bits, go, interrupt, settings_with
@@ -250,3 +252,17 @@ def test_data_may_come_from_numpys_global_generator(monkeypatch: pytest.MonkeyPa
     first, again, other = (load_data({"name": "own"}, seed).splits["train"].x for seed in (0, 0, 1))
     assert first.equal(again)
     assert not first.equal(other)
+
+
+class Dithered(Hinge):
+    def slope(self, u: Any) -> Any:
+        torch.rand(1)
+        return super().slope(u)
+
+
+def test_other_draws_in_training_are_said(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(LOSSES, "own", Dithered)
+    prepare(small_settings(algorithm={"name": "alg1", "steps": 5}, loss={"name": "own"})).run()
+    assert "drew from torch's global generator in training" in capsys.readouterr().err
