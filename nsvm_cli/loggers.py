@@ -170,7 +170,7 @@ class WandB(Logger):
             group=run.sweep,
             config=dict(run.settings),
             allow_val_change=True,
-            settings=wandb.Settings(console="off"),
+            settings=wandb.Settings(console="off", disable_git=True),  # see ``git_state``
         )
         return self._run.id
 
