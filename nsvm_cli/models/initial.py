@@ -21,6 +21,7 @@ from nsvm_cli.models.networks import build_network, own_name
 from nsvm_cli.models.optimizers import expect_names, is_within
 from nsvm_cli.randomness import Stream, derived_seed
 from nsvm_cli.storage import tensor_file
+from nsvm_cli.storage.files import open_regular
 
 MODEL = "nsvm-model-3"
 """The kind of a model file; see ``nsvm_cli.artifacts.model_file``."""
@@ -60,6 +61,7 @@ def _theta_in(path: Path) -> Mapping[str, Tensor]:
     """Return theta by the names of its tensors: of a run, a model file, or a state dict of torch's."""
     file = path / "final.safetensors" if path.is_dir() else path
     try:
+        open_regular(file).close()  # a stranger's settings may name any file
         if file.suffix != ".safetensors":
             loaded = torch.load(file, map_location="cpu", weights_only=True)  # No pickle: it runs no code
             return {name: tensor for name, tensor in loaded.items() if isinstance(tensor, Tensor)}
@@ -67,7 +69,7 @@ def _theta_in(path: Path) -> Mapping[str, Tensor]:
             is_model = MODEL in (opened.metadata() or {})
         if not is_model:
             return load_file(file)
-    except (OSError, RuntimeError, AttributeError, SafetensorError, UnpicklingError) as error:
+    except (OSError, ValueError, RuntimeError, AttributeError, SafetensorError, UnpicklingError) as error:
         reason = next(iter(str(error).splitlines()), "")
         raise InputError(f"init.run={path}: no theta could be read from {file}: {reason}") from None
     tensors = tensor_file.read(file, MODEL).tensors()  # alpha, z and others are no part of theta

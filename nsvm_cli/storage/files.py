@@ -8,6 +8,7 @@ import fcntl
 import hashlib
 import io
 import os
+import secrets
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Any
 
 from nsvm_cli.errors import InputError
 
-ORPHANS = ".*.*.[0-9]*.tmp"
+ORPHANS = f".*.{'[0-9a-f]' * 8}.tmp"
 """Temporary files that ``write_atomically`` leaves behind if its process is killed."""
 
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
@@ -50,9 +51,9 @@ def writing(path: Path, named: bool = False) -> Iterator[io.BufferedWriter]:
             yield file
         return
     path = Path(os.path.realpath(path)) if named else path
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
-        with temporary.open("wb") as file:
+        with temporary.open("xb") as file:  # new, and so no link of a stranger's to another file
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -160,7 +161,8 @@ def locked(folder: Path, wait: bool = False) -> Iterator[None]:
                 raise InputError(f"{folder} is in use by another nsvm: wait for it, or name another folder")
             time.sleep(PROBE_SECONDS / 20)
         for orphan in folder.glob(ORPHANS):
-            orphan.unlink()
+            with contextlib.suppress(OSError):  # it may be a folder of this name
+                orphan.unlink()
         yield
 
 

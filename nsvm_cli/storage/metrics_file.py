@@ -10,7 +10,7 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, BinaryIO
 
 from pydantic import Field
 from pydantic.dataclasses import dataclass
@@ -34,24 +34,30 @@ class Position:
     sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 
-def end_of(content: bytes) -> Position:
-    """Return the position at the end of this content."""
-    return Position(len(content), hashlib.sha256(content).hexdigest())
+START = Position(0, hashlib.sha256().hexdigest())
 
 
-START = end_of(b"")
+def position_after(file: BinaryIO, size: int) -> Position:
+    """Return the position after so many bytes of a file, or at its end, without reading it as a whole."""
+    file.seek(0)
+    digest, left = hashlib.sha256(), size
+    while block := file.read(min(left, 2**20)):
+        digest.update(block)
+        left -= len(block)
+    return Position(size - left, digest.hexdigest())
 
 
 class JSONLines:
     """A file of records, continued at its end or, later steps being repeated, at the position ``at``.
 
     Raises:
-        InputError: ``path`` is a symbolic link, whose other end could be outside the folder.
+        InputError: ``path`` is a symbolic link, which may lead elsewhere, or a pipe, which may block.
     """
 
     def __init__(self, path: Path, at: Position | None = None) -> None:
-        if path.is_symlink():
-            raise InputError(f"{path} is a link to another file, which would change: put a copy in its place")
+        if path.is_symlink() or (path.exists() and not path.is_file()):
+            kind = "a link to another file, which would change" if path.is_symlink() else "no regular file"
+            raise InputError(f"{path} is {kind}: put a copy in its place")
         self._file = path.open("a+b", buffering=0)
         if at is not None:
             self._file.truncate(at.bytes)
@@ -69,8 +75,7 @@ class JSONLines:
     def position(self) -> Position:
         """Flush the file to disk and return its end."""
         os.fsync(self._file.fileno())
-        self._file.seek(0)
-        return end_of(self._file.read())
+        return position_after(self._file, self._file.seek(0, os.SEEK_END))
 
     def close(self) -> None:
         self._file.close()
@@ -125,5 +130,8 @@ def _parsed(line: bytes, after: int, positive: str = "violations") -> dict[str, 
 
 def check_metrics(path: Path, at: Position) -> None:
     """Raise a ValueError unless the metrics up to a position are unchanged."""
-    if not path.is_file() or end_of(path.read_bytes()[: at.bytes]) != at:
-        raise ValueError(f"{path} has changed since the checkpoint")
+    if path.is_file():
+        with path.open("rb") as file:
+            if position_after(file, at.bytes) == at:
+                return
+    raise ValueError(f"{path} has changed since the checkpoint")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from pathlib import Path
 
 import pytest
 
 from nsvm_cli.errors import InputError
-from nsvm_cli.storage.files import is_locked, locked, write_atomically
+from nsvm_cli.storage.files import is_locked, locked, write_atomically, writing
 from nsvm_cli.storage.run_directory import RunDirectory, read_status, write_config, write_status
 
 
@@ -35,13 +36,43 @@ def test_a_locked_folder_is_refused_or_waited_for(tmp_path: Path) -> None:
 
 def test_only_what_was_half_written_is_removed(tmp_path: Path) -> None:
     kept = [tmp_path / name for name in (".hidden.tmp", "notes.tmp", ".result.json.x.tmp")]
-    orphans = [tmp_path / name for name in (".result.json.123.tmp", ".last.safetensors.9.tmp")]
+    with writing(tmp_path / "result.json"), writing(tmp_path / "last.safetensors"):
+        orphans = [*tmp_path.glob(".*")]
+    assert len(orphans) == 2
     for file in [*kept, *orphans]:
         file.write_text("half")
     with locked(tmp_path):
         pass
     assert all(file.exists() for file in kept)
     assert not any(file.exists() for file in orphans)
+
+
+def test_a_folder_with_the_name_of_a_temporary_file_is_left_alone(tmp_path: Path) -> None:
+    (folder := tmp_path / ".result.json.01234567.tmp").mkdir()
+    with locked(tmp_path):
+        assert folder.is_dir()
+
+
+def test_no_temporary_file_is_a_link_that_was_there_before(tmp_path: Path) -> None:
+    """In a stranger's folder."""
+    (precious := tmp_path / "precious").write_text("mine")
+    for number in (os.getpid(), "0" * 8):
+        (tmp_path / f".report.html.{number}.tmp").symlink_to(precious)
+    write_atomically(tmp_path / "report.html", b"new")
+    assert (precious.read_text(), (tmp_path / "report.html").read_text()) == ("mine", "new")
+    assert not (tmp_path / "report.html").is_symlink()
+
+
+@pytest.mark.parametrize("name", ["metrics", "times"])
+def test_a_pipe_is_not_written_to(name: str, tmp_path: Path) -> None:
+    """Nobody reads it: once it is full, the run would wait for ever."""
+    os.mkfifo(tmp_path / f"{name}.jsonl")
+    write_config(tmp_path, {})
+    with (
+        pytest.raises(InputError, match=rf"{name}\.jsonl is no regular file: put a copy in its place"),
+        RunDirectory(tmp_path, {}, "resume") as directory,
+    ):
+        directory.resume({})
 
 
 @pytest.mark.parametrize("name", ["metrics", "times"])
