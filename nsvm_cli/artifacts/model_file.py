@@ -156,7 +156,6 @@ def _specs(settings: Settings, facts: Facts, got: Mapping[str, Spec]) -> dict[st
 
 def _model(file: TensorFile, settings: Settings, facts: Facts, kernel: Kernel, device: torch.device) -> NSVM:
     tensors = file.tensors()
-    expect(all(bool(t.isfinite().all()) for t in tensors.values()), "a tensor holds NaN or infinity")
     z, alpha, mean, std = (tensors[name] for name in ("z", "alpha", "mean", "std"))
     bias = tensors["bias"].to(device) if facts.outputs else facts.bias
     if (i := tensors.get("i")) is not None:

@@ -97,10 +97,10 @@ def _model_of(file: Path, checkpoint: Checkpoint, runtime: Mapping[str, Any], sa
     if not (e.trainer.parts[-1].own_steps or e.trainer.classifies(state)):
         raise NoModelYetError(f"{file} is of {step}: expected one of Part 2, as there is no SVM before")
     say(f"{file}: the model after {step}")
-    model, _ = e.decided(e.measured(e.calibrated(e.model(state))), say)
     try:
+        model, _ = e.decided(e.measured(e.calibrated(e.model(state))), say)
         return model.with_facts(plugins_sha256=checkpoint.environment.get("plugins_sha256"))
-    except ValueError as error:
+    except ValueError as error:  # theta may be finite, and its norm not
         raise unusable(file, error) from None
 
 

@@ -61,16 +61,19 @@ class TensorFile:
         """Verify the checksum and return all tensors.
 
         Raises:
-            InputError: the file is damaged or cannot be read.
+            InputError: the file is damaged or cannot be read, or a tensor holds NaN or infinity.
         """
         try:
             if _checksum(self.path, self.digest) != self.digest:
                 raise InputError(f"{self.path} is damaged: its checksum is wrong; use an intact copy")
             with safe_open(self.path, framework="pt") as opened:
                 # copied, because sums may depend on the alignment in memory, which the file determines
-                return {name: opened.get_tensor(name).clone() for name in self.specs}
+                tensors = {name: opened.get_tensor(name).clone() for name in self.specs}
         except (SafetensorError, OSError) as error:
             raise InputError(f"{self.path} cannot be read: {error}") from None
+        for name in not_finite(tensors):
+            raise unusable(self.path, f"tensor {shown(name)} holds NaN or infinity")
+        return tensors
 
 
 def write(
@@ -88,6 +91,8 @@ def write(
         name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
         for name, tensor in tensors.items()
     }
+    for name in not_finite(ready):
+        raise RunError(f"{path} cannot be written: tensor {shown(name)} holds NaN or infinity")
     data = bytearray(save(ready, {kind: text}))
     header = int.from_bytes(data[:8], "little")
     if len(tensors) > TENSORS or header > HEADER_BYTES or len(data) > FILE_BYTES:
@@ -140,6 +145,11 @@ def _header(path: Path) -> tuple[dict[str, str], dict[str, Spec]]:
             expect(dtype in DTYPES.values(), f"{shown(name)} is of type {dtype}")
             expect(len(shape) <= DIMENSIONS, f"{shown(name)} has {len(shape)} dimensions")
         return opened.metadata() or {}, specs
+
+
+def not_finite(tensors: Mapping[str, Tensor]) -> list[str]:
+    """Return the names of the tensors that hold NaN or infinity."""
+    return [name for name, tensor in tensors.items() if not tensor.isfinite().all()]
 
 
 def unusable(path: Path, reason: object, what: str = "cannot be used") -> InputError:

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from safetensors.torch import save
 
 from nsvm_cli.artifacts.evaluation import evaluate_model
 from nsvm_cli.datasets import DATASETS, Samples
 from nsvm_cli.datasets.image_files import SklearnDigits
-from nsvm_cli.errors import InputError, Interrupted
+from nsvm_cli.errors import InputError, Interrupted, RunError
 from nsvm_cli.runs.checkpoint import load_checkpoint, save_checkpoint
 from nsvm_cli.runs.open_model import open_model
 from nsvm_cli.storage.files import locked
 from nsvm_cli.storage.metrics_file import read_metrics
 from nsvm_cli.storage.run_directory import checkpoints_in
+from nsvm_cli.storage.tensor_file import BLANK
+from tests.artifacts.test_model_file import contents, write_with_checksum
 from tests.runs.test_train import VALUES, go, interrupt, settings_with, stopped_at
 from tests.small_tables import KINDS, small_table
 
@@ -133,3 +138,25 @@ def test_trained_for_longer_and_killed_meanwhile(tmp_path: Path) -> None:
     assert (run / "final.safetensors").read_bytes() == (whole / "final.safetensors").read_bytes()
     steps = [record["step"] for record in read_metrics(whole / "metrics.jsonl")]
     assert [r["step"] for r in read_metrics(run / "metrics.jsonl")] == sorted({*steps, 300})
+
+
+@pytest.mark.parametrize("value", [float("inf"), float("nan"), 1e200])
+def test_a_checkpoint_whose_theta_is_not_finite(value: float, tmp_path: Path) -> None:
+    """Nor is the norm of the last one."""
+    file = checkpoints_in(killed(tmp_path, dtype="float64"))[0]
+    tensors, metadata = contents(file)
+    kind, text = next(iter(metadata.items()))
+    next(tensor for name, tensor in tensors.items() if name.startswith("F/")).view(-1)[0] = value
+    blank = {kind: json.dumps({**json.loads(text), "sha256": BLANK})}
+    write_with_checksum(file, save({name: tensor.contiguous() for name, tensor in tensors.items()}, blank))
+    with pytest.raises(InputError, match=f"{file.name} cannot be used: "):
+        open_model(file)
+
+
+def test_no_checkpoint_is_written_that_could_not_be_read(tmp_path: Path) -> None:
+    checkpoint = load_checkpoint(file := checkpoints_in(killed(tmp_path))[0])
+    checkpoint.values["state"]["more"] = torch.tensor([1.0, float("inf")])
+    before = file.read_bytes()
+    with pytest.raises(RunError, match="tensor 'state/more' holds NaN or infinity"):
+        save_checkpoint(file, checkpoint)
+    assert file.read_bytes() == before
