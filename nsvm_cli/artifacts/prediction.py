@@ -42,7 +42,8 @@ def predictions(
         written: how a table is written (see ``Dialect``); else like that which the model was trained on, but
             with tabs in a ``.tsv`` file.
         keep: columns of the table to yield beside the predictions.
-        say: shows, at the end, how many cells have categories unseen in training.
+        say: shows, at the end, how many cells have categories unseen in training, and if images were read
+            inexactly.
 
     Raises:
         InputError: the samples are missing or damaged, or do not match the model.
@@ -55,7 +56,7 @@ def predictions(
     shape, encoder, outputs = model.facts.shape, model.facts.encoder, len(model.facts.classes)
     squared = model.settings.dataset["name"] == "image_folder"
     rows, unseen = 0, Counter[str]()
-    for x, beside in blocks(path, shape, encoder, dialect, outputs, squared, keep):
+    for x, beside in blocks(path, shape, encoder, dialect, outputs, squared, keep, say):
         columns = _columns(model, x)
         if both := beside.keys() & columns:
             raise InputError(f"--keep: predictions have a column {min(both)}, too")

@@ -140,7 +140,7 @@ class Data:
                 f"{self.duplicates} of {size} {name} samples have exactly the features of a training sample: "
                 "the score on these says little about new samples"
             ]
-        return lines
+        return [*self.samples.remarks, *lines]
 
 
 def build_source(settings: Mapping[str, Any]) -> Source:

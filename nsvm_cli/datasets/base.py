@@ -51,7 +51,8 @@ class Samples:
     samples were drawn for this seed, so that the runs of other seeds are independent. ``origins`` name what
     the samples were chosen from, if it is not the data set of their name: two choices from one origin are no
     independent data sets. ``weight`` says how much each sample counts in training; see ``Data.weights``.
-    ``numbers`` are those of the rows of a table in its files, from 1.
+    ``numbers`` are those of the rows of a table in its files, from 1. ``remarks`` are lines about how the
+    samples were read, for the user.
     """
 
     x: Float64[np.ndarray, "m ..."] | UInt8[np.ndarray, "m ..."]
@@ -66,6 +67,7 @@ class Samples:
     times: np.ndarray | None = None
     weight: Float64[np.ndarray, " m"] | None = None
     numbers: np.ndarray | None = None
+    remarks: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         x, y = (getattr(array, "dtype", type(array).__name__) for array in (self.x, self.y))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -32,8 +33,9 @@ class ImageFolder(Images):
     grey: bool = False
 
     def load(self, rng: np.random.Generator) -> Samples:
+        remarks: dict[str, str] = {}
         given = {"path": self.path, "test_path": self.test_path}
-        folders = [self._folder(name, path) for name, path in given.items() if path is not None]
+        folders = [self._folder(name, path, remarks) for name, path in given.items() if path is not None]
         names, *others = (folder.classes for folder in folders)
         for theirs in others:
             if theirs != names:
@@ -45,18 +47,23 @@ class ImageFolder(Images):
             (np.stack([folder.loader(file) for file, _ in folder.samples]), np.array(folder.targets))
             for folder in folders
         ]
-        return self.chosen(self.path, names, *parts)
+        return replace(self.chosen(self.path, names, *parts), remarks=tuple(remarks.values()))
 
-    def _folder(self, name: str, path: str) -> Any:
+    def _folder(self, name: str, path: str, remarks: dict[str, str]) -> Any:
         """Return torchvision's data set of the images in a folder."""
         shape = 1 if self.grey else 3, self.size, self.size
         kind = import_torchvision("datasets").ImageFolder
+        how = {"loader": partial(read_image, shape=shape, squared=True, remarks=remarks)}
         try:
-            return kind(os.path.expanduser(path), loader=partial(read_image, shape=shape, squared=True))
+            return kind(os.path.expanduser(path), **how, is_valid_file=lambda f: f.lower().endswith(IMAGES))
         except OSError as error:
             reason = str(error).partition(". Supported")[0]
             raise InputError(f"dataset.{name}={path}: expected a folder for each class: {reason}") from None
 
+
+IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pgm", ".ppm")
+FORMATS = ("PNG", "JPEG", "BMP", "GIF", "TIFF", "WEBP", "PPM")
+"""The endings of the names of images, and their formats: for EPS, Pillow would start Ghostscript."""
 
 MODES = {1: "L", 3: "RGB"}
 """Pillow's names for pixels of so many channels."""
@@ -65,11 +72,14 @@ EXACT = ("1", "L", "P", "RGB")
 """Pillow's modes that convert to these without clipping and without losing transparency."""
 
 
-def read_image(file: str | Path, shape: tuple[int, ...], squared: bool) -> UInt8[np.ndarray, "c h w"]:
+def read_image(
+    file: str | Path, shape: tuple[int, ...], squared: bool, remarks: dict[str, str]
+) -> UInt8[np.ndarray, "c h w"]:
     """Return the pixels of an image file, turned by its EXIF orientation.
 
     If it is to be ``squared``, it is scaled until its shorter side fits, its middle is taken, and its
-    transparency is left out. Else it has to have this shape already, or is not decoded.
+    transparency is left out. Else it has to have this shape already, or is not decoded. Lines about images
+    that are read inexactly are added to ``remarks``, for the first of each kind.
 
     Raises:
         InputError: it is damaged or of another size, or would be clipped or lose its transparency.
@@ -77,7 +87,11 @@ def read_image(file: str | Path, shape: tuple[int, ...], squared: bool) -> UInt8
     from PIL import Image, UnidentifiedImageError
 
     try:
-        with open_regular(Path(file)) as content, Image.open(content) as image:
+        with open_regular(Path(file)) as content, Image.open(content, formats=FORMATS) as image:
+            if getattr(image, "is_animated", False) and image.format != "MPO":  # a photo with its thumbnails
+                remarks.setdefault("frames", f"{file} has several frames: of such images the first is used")
+            if image.mode == "CMYK":
+                remarks.setdefault("CMYK", f"{file} has CMYK colours: RGB is computed without their profile")
             return _pixels(image, file, shape, squared)
     except InputError:
         raise

@@ -14,9 +14,10 @@ from torch import Tensor
 from nsvm_cli.datasets.base import Table, expect_column
 from nsvm_cli.datasets.csv import Dialect, cells_by_block, header_of, reading, separator_in
 from nsvm_cli.datasets.encoding import TableEncoder, features, is_number
-from nsvm_cli.datasets.image_folder import MODES, read_image
+from nsvm_cli.datasets.image_folder import IMAGES, MODES, read_image
 from nsvm_cli.errors import InputError
 from nsvm_cli.memory import rows_at_a_time
+from nsvm_cli.output import Say
 
 TABLE_ROWS = 2**14
 """The most rows of a table to read at a time."""
@@ -26,9 +27,6 @@ BLOCK_IMAGES = 256
 
 PER_NUMBER = 64
 """Bytes of memory for each cell, value and decision value of a sample, until its prediction is written."""
-
-IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pgm", ".ppm")
-"""The endings of the names of images."""
 
 Block = tuple[Real[Tensor, "m ..."], Mapping[str, Any]]
 """Some raw samples, ``(m, *shape)``, and columns beside them: the names of their files as ``file``, if each
@@ -43,11 +41,12 @@ def blocks(
     outputs: int = 1,
     squared: bool = False,
     keep: Sequence[str] = (),
+    say: Say = str,
 ) -> Iterator[Block]:
     """Yield the samples of a table, an image or a folder of images, in blocks within ``BLOCK_BYTES``.
 
     Images are scaled and cut as those of ``ImageFolder`` if they are to be ``squared``; ``keep`` names the
-    columns of a table to return with its samples.
+    columns of a table to return with its samples. ``say`` shows, at the end, if images were read inexactly.
 
     Raises:
         InputError: there are no samples, or they are damaged or have another shape.
@@ -56,7 +55,7 @@ def blocks(
     if path.is_dir() or (path.is_file() and path.suffix.lower() in IMAGES):
         if keep:
             raise InputError(f"--keep takes columns of a table, and {path} is none")
-        found = _images(path, shape, numbers, squared)
+        found = _images(path, shape, numbers, squared, say)
     elif path.is_file():
         found = _rows(path, shape, encoder, dialect, numbers, keep)
     else:
@@ -111,7 +110,7 @@ def _expect_header(path: Path, header: Sequence[str], n: int, encoder: TableEnco
         )
 
 
-def _images(path: Path, shape: tuple[int, ...], numbers: int, squared: bool) -> Iterator[Block]:
+def _images(path: Path, shape: tuple[int, ...], numbers: int, squared: bool, say: Say) -> Iterator[Block]:
     """Yield an image, or the images of a folder in the order of their names."""
     if len(shape) != 3 or shape[0] not in MODES:
         what = "a folder" if path.is_dir() else "an image"
@@ -120,8 +119,10 @@ def _images(path: Path, shape: tuple[int, ...], numbers: int, squared: bool) -> 
     files = [file for file in files if file.suffix.lower() in IMAGES]
     if not files:
         raise InputError(f"{path} has no images: expected files such as {', '.join(IMAGES[:2])}")
-    rows = min(BLOCK_IMAGES, rows_at_a_time(PER_NUMBER * numbers))
+    rows, remarks = min(BLOCK_IMAGES, rows_at_a_time(PER_NUMBER * numbers)), dict[str, str]()
     for first in range(0, len(files), rows):
         part = files[first : first + rows]
-        pixels = [torch.from_numpy(read_image(file, shape, squared)) for file in part]
+        pixels = [torch.from_numpy(read_image(file, shape, squared, remarks)) for file in part]
         yield torch.stack(pixels), {"file": [file.name for file in part]}
+    for line in remarks.values():
+        say(line)

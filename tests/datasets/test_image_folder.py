@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from PIL import Image
 
 from nsvm_cli.datasets.image_folder import read_image
 from nsvm_cli.datasets.torchvision_import import import_torchvision
+from nsvm_cli.datasets.unlabelled import blocks
 from nsvm_cli.errors import InputError
 from tests.cli.process import nsvm, trained
 from tests.datasets.helpers import load, refusal
@@ -60,11 +62,11 @@ def test_transparency_is_left_out_and_16_bits_are_refused(pets: Path, tmp_path: 
         image.save(opaque)
         image.putalpha(0)
         image.save(clear)
-    seen, expected = (read_image(file, (3, 9, 9), squared=True) for file in (clear, opaque))
+    seen, expected = (read_image(file, (3, 9, 9), squared=True, remarks={}) for file in (clear, opaque))
     np.testing.assert_array_equal(seen, expected)
     Image.fromarray(np.full((9, 9), 300, np.uint16)).save(deep)
     with pytest.raises(InputError, match=r"deep\.png has pixels of mode I;16: save it as 8-bit grey or RGB"):
-        read_image(deep, (3, 9, 9), squared=True)
+        read_image(deep, (3, 9, 9), squared=True, remarks={})
 
 
 def test_what_is_no_folder_of_images(pets: Path, tmp_path: Path) -> None:
@@ -77,3 +79,37 @@ def test_what_is_no_folder_of_images(pets: Path, tmp_path: Path) -> None:
     assert "1.png cannot be read as an image: " in refusal("image_folder", path=str(tmp_path))
     said = refusal("image_folder", path=str(pets), test_path=str(tmp_path))
     assert f"expected the classes of {pets}, got cat, hen" in said
+
+
+def test_only_formats_of_pixels_are_read(pets: Path, tmp_path: Path) -> None:
+    """For EPS, Pillow would start Ghostscript, whatever the name of the file."""
+    (tmp_path / "cat").mkdir()
+    with Image.open(pets / "cat" / "0.png") as image:
+        image.save(tmp_path / "cat" / "0.png", "EPS")
+    said = refusal("image_folder", path=str(tmp_path))
+    assert "0.png cannot be read as an image: it does not begin like one" in said
+
+
+def test_what_is_read_inexactly_is_said(pets: Path, tmp_path: Path) -> None:
+    """Of an animation a frame is read; a photo with thumbnails (MPO) is none."""
+    for name in ("cat", "hen"):
+        (tmp_path / name).mkdir()
+        for n in range(4):
+            shutil.copy(pets / "cat" / f"{n}.png", tmp_path / name)
+    frames = [Image.new("RGB", (9, 9), colour) for colour in ("red", "blue")]
+    several = {"save_all": True, "append_images": frames[1:]}
+    frames[0].save(tmp_path / "cat" / "a.gif", **several)
+    frames[0].save(tmp_path / "cat" / "b.jpg", "MPO", **several)
+    frames[0].convert("CMYK").save(tmp_path / "hen" / "c.jpg")
+    remarks = load("image_folder", path=str(tmp_path), size=9).remarks()
+    cmyk = f"{tmp_path / 'hen' / 'c.jpg'} has CMYK colours: RGB is computed without their profile"
+    assert remarks == [
+        f"{tmp_path / 'cat' / 'a.gif'} has several frames: of such images the first is used",
+        cmyk,
+    ]
+    said = list[str]()
+    for folder in ("cat", "hen"):
+        assert sum(
+            len(x) for x, _ in blocks(tmp_path / folder, (3, 9, 9), None, squared=True, say=said.append)
+        )
+    assert said == remarks
