@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
+
+TYPE_CHECKING = False  # as in typing, whose import takes so long that Ctrl-C may fall into it
+if TYPE_CHECKING:
+    from typing import Any
 
 __version__ = "0.1.0"
 

@@ -1,14 +1,24 @@
-"""``python -m nsvm_cli`` is ``nsvm``."""
+"""``nsvm``, which is also ``python -m nsvm_cli``."""
 
 import os
 import sys
 
 import nsvm_cli
 
-# Python puts the current folder first on the path, where a file could shadow a library
-if not sys.flags.safe_path and sys.path[0] != os.path.dirname(nsvm_cli.__path__[0]):
-    del sys.path[0]
 
-from nsvm_cli.cli import main
+def main() -> None:
+    """Run one command and exit; Ctrl-C while the command is imported ends it with a line, too."""
+    try:
+        from nsvm_cli.cli import main
 
-main()
+        main()
+    except KeyboardInterrupt:
+        sys.stderr.write("nsvm: interrupted\n")
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    # Python puts the current folder first on the path, where a file could shadow a library
+    if not sys.flags.safe_path and sys.path[0] != os.path.dirname(nsvm_cli.__path__[0]):
+        del sys.path[0]
+    main()

@@ -35,9 +35,13 @@ SHORTAGES = (
 
 def out_of_memory(error: Exception) -> RunError | None:
     """Return one line about memory that ran out, whichever library reports it; None for any other error."""
-    reason = next(iter(str(error).strip().splitlines()), "")
-    if not isinstance(error, MemoryError) and not any(words in reason.lower() for words in SHORTAGES):
+    lines = str(error).strip().splitlines()
+    short = [line for line in lines if any(words in line.lower() for words in SHORTAGES)]
+    if not short and isinstance(error, (OSError, ImportError)) and isinstance(error.__context__, Exception):
+        return out_of_memory(error.__context__)  # llvmlite says that its library could not be found
+    if not short and not isinstance(error, MemoryError):
         return None
+    reason = next(iter(short or lines), "")
     reason = reason.rpartition("DefaultCPUAllocator: ")[2].removeprefix("out of memory: ")
     return RunError(
         f"out of memory: {reason or 'an allocation failed'}; use smaller data or a smaller network, or lower "

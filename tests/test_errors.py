@@ -1,10 +1,10 @@
-"""Names that are suggested for one that is not known."""
+"""Names that are suggested for one that is not known, and shortages of memory."""
 
 from __future__ import annotations
 
 import pytest
 
-from nsvm_cli.errors import did_you_mean
+from nsvm_cli.errors import did_you_mean, out_of_memory
 
 KNOWN = ["kernel.gamma", "kernel.name", "seed", "polynomial"]
 ELSEWHERE = ["optimizer.lr", "network.normalize", "dataset.normalize", "dataset.validation"]
@@ -31,3 +31,21 @@ def test_the_nearest_name_is_suggested(name: str, meant: str) -> None:
 def test_a_name_that_is_not_near_any(name: object) -> None:
     told = did_you_mean(name, KNOWN, ELSEWHERE)
     assert told == "expected one of: kernel.gamma, kernel.name, polynomial, seed"
+
+
+@pytest.mark.parametrize(
+    ("reason", "short"),
+    [("failed to map segment from shared object", True), ("no such file or directory", False)],
+)
+def test_a_library_that_does_not_fit_into_memory(reason: str, short: bool) -> None:
+    """llvmlite's message is that it could not be found, whatever the reason."""
+    try:
+        try:
+            raise OSError(f"libllvmlite.so: {reason}")
+        except OSError:
+            raise OSError("Could not find/load shared object file 'libllvmlite.so'")  # noqa: B904  # as it does
+    except OSError as error:
+        shortage = out_of_memory(error)
+    assert (shortage is not None) == short
+    if short:
+        assert str(shortage).startswith(f"out of memory: libllvmlite.so: {reason}; ")

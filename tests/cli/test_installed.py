@@ -38,7 +38,7 @@ def test_a_wheel_carries_conf_and_trains_and_evaluates_from_a_foreign_folder(tmp
     for file in (ROOT / "nsvm_cli").rglob("*.jinja"):
         assert (site / file.relative_to(ROOT)).is_file()
     assert not [name for name in ("tests", "outputs", "scripts") if (site / name).exists()]
-    assert "nsvm = nsvm_cli.cli:main" in next(site.glob("*.dist-info/entry_points.txt")).read_text()
+    assert "nsvm = nsvm_cli.__main__:main" in next(site.glob("*.dist-info/entry_points.txt")).read_text()
     (foreign := tmp_path / "foreign").mkdir()
     # -P, as for the installed command: the current folder is not on the path
     command = [sys.executable, "-P", "-c", COMMANDS]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import time
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+import nsvm_cli
 from nsvm_cli.compose.composition import compose_settings
 from nsvm_cli.storage.files import locked
 from nsvm_cli.storage.run_directory import checkpoints_in
@@ -110,6 +112,25 @@ def test_a_second_ctrl_c_stops_at_once(tmp_path: Path) -> None:
     assert run.returncode == 130
     assert errors.splitlines()[-1] == "nsvm: interrupted at once"
     nsvm("evaluate", "run", cwd=tmp_path, code=2)
+
+
+INTERRUPTING = """
+import os, signal, sys
+
+def interrupt(event, arguments):
+    if event == "import" and arguments[0] == "argparse":
+        os.kill(os.getpid(), signal.SIGINT)
+
+sys.addaudithook(interrupt)
+"""
+
+
+def test_ctrl_c_while_the_command_is_imported_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(INTERRUPTING)
+    path = f"{tmp_path}{os.pathsep}{Path(nsvm_cli.__file__).parents[1]}"
+    process = start("runs", tmp_path, cwd=tmp_path, env={"PYTHONPATH": path})
+    assert process.communicate() == ("", "nsvm: interrupted\n")
+    assert process.returncode == 130
 
 
 @pytest.mark.thorough
