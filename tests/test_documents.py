@@ -6,12 +6,10 @@ import contextlib
 import csv
 import importlib
 import json
-import os
 import pkgutil
 import re
 import shlex
 import signal
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,7 +22,8 @@ import yaml
 import nsvm_cli
 from docs._ext import generated
 from nsvm_cli.compose.composition import compose_settings
-from tests.cli.process import nsvm
+from tests.cli.process import nsvm, signalled
+from tests.patience import PATIENCE
 
 ROOT = Path(__file__).parents[1]
 RUN = ("README.md", "docs/tutorial.md")
@@ -96,33 +95,12 @@ def run(command: Command, folder: Path) -> None:
         fewer = [] if "svc" in str(words) else FEWER  # which has no steps
         words[1:] = [*fewer, *words[1:], "curves=false"]
     interrupted, refused = "^C" in command.output, "".join(command.output).startswith("nsvm: ")
-    with ctrl_c_once_training(folder) if interrupted else contextlib.nullcontext():
+    with signalled(signal.SIGINT) if interrupted else contextlib.nullcontext():
         done = nsvm(*words, cwd=folder)
     assert done.returncode == (130 if interrupted else 2 if refused else 0), done.stderr
     said = {*re.findall(r"[a-z]{3,}", done.stdout + done.stderr)}
     shown = {*re.findall(r"[a-z]{3,}", " ".join(command.output))}
     assert shown <= said, f"the page shows {shown - said}"
-
-
-@contextlib.contextmanager
-def ctrl_c_once_training(folder: Path) -> Iterator[None]:
-    """Send this process SIGINT as soon as a run in the folder has written a line of metrics."""
-    done = threading.Event()
-    before = {*folder.glob("*/metrics.jsonl")}
-
-    def watch() -> None:
-        while not done.wait(0.01):
-            if any(file.stat().st_size for file in {*folder.glob("*/metrics.jsonl")} - before):
-                os.kill(os.getpid(), signal.SIGINT)
-                return
-
-    watcher = threading.Thread(target=watch)
-    watcher.start()
-    try:
-        yield
-    finally:
-        done.set()
-        watcher.join()
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -277,6 +255,6 @@ def test_the_notebook_runs(name: str, writes: str, tmp_path: Path) -> None:
     notebook = nbformat.read(ROOT / "docs" / "notebooks" / f"{name}.ipynb", as_version=4)
     shown = [cell.source for cell in notebook.cells if cell.get("outputs")]
     resources = {"metadata": {"path": str(tmp_path)}}
-    client.NotebookClient(notebook, timeout=600, kernel_name="python3", resources=resources).execute()
+    client.NotebookClient(notebook, timeout=PATIENCE, kernel_name="python3", resources=resources).execute()
     assert [cell.source for cell in notebook.cells if cell.get("outputs")] == shown
     assert (tmp_path / writes).is_file()

@@ -35,6 +35,7 @@ from nsvm_cli.models.optimizers import OPTIMIZERS
 from nsvm_cli.runs.callbacks import CheckpointManager
 from nsvm_cli.runs.loop import CALLBACKS, Record
 from nsvm_cli.trainers import TRAINERS, State
+from tests.patience import PATIENCE
 
 NSVM = [sys.executable, "-m", "nsvm_cli"]
 REGISTRIES: list[dict[str, Any]] = [
@@ -102,9 +103,25 @@ def killed(*overrides: str, step: int, cwd: Path) -> None:
         nsvm("train", *overrides, cwd=cwd)
 
 
+@contextlib.contextmanager
+def signalled(signum: int) -> Iterator[None]:
+    """Send this process a signal after the first record of a run, and wait until the run has noted it."""
+    on_log, first = CheckpointManager.on_log, iter([True])
+
+    def send(recorder: CheckpointManager, state: State, record: Record) -> None:
+        on_log(recorder, state, record)
+        if next(first, False):
+            os.kill(os.getpid(), signum)
+            while recorder.signals.noted is None:
+                time.sleep(0.001)
+
+    with mock.patch.object(CheckpointManager, "on_log", send):
+        yield
+
+
 def wait_for(there: Callable[[], bool], run: subprocess.Popen[str]) -> None:
     """Wait until a process that was started has come so far."""
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + PATIENCE
     while not there():
         assert run.poll() is None, run.communicate()
         assert time.monotonic() < deadline

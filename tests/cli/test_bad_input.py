@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.process import nsvm, refusal, start
+from tests.patience import PATIENCE
 
 pytestmark = pytest.mark.usefixtures("unchecked")
 
@@ -87,7 +88,7 @@ def test_a_process_ends_with_the_same_line_and_code(tmp_path: Path) -> None:
     for name in ("bottleneck", "hydra_plugins"):  # pandas and Hydra look for these, and can do without
         (tmp_path / f"{name}.py").write_text("open('touched', 'w')")
     process = start(*words, cwd=tmp_path)
-    out, errors = process.communicate(timeout=60)
+    out, errors = process.communicate(timeout=PATIENCE)
     assert not (tmp_path / "touched").exists(), "a file of the current folder was run"
     done = nsvm(*words, cwd=tmp_path)
     assert (process.returncode, out, errors) == (done.returncode, done.stdout, done.stderr)

@@ -13,6 +13,7 @@ from nsvm_cli import __version__
 from nsvm_cli.cli.completion import SHELLS
 from nsvm_cli.cli.parser import COMMANDS, build_parser
 from tests.cli.process import nsvm
+from tests.patience import PATIENCE
 
 
 @pytest.mark.parametrize(
@@ -72,7 +73,7 @@ def test_what_needs_no_torch_imports_none(
     words: str, said: list[str], imported: list[str], tmp_path: Path
 ) -> None:
     command = [sys.executable, "-c", IMPORTED, *words.split()]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 0, done.stderr
     assert all(text in done.stdout for text in said)
     assert done.stdout.splitlines()[-1].split()[1:] == imported

@@ -8,6 +8,8 @@ import sys
 import zipfile
 from pathlib import Path
 
+from tests.patience import PATIENCE
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -28,7 +30,7 @@ for line in (train, "evaluate run --json"):
 
 def test_a_wheel_carries_conf_and_trains_and_evaluates_from_a_foreign_folder(tmp_path: Path) -> None:
     build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(tmp_path), str(ROOT)]
-    done = subprocess.run(build, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(build, capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 0, done.stdout + done.stderr
     site = tmp_path / "site"
     with zipfile.ZipFile(next(tmp_path.glob("*.whl"))) as wheel:
@@ -43,7 +45,7 @@ def test_a_wheel_carries_conf_and_trains_and_evaluates_from_a_foreign_folder(tmp
     # -P, as for the installed command: the current folder is not on the path
     command = [sys.executable, "-P", "-c", COMMANDS]
     env = {**os.environ, "PYTHONPATH": str(site), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, cwd=foreign, env=env, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command, cwd=foreign, env=env, capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[0] == str(site / "nsvm_cli" / "__init__.py")
     assert '"samples": 36' in done.stdout

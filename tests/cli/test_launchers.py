@@ -17,7 +17,7 @@ from joblib.externals.loky import get_reusable_executor
 from omegaconf import DictConfig
 
 from nsvm_cli.cli.job import Job
-from tests.cli.process import nsvm, refusal
+from tests.cli.process import nsvm, refusal, signalled
 
 pytestmark = pytest.mark.usefixtures("unchecked")
 
@@ -175,7 +175,6 @@ def test_pictures_are_drawn_once_all_jobs_have_ended(tmp_path: Path) -> None:
 
 
 PLUGIN = """
-import os, signal, time
 from pathlib import Path
 from nsvm_cli.models.kernels import KERNELS, RBF
 
@@ -196,7 +195,7 @@ def test_a_bug_in_a_plugin_is_a_failure_of_its_job(tmp_path: Path) -> None:
     assert "1 finished, 1 failed, 0 interrupted" in done.stdout
     assert "nsvm_cli" in done.stderr.partition("odd.py")[0], "the whole traceback, as it is asked for"
     done = nsvm(*words, cwd=tmp_path, env=WIDE, code=1)
-    said = "plugin odd failed: KeyError: 'no such thing' (odd.py, line 8); HYDRA_FULL_ERROR=1 shows the "
+    said = "plugin odd failed: KeyError: 'no such thing' (odd.py, line 7); HYDRA_FULL_ERROR=1 shows the "
     assert f"): failed: {said}" in done.stderr
     assert said in done.stderr.splitlines()[-1]
     assert "Traceback" not in done.stderr
@@ -204,12 +203,9 @@ def test_a_bug_in_a_plugin_is_a_failure_of_its_job(tmp_path: Path) -> None:
 
 
 def test_a_signal_ends_the_sweep_and_the_job_says_so(tmp_path: Path) -> None:
-    signum = int(signal.SIGTERM)
-    kill = f"Path('killed').touch(); os.kill(os.getpid(), {signum}); time.sleep(0.2)"
-    once = "if [*Path('sweep').glob('*/status.json')] and not Path('killed').exists()"  # in training
-    (tmp_path / "odd.py").write_text(PLUGIN.format(what=f"{once}: {kill}"))
-    words = ["train", "-m", *TINY, "plugins=[odd]", "kernel.name=odd", "seed=0,1", "hydra.sweep.dir=sweep"]
-    done = nsvm(*words, cwd=tmp_path, env=WIDE, code=128 + signum)
+    words = ["train", "-m", *TINY, "seed=0,1", "hydra.sweep.dir=sweep"]
+    with signalled(signal.SIGTERM):
+        done = nsvm(*words, cwd=tmp_path, env=WIDE, code=128 + signal.SIGTERM)
     assert "0 finished, 0 failed, 1 interrupted, 1 without a result" in done.stdout
     assert (
         done.stderr.splitlines()[-1]

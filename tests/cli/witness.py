@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import nsvm_cli
+from tests.patience import PATIENCE
 
 WITNESS = """
 import os, sys
@@ -44,13 +45,13 @@ for folder, words in json.loads(sys.argv[1]):
         peak.write("5")  # the peak is that of this command
     if os.path.exists(os.environ["WITNESS_LOG"]):
         os.remove(os.environ["WITNESS_LOG"])
-    code, said, began = None, io.StringIO(), time.monotonic()
+    code, said, began = None, io.StringIO(), time.process_time()
     try:
         with contextlib.redirect_stderr(said), contextlib.redirect_stdout(said):
             main(words)
     except SystemExit as exit:
         code = exit.code
-    seconds = time.monotonic() - began
+    seconds = time.process_time() - began
     peak = int(re.search("VmHWM:\\\\s*([0-9]+)", open("/proc/self/status").read())[1])
     log = os.environ["WITNESS_LOG"]
     noted = open(log).read() if os.path.exists(log) else ""
@@ -77,7 +78,7 @@ def expect_refusals(commands: Sequence[tuple[Path, list[str]]], folder: Path) ->
         env={**environment, "SECRET": "hush"},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=PATIENCE,
         check=True,
     )
     assert listing(folder) == before
@@ -91,7 +92,7 @@ def expect_refusals(commands: Sequence[tuple[Path, list[str]]], folder: Path) ->
         assert said[:-1].isprintable(), answer
         assert "hush" not in said, answer
         assert not [line for line in noted.splitlines() if "clear_refs" not in line], answer
-        assert seconds < 10, answer  # on a loaded machine
+        assert seconds < 10, answer  # of a processor, which others may have for longer
         assert peak < 500_000, answer
 
 

@@ -14,6 +14,7 @@ import pytest
 
 from nsvm_cli.errors import Interrupted, NotFiniteError
 from nsvm_cli.parallel.signals import Signals
+from tests.patience import PATIENCE
 
 
 @contextmanager
@@ -29,7 +30,7 @@ def send(signals: Signals, *signums: int) -> None:
     """Send signals to this process, and wait until they have been noted: the listener notes them in order."""
     for signum in (*signums, signal.SIGUSR1):
         os.kill(os.getpid(), signum)
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE
     while not signals.take_checkpoint_request():
         assert time.monotonic() < deadline
         time.sleep(0.001)

@@ -7,12 +7,14 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from nsvm_cli.errors import RunError
 from nsvm_cli.parallel.workers import Workers
+from tests.patience import PATIENCE
 
 SLEEPER = """
 import sys, time
@@ -27,7 +29,7 @@ if __name__ == "__main__":
 
 def report_and_sleep(file: str) -> None:
     Path(file).write_text(str(os.getpid()))
-    time.sleep(100)
+    time.sleep(2 * PATIENCE)
 
 
 def alive(pid: int) -> bool:
@@ -37,10 +39,10 @@ def alive(pid: int) -> bool:
         return False
 
 
-def until(condition: object, seconds: float = 60) -> bool:
-    end = time.monotonic() + seconds
+def until(condition: Callable[[], object]) -> bool:
+    end = time.monotonic() + PATIENCE
     while time.monotonic() < end:
-        if condition():  # type: ignore[operator]
+        if condition():
             return True
         time.sleep(0.02)
     return False
@@ -57,8 +59,8 @@ def test_they_end_with_the_process_that_started_them(how: signal.Signals, tmp_pa
     with subprocess.Popen(words, env=environment, stderr=subprocess.PIPE) as process:
         assert until(lambda: file.exists() and file.read_text())
         process.send_signal(how)
-        assert until(lambda: not alive(int(file.read_text())), 5)
-        process.communicate(timeout=5)
+        assert until(lambda: not alive(int(file.read_text())))
+        process.communicate(timeout=PATIENCE)
 
 
 def test_what_they_raise_arrives_and_a_dead_one_is_said() -> None:

@@ -222,7 +222,7 @@ def test_a_run_without_an_intact_checkpoint_is_not_overwritten(whole: Path, half
 
 def test_a_kill_while_a_checkpoint_is_written_loses_nothing(whole: Path, half: Path) -> None:
     step = load_checkpoint(checkpoints_in(half)[0]).step
-    (half / ".step-00000299.safetensors.1234.tmp").write_bytes(b"half a checkpoint")
+    (half / ".step-00000299.safetensors.12345678.tmp").write_bytes(b"half a checkpoint")
     said: list[str] = []
     go(half, settings_with(), say=said.append)
     assert said == [f"resuming after step {step} of 300"]

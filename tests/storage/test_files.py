@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import threading
 from pathlib import Path
@@ -11,10 +12,16 @@ import pytest
 from nsvm_cli.errors import InputError
 from nsvm_cli.storage.files import is_locked, locked, write_atomically, writing
 from nsvm_cli.storage.run_directory import RunDirectory, read_status, write_config, write_status
+from tests.patience import PATIENCE
 
 
-def test_a_locked_folder_is_refused_or_waited_for(tmp_path: Path) -> None:
-    order: list[str] = []
+def test_a_locked_folder_is_refused_or_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    order, asks, flock = list[str](), threading.Event(), fcntl.flock
+
+    def heard(descriptor: int, kind: int) -> None:
+        if kind == fcntl.LOCK_EX:
+            asks.set()
+        flock(descriptor, kind)
 
     def wait() -> None:
         with locked(tmp_path, wait=True):
@@ -25,9 +32,10 @@ def test_a_locked_folder_is_refused_or_waited_for(tmp_path: Path) -> None:
         assert not [*tmp_path.iterdir()], "nothing that others could remove"
         with pytest.raises(InputError, match="in use by another nsvm"), locked(tmp_path):
             pass
+        monkeypatch.setattr(fcntl, "flock", heard)
         waiting = threading.Thread(target=wait)
         waiting.start()
-        waiting.join(0.2)
+        assert asks.wait(PATIENCE)
         order.append("first")
     waiting.join()
     assert order == ["first", "second"]

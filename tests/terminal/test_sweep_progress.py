@@ -10,6 +10,7 @@ import pytest
 
 from nsvm_cli.terminal.console import sweep_progress
 from nsvm_cli.words import score_of
+from tests.patience import PATIENCE
 
 
 def test_the_score_of_a_job_is_by_its_metric_or_that_of_the_task() -> None:
@@ -39,7 +40,7 @@ def test_news_are_lines_and_a_terminal_shows_a_bar(
         return news or ([], 2)
 
     with sweep_progress(look, total=6):
-        assert seen.wait(10)
+        assert seen.wait(PATIENCE)
     text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", capsys.readouterr().err).replace("\r", "\n")
     lines = [line.rstrip() for line in text.splitlines()]
     news = ["job 0: half way", "job 0: finished; 2/6 ended"]
