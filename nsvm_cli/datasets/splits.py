@@ -55,17 +55,14 @@ def _test_set(samples: Samples, rows: np.ndarray, fold: str | None, seed: int, l
     """Return the rows of a test set: a fold, or a tenth, at random or the latest samples."""
     if fold is not None or samples.groups is not None:
         k, n = map(int, (fold or "0/10").split("/"))
-        return _fold(samples, rows, k, n, derived_seed(seed, Stream.SPLIT))
+        return _fold(samples, rows, k, n, derived_seed(seed, Stream.SPLIT), fixed=fold is not None)
     if samples.times is not None:
         return _latest(samples, rows, math.ceil(len(rows) * TEST_FRACTION))
     sizes = [*_sizes(samples, rows).values()]
-    counts = _shared_out(sizes, TEST_FRACTION, math.ceil(sum(sizes) * TEST_FRACTION))
-    if not lenient and min(counts) < 1:
-        C = len(counts)
-        raise InputError(
-            f"{samples.source}: too few samples for a test set of a tenth: expected more than "
-            f"{10 * (C - 1)} for {C} classes, found {len(rows)}"
-        )
+    total = sum(sizes) * TEST_FRACTION
+    # published splits of more classes, and of none, are rounded up
+    total = max(round(total) if len(sizes) == 2 else math.ceil(total), sum(map(bool, sizes)))
+    counts = _shared_out(sizes, TEST_FRACTION, total, sizes)
     return _draw(samples, rows, counts, generator(seed, Stream.SPLIT))
 
 
@@ -89,18 +86,17 @@ def _validation_set(
     if amount and samples.groups is not None:
         n = max(2, round(len(train) / max(1, count)))
         return _fold(samples, train, 0, n, derived_seed(seed, Stream.SPLIT, 1))
-    if share:
-        counts = [max(0, min(max(1, round(amount * size)), size - 1)) for size in sizes.values()]
-    elif each:
+    if each:
         counts = [min(int(amount), size) for size in sizes.values()]
     else:
-        counts = _shared_out([*sizes.values()], count / max(1, len(train)), count)
-        counts = [min(count, max(0, size - 1)) for count, size in zip(counts, sizes.values(), strict=True)]
+        most = [max(0, size - 1) for size in sizes.values()]
+        total = max(count, sum(map(bool, most))) if share else count
+        counts = _shared_out([*sizes.values()], count / max(1, len(train)), total, most)
     return _draw(samples, train, counts, generator(seed, Stream.SPLIT, 1))
 
 
-def _fold(samples: Samples, rows: np.ndarray, k: int, n: int, seed: int) -> np.ndarray:
-    """Return the rows of fold k of n."""
+def _fold(samples: Samples, rows: np.ndarray, k: int, n: int, seed: int, fixed: bool = False) -> np.ndarray:
+    """Return the rows of fold k of n, or of fewer folds if n is not ``fixed`` and there are fewer groups."""
     # slow to import, and most runs have no folds
     from sklearn.model_selection import GroupKFold, KFold, StratifiedGroupKFold, StratifiedKFold
 
@@ -110,11 +106,12 @@ def _fold(samples: Samples, rows: np.ndarray, k: int, n: int, seed: int) -> np.n
         found = {"samples of each class" if classes else "samples": min(sizes)}
     else:
         found = {"groups": len(np.unique(groups[rows])), "samples of some class": max(sizes)}
+    n = n if fixed else max(2, min(n, *found.values()))
     for what, count in found.items():
         if count < n:
             raise InputError(
-                f"{samples.source}: expected at least {n} {what} for {n} folds, found {count}; "
-                "for fewer folds: dataset.fold=K/N, or a larger dataset.validation"
+                f"{samples.source}: expected at least {n} {what} for {n} folds, found {count}"
+                + "; for fewer folds: dataset.fold=K/N" * (n > 2)
             )
     if groups is None:
         splitter = StratifiedKFold if classes else KFold
@@ -152,21 +149,17 @@ def _sizes(samples: Samples, rows: np.ndarray) -> dict[str, int]:
     return {name: int(members.sum()) for name, members in samples.task.strata(samples.y[rows])}
 
 
-def _shared_out(sizes: list[int], share: float, total: int) -> list[int]:
+def _shared_out(sizes: list[int], share: float, total: int, most: list[int]) -> list[int]:
     """Return how many samples of each class are held out: a share of them, and ``total`` of all.
 
-    Remainders are shared out, the largest first; each class gets at least one, if there are enough.
+    Remainders are shared out, the largest first; each class gets at least one, if there are enough, and none
+    more than its ``most``.
     """
     shares = [size * share for size in sizes]
-    if len(sizes) <= 2 and min(sizes) > 0:  # the share of the second is rounded to the nearest integer
-        others = [round(share) for share in shares[1:]]
-        counts = [total - sum(others), *others]
-    else:
-        counts = [math.floor(share) for share in shares]
-        by_remainder = sorted(range(len(sizes)), key=lambda r: counts[r] - shares[r])
-        for r in by_remainder[: total - sum(counts)]:
-            counts[r] += 1
-    while max(counts) > 1 and (without := [r for r, size in enumerate(sizes) if size and not counts[r]]):
+    counts = [min(math.floor(share), limit) for share, limit in zip(shares, most, strict=True)]
+    while sum(counts) < total and (free := [r for r, limit in enumerate(most) if counts[r] < limit]):
+        counts[max(free, key=lambda r: shares[r] - counts[r])] += 1
+    while max(counts) > 1 and (without := [r for r, limit in enumerate(most) if limit and not counts[r]]):
         counts[without[0]] += 1
         counts[counts.index(max(counts))] -= 1
     return counts

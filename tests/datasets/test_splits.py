@@ -58,9 +58,11 @@ def test_splits_are_disjoint_and_cover_everything(validation: int | str, seed: i
     [
         (RINGNORM, "200 each", [200, 200]),
         (RINGNORM, 400, [198, 202]),
+        ((2, 9), 4, [0, 4]),
+        ((28, 45), 4, [2, 2]),
         ((980, 20), 100, [98, 2]),
         ((980, 20), 899, [881, 17]),
-        ((980, 20), 0.25, [220, 4]),
+        ((980, 20), 0.25, [221, 4]),
         ((980, 20), 0.001, [1, 1]),
         ((980, 20), 0.9999, [881, 17]),
         ((2, 30), 0.25, [0, 7]),  # the only training sample of a class stays one
@@ -96,7 +98,6 @@ def test_validation_leaves_an_official_test_set_alone() -> None:
     [
         ((980, 20), "18 each", "=18 each: expected less than the 18 training samples of class yes"),
         ((980, 20), 900, "=900: expected less than the 900 training samples$"),
-        ((8, 2), 0, "^a table: too few samples"),
     ],
 )
 def test_what_cannot_be_split(classes: tuple[int, int], validation: int | str, message: str) -> None:
@@ -113,8 +114,11 @@ def test_classes_are_no_targets() -> None:
     ("class_sizes", "expected"),
     [
         ([25, 25], [3, 2]),
-        ([10, 13], [2, 1]),
-        ([2, 40], [1, 4]),
+        ([10, 13], [1, 1]),
+        ([28, 45], [3, 4]),
+        ([2, 40], [1, 3]),
+        ([2, 2], [1, 1]),
+        ([2, 2, 2], [1, 1, 1]),
         ([14, 15, 16], [1, 2, 2]),
         ([94, 3, 3], [8, 1, 1]),
         ([55] * 26, [6] * 13 + [5] * 13),
@@ -140,6 +144,16 @@ def test_a_trained_model_takes_what_there_is(y: list[float], validation: int | f
     assert (len(rows["all"]), len(rows["test"])) == (len(y), -(-len(y) // 10))
 
 
+@pytest.mark.parametrize("sizes", [(2, 9), (3, 30), (28, 45), (5, 5, 90), (2, 2, 2, 40)])
+@pytest.mark.parametrize("validation", [2, 4, 8])
+def test_a_number_of_validation_samples_is_that_number(sizes: tuple[int, ...], validation: int) -> None:
+    classes = tuple(map(str, range(len(sizes))))
+    y = encode(np.repeat(classes, sizes), classes)
+    rows = split_rows(Samples(np.zeros((len(y), 1)), y, classes, "a table"), min(validation, len(y) // 3), 0)
+    assert len(rows["validation"]) == min(validation, len(y) // 3)
+    assert {*y[rows["train"]]} == {*y}
+
+
 @pytest.mark.parametrize("classes", [("no", "yes"), ("a", "b", "c"), ()])
 @pytest.mark.parametrize("grouped", [False, True])
 def test_every_sample_is_in_the_test_set_of_one_fold(classes: tuple[str, ...], grouped: bool) -> None:
@@ -161,8 +175,21 @@ def test_too_few_groups_or_grouped_samples_are_refused(m: int, groups: int, foun
     samples = Samples(np.zeros((m, 1)), np.resize([-1.0, 1.0], m), ("no", "yes"), "a table")
     samples = replace(samples, groups=(np.arange(m) % groups).astype(str))
     with pytest.raises(InputError, match=f"expected at least {found}; for fewer folds: dataset.fold=K/N"):
-        split_rows(samples, 0, 0)
+        split_rows(samples, 0, 0, "0/10")
     assert len(split_rows(samples, 0, 0, "0/5")["test"])
+    one = replace(samples, groups=np.full(m, "same"))
+    with pytest.raises(InputError, match=r"expected at least 2 groups for 2 folds, found 1$"):
+        split_rows(one, 0, 0)
+
+
+@pytest.mark.parametrize("validation", [0, 0.1])
+@pytest.mark.parametrize("classes", [("no", "yes"), ()])
+def test_five_groups_are_five_folds(classes: tuple[str, ...], validation: float) -> None:
+    y = np.resize([-1.0, 1.0], 50)
+    groups = (np.arange(50) // 10).astype(str)
+    rows = split_rows(Samples(np.zeros((50, 1)), y, classes, "a table", groups=groups), validation, 0)
+    sets = [{*groups[rows[name]]} for name in ("train", "validation", "test")]
+    assert [len(one) for one in sets] == ([3, 1, 1] if validation else [4, 0, 1])
 
 
 def test_groups_and_times_of_random_tables_stay_apart() -> None:
