@@ -249,7 +249,8 @@ class Regression(Task):
     def score(self, y: Values, decisions: Values) -> dict[str, Any]:
         """Return the root mean squared error, the mean absolute error, and R^2 (None if y is constant)."""
         target, residual = np.asarray(y, np.float64), np.asarray(y - decisions, np.float64)
-        spread = float(np.square(target - target.mean()).sum())
+        varies = target.min() < target.max()  # the mean of a constant is rounded
+        spread = float(np.square(target - target.mean()).sum()) if varies else 0.0
         return {
             "r2": 1 - float(np.square(residual).sum()) / spread if spread > 0 else None,
             "rmse": float(np.sqrt(np.square(residual).mean())),

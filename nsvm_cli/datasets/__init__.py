@@ -224,7 +224,7 @@ def _task(samples: Samples, train: np.ndarray) -> Task:
         return samples.task
     y = samples.y[train]
     with np.errstate(over="ignore"):
-        mean, std = float(y.mean()), float(y.std(ddof=1)) if len(y) > 1 else 0.0
+        mean, std = float(y.mean()), float(y.std(ddof=1)) if y.min() < y.max() else 0.0
     if not 0 < std < math.inf or not math.isfinite(mean):
         raise InputError(
             f"{samples.source}: the targets of the training samples have mean {mean:.3g} and standard "

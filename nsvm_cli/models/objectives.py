@@ -174,7 +174,8 @@ def dataset_alignment(
         z, c = z[chosen], c[chosen]
     c = c.double()
     if centred:
-        c = c - c.mean(0)  # <H U H, K> = <H U H, H K H>, so K need not be centred here
+        # <H U H, K> = <H U H, H K H>, so K need not be centred here; a constant becomes exactly 0
+        c = torch.where((c == c[0]).all(0), 0.0, c - c.mean(0))
     target = squares = 0.0
     row_sums = c.new_zeros(len(c))
     for row in range(0, len(c), KERNEL_ROWS):

@@ -337,6 +337,7 @@ def test_real_targets(write: Write) -> None:
         (["True"], "row 40: expected a finite number for task=regression, got 'True'"),
         (["low"], "got 'low'; to tell classes apart: task=classification"),
         (["1.5"] * 40, "expected different, finite targets"),
+        (["0.1"] * 40, "expected different, finite targets"),
     ],
 )
 def test_broken_targets(write: Write, labels: list[str], says: str) -> None:
