@@ -271,6 +271,10 @@ SENTENCES = {
     "or network.scale, or set penalties.ones where theta is trained",
     "frozen features": "training has not moved them; an SVM on them has {frozen} on {held_out}, and the "
     "model {test}; raise optimizer.lr, if they are to be learnt",
+    "overfitted": "{train} on {fitted}, but {test} on {held_out}, where one answer for all has {guess}; "
+    "raise algorithm.lam, lower kernel.gamma, or set penalties where theta is trained",
+    "no better than one answer for all": "{test} on {held_out}, where one answer for all has {guess}: a "
+    "difference that may be chance; {train} on {fitted}, and an exact SVM on their features has {refit}",
 }
 UNFINISHED = "{test} on {held_out}, but an exact SVM on the features of {fitted} has {refit}; take more steps"
 COMPARED = "; an exact SVM on the features of {fitted} has {refit}, and on the initial ones {frozen}"
@@ -306,7 +310,17 @@ def _worst(figures: Mapping[str, Any], scores: Mapping[str, float | None]) -> st
         return "identity-like kernel"
     if svm and figures["distance_ones"] < EXTREME and (useless or too_flat):
         return "constant kernel"
-    return "frozen features" if changes and changes[0] < STILL else "healthy"
+    if changes and changes[0] < STILL:
+        return "frozen features"
+    if figures["overfitted"] and _learnt_by_heart(scores) and not _much_better(scores, "refit", "test"):
+        return "overfitted"
+    return "healthy" if figures["beats_guess"] else "no better than one answer for all"
+
+
+def _learnt_by_heart(scores: Mapping[str, float | None]) -> bool:
+    """Return whether held-out samples keep less than half of what training samples gain over one answer."""
+    train, test, guess = (scores[name] for name in ("train", "test", "guess"))
+    return train is not None and test is not None and guess is not None and 2 * test < train + guess
 
 
 def _much_better(scores: Mapping[str, float | None], one: str, other: str) -> bool:

@@ -31,7 +31,7 @@ from nsvm_cli.storage.run_directory import (
     read_json,
     read_status,
 )
-from nsvm_cli.words import METRIC_FORMATS, score_of
+from nsvm_cli.words import METRIC_FORMATS, no_better, score_of
 
 
 class SweepDirectory(Callback):
@@ -194,7 +194,10 @@ def _score(path: Path) -> str:
         if score := score_of(result, by=result.get("metric")):
             split, metric, value = score
             name, shown = METRIC_FORMATS[metric]
-            return f", {split} {name} {shown(value)}"
+            sentence = no_better(result).rstrip(".")
+            return f", {split} {name} {shown(value)}" + (
+                sentence and f", {sentence[0].lower()}{sentence[1:]}"
+            )
     return ""
 
 

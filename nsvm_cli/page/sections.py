@@ -63,6 +63,8 @@ def run_sections(
 
 def _result(result: Mapping[str, Any]) -> Blocks:
     yield words.scores_of(result)
+    if sentence := words.no_better(result):
+        yield sentence
     yield Table("What training did", FIGURES, words.training_rows(result), range(1, 2))
 
 

@@ -187,6 +187,9 @@ FINE: dict[str, Any] = {
 NARROW = {"distance_identity": 0.01, "entropy": 0.99}
 FLAT = {"distance_ones": 0.01}
 GUESSED = {**FLAT, "beats_guess": False, "test_accuracy": 0.5}
+AT_CHANCE = {"test_accuracy": 0.715, "guess_accuracy": 0.699, "refit_accuracy": 0.715}
+NONE_OF = dict.fromkeys(("refreshed_r2", "frozen_r2", "rescaled_r2"))
+R2 = {**NONE_OF, "train_r2": 0.989, "guess_r2": -0.01}
 
 
 @pytest.mark.parametrize(
@@ -199,7 +202,13 @@ GUESSED = {**FLAT, "beats_guess": False, "test_accuracy": 0.5}
         ("healthy", {**FLAT, "rescaled_accuracy": 0.99}),
         ("constant kernel", {**FLAT, "test_accuracy": 0.8, "refit_accuracy": 0.8, "rescaled_accuracy": 0.99}),
         ("constant kernel", {**GUESSED, "refit_accuracy": 0.5}),
-        ("healthy", GUESSED),
+        ("no better than one answer for all", GUESSED),
+        ("no better than one answer for all", {"beats_guess": False, "train_accuracy": 0.6, **AT_CHANCE}),
+        ("overfitted", {"beats_guess": False, "train_accuracy": 0.984, **AT_CHANCE}),
+        ("overfitted", {"train_accuracy": 0.984, **AT_CHANCE}),
+        ("healthy", {"train_accuracy": 0.984, **AT_CHANCE, "overfitted": False}),
+        ("overfitted", {"metric": "r2", **R2, "test_r2": -0.07, "refit_r2": None}),
+        ("healthy", {"metric": "r2", **R2, "test_r2": 0.6, "refit_r2": 0.6}),
         ("frozen features", {"feature_change": 0.0}),
         ("healthy", {"theta_change": 1e-4}),
         ("frozen features", {"theta_change": 1e-4, "feature_change": None}),
@@ -210,3 +219,7 @@ def test_the_worst_is_the_verdict(expected: str, changes: dict[str, Any]) -> Non
     said = verdict({**FINE, **changes})
     assert said["verdict"] == expected
     assert "{" not in said["why"]
+    if expected in ("overfitted", "no better than one answer for all"):
+        of = f"_{changes.get('metric', 'accuracy')}"
+        figures = {**FINE, **changes}
+        assert all(f"{figures[name + of]:.4f}" in said["why"] for name in ("train", "test", "guess"))

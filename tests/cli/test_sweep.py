@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -96,6 +97,31 @@ def test_what_is_started_over_counts_once_it_has_ended(
     assert lines(errors) == ["job 1 (a=1): finished; 1/2 ended"]
     assert lines(out)[0] == f"{tmp_path}: 1 finished, 0 failed, 1 interrupted"
     assert lines(out)[-1] == "What is left: nsvm train -m a=0,1,2,3 b=0"
+
+
+@pytest.mark.parametrize(
+    ("figures", "told"),
+    [
+        (
+            {"test_accuracy": 0.7, "test_majority_accuracy": 0.7},
+            "test accuracy 70.00 %, no better than always deciding for the most frequent class: 70.00 %",
+        ),
+        ({"test_accuracy": 0.71, "test_majority_accuracy": 0.7}, "test accuracy 71.00 %"),
+        (
+            {"metric": "r2", "test_r2": -0.07, "test_rmse": 2.0, "test_mean_rmse": 1.9},
+            "test R^2 -0.0700, no better than always answering the mean, whose RMSE is 1.900",
+        ),
+    ],
+)
+def test_a_line_says_whether_one_answer_for_all_is_as_good(
+    figures: dict[str, Any], told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def meanwhile() -> None:
+        done = job(tmp_path, 0, "finished")
+        (done / "result.json").write_text(json.dumps({"data": {"samples": {"validation": 0}}, **figures}))
+
+    swept(tmp_path, 1, meanwhile)
+    assert lines(capsys.readouterr().err)[0] == f"job 0 (a=0): finished, {told}; 1/1 ended"
 
 
 def test_jobs_that_leave_nothing_are_a_failure(tmp_path: Path) -> None:

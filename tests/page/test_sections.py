@@ -20,9 +20,17 @@ from nsvm_cli.errors import InputError
 from nsvm_cli.models.change import theta_change
 from nsvm_cli.models.nsvm import NSVM, Expansion
 from nsvm_cli.page.document import Picture, Section
-from nsvm_cli.page.sections import confusion_table, image, mistakes, model_sections, support_vectors
+from nsvm_cli.page.sections import (
+    confusion_table,
+    image,
+    mistakes,
+    model_sections,
+    run_sections,
+    support_vectors,
+)
 from nsvm_cli.runs.open_model import load_trained
 from tests.page.models import load, split, stub, trained
+from tests.small_runs import small_run
 from tests.small_tables import small_table
 
 pytestmark = pytest.mark.usefixtures("unchecked")
@@ -37,6 +45,13 @@ def pixels(image: Picture) -> Any:
 
 def left_minus_right(x: torch.Tensor) -> torch.Tensor:
     return x[:, 0, 0, 0] - x[:, 0, 0, 1]
+
+
+def test_a_report_says_that_one_answer_for_all_is_as_good(tmp_path: Path) -> None:
+    result = small_run(tmp_path, algorithm={"name": "majority"}, network={"name": "identity"})
+    shown = run_sections(tmp_path, result, (), {"device": "cpu"})[0]
+    assert shown.title == "Result"
+    assert "No better than always deciding for the most frequent class" in str(shown.blocks)
 
 
 def worst_mistakes(model: Any, data: Any) -> list[Any]:
