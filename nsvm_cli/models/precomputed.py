@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 import torch
 from jaxtyping import Int64
-from pydantic.dataclasses import dataclass
 
-from nsvm_cli.config.registry import STRICT
 from nsvm_cli.errors import InputError, message_of
 from nsvm_cli.models.kernels import KERNELS, Gram, Kernel, Others, Points
 from nsvm_cli.storage.files import open_regular
@@ -21,7 +20,7 @@ MOST_ROWS = 2**24
 
 
 @KERNELS.register("precomputed")
-@dataclass(frozen=True, config=STRICT)
+@dataclass(frozen=True)  # pydantic's would wrap an InputError in three lines
 class Precomputed(Kernel):
     """K(a, b) = G_ab, where samples are their indices in a symmetric matrix G.
 
@@ -34,7 +33,7 @@ class Precomputed(Kernel):
         G, what = self.G, f"kernel.path={self.path}"
         if G.ndim != 2 or len({*G.shape}) > 1 or len(G) > MOST_ROWS or G.dtype.kind not in "iuf":
             raise InputError(
-                f"{what} holds {G.dtype} of shape {G.shape}: expected numbers of shape (m, m), m <= 2^24"
+                f"{what}: expected numbers of shape (m, m), m <= 2^24, got {G.dtype} of shape {G.shape}"
             )
         block = G[:256, :256]  # all of a large file would take minutes to read
         if not (np.isfinite(block).all() and np.allclose(block, block.T)):

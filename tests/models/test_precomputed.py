@@ -83,17 +83,18 @@ def test_samples_that_are_no_rows_are_refused(
 @pytest.mark.parametrize(
     ("matrix", "says"),
     [
-        (np.ones((3, 4)), r"holds float64 of shape \(3, 4\): expected numbers of shape \(m, m\)"),
-        (np.ones(3), r"holds float64 of shape \(3,\)"),
-        (np.array(1.0), r"holds float64 of shape \(\)"),
-        (np.ones((3, 3), complex), "holds complex128"),
+        (np.ones((3, 4)), r"expected numbers of shape \(m, m\), m <= 2\^24, got float64 of shape \(3, 4\)$"),
+        (np.ones(3), r"got float64 of shape \(3,\)"),
+        (np.array(1.0), r"got float64 of shape \(\)"),
+        (np.ones((3, 3), complex), "got complex128"),
         (np.triu(np.ones((300, 300))), "expected a symmetric matrix of finite numbers"),
         (np.full((3, 3), np.nan), "expected a symmetric matrix of finite numbers"),
     ],
 )
 def test_other_arrays_are_refused(matrix: np.ndarray, says: str, save: Callable[[np.ndarray], str]) -> None:
-    with pytest.raises(InputError, match=says):
-        built(save(matrix))
+    for make in (built, Precomputed):
+        with pytest.raises(InputError, match=says):
+            make(save(matrix))
 
 
 def test_other_files_are_refused(tmp_path: Path) -> None:
