@@ -164,6 +164,26 @@ def _items(words: Iterable[str], key: str) -> list[Any]:
     return [item for value in values if isinstance(value, list) for item in value]
 
 
+ONE_OPTION = "a group takes the name of an option, such as kernel=rbf"
+
+
+def _expect_options(words: Iterable[str]) -> None:
+    """Raise an InputError about a word for which Hydra has a traceback, or advice on YAML files."""
+    overrides = [word for word in words if not word.startswith("--")]
+    for override in OverridesParser.create().parse_overrides(overrides):
+        word, group, value = override.input_line, override.key_or_group, override.value()
+        if not group:
+            raise OverrideParseException(str(word), "")
+        if group not in _groups() or override.package is not None:
+            continue
+        if override.is_add():
+            known = ", ".join(sorted(file.stem for file in (conf_folder() / group).glob("*.yaml")))
+            raise InputError(f"{word}: expected {group}=OPTION, without the + (known: {known})")
+        choices = [option for option in getattr(value, "list", [value]) if isinstance(option, list)]
+        if not all(isinstance(name, str) for choice in choices for name in choice):
+            raise InputError(f"{word}: {ONE_OPTION}")
+
+
 @contextlib.contextmanager
 def _in_one_line() -> Iterator[None]:
     try:
@@ -191,6 +211,7 @@ def run_app(task: Callable[[DictConfig], float | None], arguments: Sequence[str]
     os.environ[FULL_ERROR] = "1"  # Hydra then raises its errors instead of printing them
     try:
         with _in_one_line(), _parts_known(arguments):
+            _expect_options(arguments)
             app()
     finally:
         os.environ[FULL_ERROR] = wish
@@ -215,6 +236,7 @@ def compose_settings(overrides: list[str], complete: bool = True) -> dict[str, A
         GlobalHydra.instance().clear()
         try:
             with hydra.initialize_config_dir(str(conf_folder()), **COMPOSE_OPTIONS), _parts_known(overrides):
+                _expect_options(overrides)
                 # with the section of Hydra, which says where to find the values that suit a kind of data
                 config = hydra.compose(CONFIG_NAME, overrides, return_hydra_config=True)
         finally:
@@ -294,7 +316,8 @@ def _line_of(error: Exception) -> str:
             return f"{group}={option}: there is no such {group}; {hint}"
     if match := re.search(r"Could not (?:override|delete from config\.?) '([^'@]+)'", text):
         section = getattr(error.__cause__, "parent_node", None)  # where the key would have been
-        return _no_such_setting(match[1].replace("/", "."), map(str, section or ()))
+        key = getattr(error.__cause__, "full_key", None) or match[1].replace("/", ".")
+        return _no_such_setting(key, map(str, section or ()))
     if match := re.search(r"(?:Ambiguous value for argument|Sweep parameters) '(.+)'", text):
         return f"{match[1]} has several values: to train with all, add -m; a list is written KEY=[A,B]"
     if "Missing mandatory value" in text:
@@ -305,7 +328,7 @@ def _line_of(error: Exception) -> str:
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark:
         return f"{error.problem_mark.name}, line {error.problem_mark.line + 1}: {error.problem}"
     if "Config group override must be" in text:
-        return "a group takes the name of an option, such as kernel=rbf"
+        return ONE_OPTION
     if isinstance(error, HydraException):
         return text
     key = getattr(error, "full_key", None)
