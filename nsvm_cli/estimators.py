@@ -176,7 +176,10 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
         how = {name: getattr(self, name) for name in HOW} | {"seed": _seed(self.random_state)}
         shared = {f"{part}.{key}" for part in PARTS for key in Registry.kinds[part].common}
         if isinstance(self.class_weight, Mapping):
-            how["class_weight"] = {str(name): weight for name, weight in self.class_weight.items()}
+            names = {
+                label: str(label) for label in getattr(self, "classes_", np.array([])).tolist()
+            }  # 0 is 0.0
+            how["class_weight"] = {names.get(k, str(k)): weight for k, weight in self.class_weight.items()}
         for key in self.settings or {}:
             if (section := key.partition(".")[0]) not in APPLY and key not in APPLY:
                 raise InputError(f"settings: an estimator has no {key}; {did_you_mean(section, APPLY)}")
