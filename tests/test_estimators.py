@@ -21,7 +21,7 @@ from sklearn.impute import SimpleImputer
 from sklearn.metrics import log_loss
 from sklearn.model_selection import GridSearchCV, cross_val_predict
 from sklearn.pipeline import make_pipeline
-from sklearn.utils.estimator_checks import check_estimator
+from sklearn.utils.estimator_checks import check_estimator, check_sample_weight_equivalence_on_dense_data
 
 import nsvm_cli
 from nsvm_cli import NSVMClassifier, NSVMRegressor
@@ -62,6 +62,22 @@ def test_scikit_learns_checks(Estimator: Any, settings: dict[str, Any]) -> None:
     assert [check["check_name"] for check in checks if check["status"] == "skipped"] == [
         "check_array_api_input"
     ]
+
+
+@pytest.mark.parametrize("Estimator", [NSVMClassifier, NSVMRegressor])
+def test_a_weight_of_w_is_w_samples(Estimator: Any) -> None:
+    """Of the features and of real targets, whose scales depend on it; with a method that draws no samples."""
+    check_sample_weight_equivalence_on_dense_data("NSVM", Estimator("logistic", dtype="float64"))
+
+
+@pytest.mark.parametrize("kind", [float, int, bool])
+def test_class_weights_are_found_by_the_values_of_labels(kind: type) -> None:
+    X, y = make_moons(60, noise=0.3, random_state=0)
+    g = [
+        NSVMClassifier("svc", class_weight=weights).fit(X, labels).decision_function(X)
+        for weights, labels in (({0: 1, 1: 5}, y.astype(kind)), ({"a": 1, "b": 5}, np.array(["a", "b"])[y]))
+    ]
+    np.testing.assert_array_equal(*g)
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ from nsvm_cli.datasets.labels import labelled
 from nsvm_cli.datasets.openml import OpenML
 from nsvm_cli.datasets.pmlb import PMLB
 from nsvm_cli.datasets.ringnorm import Ringnorm
+from nsvm_cli.datasets.scaling import mean_and_std
 from nsvm_cli.datasets.splits import expect_two_of_each, split_rows
 from nsvm_cli.errors import InputError, did_you_mean
 from nsvm_cli.memory import MEMORY_BUDGET, memory_limit
@@ -225,6 +226,8 @@ def _task(samples: Samples, train: np.ndarray) -> Task:
     y = samples.y[train]
     with np.errstate(over="ignore"):
         mean, std = float(y.mean()), float(y.std(ddof=1)) if y.min() < y.max() else 0.0
+    if samples.weight is not None:
+        mean, std = map(float, mean_and_std(torch.from_numpy(y), torch.from_numpy(samples.weight[train])))
     if not 0 < std < math.inf or not math.isfinite(mean):
         raise InputError(
             f"{samples.source}: the targets of the training samples have mean {mean:.3g} and standard "

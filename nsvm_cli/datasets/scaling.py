@@ -29,7 +29,29 @@ class Scaling:
         return scaled
 
 
-def fit_scaling(x: Real[Tensor, "m ..."], global_scaling: bool, kind: ScalingKind = "standard") -> Scaling:
+def mean_and_std(
+    x: Float64[Tensor, "m ..."], w: Float64[Tensor, " m"] | None, dim: tuple[int, ...] | int = 0
+) -> tuple[Float64[Tensor, "..."], Float64[Tensor, "..."]]:
+    """Return mean and sample standard deviation, in which a sample of weight w counts as w samples.
+
+    Weights below 1 on average are no numbers of samples: the deviation is then as if their mean were 1.
+    """
+    if w is None:
+        std, mean = torch.std_mean(x, dim=dim, correction=1)
+        return mean, std
+    w = w.reshape(-1, *[1] * (x.ndim - 1)).expand_as(x)
+    total, first = w.sum(dim), x[0] if dim == 0 else x.flatten()[0]
+    mean = first + (w * (x - first)).sum(dim) / total  # exactly the first of equal values
+    count = total.clamp_min(w.numel() / total.numel())
+    return mean, ((w * (x - mean).square()).sum(dim) / total * count / (count - 1)).sqrt()
+
+
+def fit_scaling(
+    x: Real[Tensor, "m ..."],
+    global_scaling: bool,
+    kind: ScalingKind = "standard",
+    w: Float64[Tensor, " m"] | None = None,
+) -> Scaling:
     """Return the scaling that gives x mean 0 and *sample* standard deviation 1, or one of another kind.
 
     A constant feature becomes 0, rather than being divided by 0.
@@ -37,12 +59,13 @@ def fit_scaling(x: Real[Tensor, "m ..."], global_scaling: bool, kind: ScalingKin
     Args:
         global_scaling: whether to use one mean and deviation for all features, rather than one for each.
         kind: ``minmax`` maps x to 0..1, and ``none`` leaves all values as they are.
+        w: the weights of the samples; see ``mean_and_std``.
 
     Raises:
         InputError: the mean or the deviation of a feature is not finite.
     """
     dim = tuple(range(x.ndim)) if global_scaling else 0
-    std, mean = torch.std_mean(as_float(x), dim=dim, correction=1)
+    mean, std = mean_and_std(as_float(x), w, dim)
     if kind == "none":
         return Scaling(torch.zeros_like(mean), torch.ones_like(std))
     if kind == "minmax":

@@ -202,7 +202,8 @@ def prepare(settings: Settings, data: Data | None = None) -> Experiment:
     build_logger(settings.logger)
     data = data or load(settings)
     task, train, dtype = data.task, data.splits["train"], getattr(torch, settings.dtype)
-    scaling = fit_scaling(train.x, data.global_scaling, settings.dataset.get("scaling", "standard"))
+    kind = settings.dataset.get("scaling", "standard")
+    scaling = fit_scaling(train.x, data.global_scaling, kind, train.weight)
     x, shape = scaling(train.x, dtype).to(parts.device), tuple(train.x.shape[1:])
     network, K = at_start(settings, parts.kernel, shape, task.outputs, x)
     asked, chosen = settings, {}

@@ -71,6 +71,19 @@ def test_a_constant_feature_becomes_0(constant: float, m: int) -> None:
     torch.testing.assert_close(scaling(x)[:, ::2], fit_scaling(x[:, ::2], global_scaling=False)(x[:, ::2]))
 
 
+@pytest.mark.parametrize("global_scaling", [False, True])
+def test_a_weight_of_w_is_w_rows(global_scaling: bool) -> None:
+    x, w = random(12, 1, 3, 2), torch.tensor([1, 2, 3, 4] * 3)
+    weighted = fit_scaling(x, global_scaling, w=w.double())
+    repeated = fit_scaling(x.repeat_interleave(w, 0), global_scaling)
+    torch.testing.assert_close(weighted.mean, repeated.mean)
+    torch.testing.assert_close(weighted.std, repeated.std)
+    ones = fit_scaling(x, global_scaling, w=torch.full((12,), 1e-3, dtype=torch.float64))
+    torch.testing.assert_close(ones.std, fit_scaling(x, global_scaling).std)
+    x[:, :, 1] = 0.1
+    assert fit_scaling(x, False, w=w.double())(x)[:, :, 1].eq(0).all()
+
+
 def fitted(file: Path, x: np.ndarray, validation: int) -> tuple[Scaling, np.ndarray]:
     """Return the scaling of an experiment on samples x, and its training samples."""
     table = pd.DataFrame(x, columns=["a", "b"])
