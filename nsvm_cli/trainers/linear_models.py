@@ -21,6 +21,9 @@ from nsvm_cli.trainers.direct import Regularised, expect_loss
 MAX_ITERATIONS = 10_000
 """The most iterations of L-BFGS, or passes of LIBLINEAR; a solver that needs more says so."""
 
+TOLERANCE = 1e-7
+"""LIBLINEAR's tolerance where it converges linearly; its default is too coarse for separable classes."""
+
 
 class LinearModel(Regularised):
     """f(x) = <w, F_theta(x)> + b, with w as the only term, or one for each class."""
@@ -61,9 +64,10 @@ class LinearSVM(LinearModel):
         if isinstance(l, EpsilonInsensitive):
             return svm.LinearSVR(epsilon=l.epsilon, **settings)
         if isinstance(problem.loss, CrammerSinger):
-            return svm.LinearSVC(multi_class="crammer_singer", **settings)
-        loss = "hinge" if isinstance(l, Hinge) else "squared_hinge"
-        return svm.LinearSVC(loss=loss, dual="auto" if loss == "squared_hinge" else True, **settings)
+            return svm.LinearSVC(multi_class="crammer_singer", tol=TOLERANCE, **settings)
+        if isinstance(l, Hinge):
+            return svm.LinearSVC(loss="hinge", dual=True, **settings)
+        return svm.LinearSVC(dual="auto", tol=TOLERANCE, **settings)
 
 
 class Logistic(LinearModel):

@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 import torch
 from sklearn import svm
+from sklearn.datasets import load_digits
 
 from nsvm_cli.engines import TORCH, Engine, taken_by
+from nsvm_cli.estimators import NSVMClassifier
 from nsvm_cli.models.kernels import RBF, Kernel, Laplacian, Linear, Normalized, Polynomial
 from nsvm_cli.models.losses import (
     Binary,
@@ -75,9 +77,9 @@ OPTIONS = {"C": C, "random_state": 0, "max_iter": 10_000}
     ("loss", "machine"),
     [
         (Binary(Hinge()), svm.LinearSVC(loss="hinge", **OPTIONS)),
-        (Binary(SquaredHinge()), svm.LinearSVC(dual="auto", **OPTIONS)),
-        (OneVsRest(SquaredHinge()), svm.LinearSVC(dual="auto", **OPTIONS)),
-        (CrammerSinger(Hinge()), svm.LinearSVC(multi_class="crammer_singer", **OPTIONS)),
+        (Binary(SquaredHinge()), svm.LinearSVC(dual="auto", tol=1e-7, **OPTIONS)),
+        (OneVsRest(SquaredHinge()), svm.LinearSVC(dual="auto", tol=1e-7, **OPTIONS)),
+        (CrammerSinger(Hinge()), svm.LinearSVC(multi_class="crammer_singer", tol=1e-7, **OPTIONS)),
         (Residual(EpsilonInsensitive(0.2)), svm.LinearSVR(epsilon=0.2, **OPTIONS)),
     ],
     ids=lambda value: type(value).__name__,
@@ -92,6 +94,27 @@ def test_linear(loss: Loss, machine: svm.LinearSVC | svm.LinearSVR, small: MakeS
     np.testing.assert_allclose(g(Linear(), z), values, atol=1e-9)
     if not isinstance(loss, Residual):
         np.testing.assert_array_equal(s.problem.task.decide(g(Linear(), z)), theirs.predict(z))
+
+
+def test_the_objective_of_separable_classes_is_within_a_thousandth_of_the_least() -> None:
+    X, y = load_digits(return_X_y=True)
+    X, y, lam = X[:300], y[:300], 1e-5
+    rows = np.arange(300)
+
+    def objective(w: np.ndarray, b: np.ndarray, x: np.ndarray) -> float:
+        f = x @ w.T + b
+        rivals = f + 1
+        rivals[rows, y] -= 1
+        loss = (rivals.max(1) - f[rows, y]).mean()
+        return float(lam / 2 * ((w**2).sum() + (b**2).sum()) + loss)
+
+    model = NSVMClassifier("linear_svm", lam=lam, dtype="float64").fit(X, y).model_
+    x = model.features(torch.from_numpy(X)).numpy()
+    ours = objective(model.expansion.z.numpy(), np.asarray(model.expansion.bias), x)
+    options = {"C": 1 / (lam * 300), "tol": 1e-9, "max_iter": 10_000, "random_state": 0}
+    exact = svm.LinearSVC(multi_class="crammer_singer", **options)
+    exact.fit(x, y)
+    assert ours < 1.001 * objective(exact.coef_, exact.intercept_, x)
 
 
 @pytest.mark.parametrize("kind", sorted(LOSSES))
