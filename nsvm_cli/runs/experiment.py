@@ -165,7 +165,11 @@ class Experiment:
 
     def decided(self, model: NSVM, say: Say) -> tuple[NSVM, dict[str, Any]]:
         """Return the model with the threshold that is asked for, and the field of the result about it."""
-        wanted = self.settings.threshold
+        wanted, classes = self.settings.threshold, self.facts.classes
+        slopes = [] if model.sigmoids is None else model.sigmoids[0].flatten().tolist()
+        if falling := [name for name, a in zip(classes[-len(slopes) :], slopes, strict=False) if a > 0]:
+            names = ", ".join(falling)
+            say(f"calibration: larger decision values make {names} less probable on the validation set")
         if wanted is None:
             return model, {}
         if wanted == "best":

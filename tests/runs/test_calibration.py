@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,16 @@ def test_the_sigmoids_are_those_of_the_validation_set(classes: str, trained: Pat
     p = model.probabilities(model.decision_function(split.x))
     torch.testing.assert_close(p.sum(1), torch.ones(len(split), dtype=torch.float64))
     assert model.score(split.x, split.y)["log_loss"] < 0.8 * math.log(p.shape[1]), "better than a guess"
+
+
+def test_a_slope_above_0_is_said(trained: Path) -> None:
+    model, said = load_model(trained / "final.safetensors"), list[str]()
+    experiment = prepare(small_settings(**CALIBRATED | DIGITS))
+    experiment.decided(model, said.append)
+    assert said == []
+    assert model.sigmoids is not None
+    experiment.decided(replace(model, sigmoids=-model.sigmoids), said.append)
+    assert said == ["calibration: larger decision values make 1 less probable on the validation set"]
 
 
 def test_training_is_the_same_without(trained: Path, tmp_path: Path) -> None:
