@@ -6,6 +6,7 @@ import contextlib
 import functools
 import json
 import re
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
@@ -27,6 +29,7 @@ from nsvm_cli.datasets import Samples, Table, build_source, split_data
 from nsvm_cli.datasets.base import ARRAYS
 from nsvm_cli.errors import InputError, RunError, did_you_mean
 from nsvm_cli.models.nsvm import NSVM
+from nsvm_cli.output import WARN
 from nsvm_cli.parallel.device import own_threads
 from nsvm_cli.runs.experiment import prepare
 from nsvm_cli.runs.loop import Callback
@@ -130,9 +133,8 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
         super().set_params(**inner)
         return self
 
-    @contextlib.contextmanager
-    def _in_python(self) -> Iterator[None]:
-        """Call settings in the messages of errors by the names that they have in Python."""
+    def _named(self, text: str) -> str:
+        """Return a message with the names that settings have in Python."""
 
         def parameter(key: re.Match[str]) -> str:
             part = getattr(self, key[1])
@@ -141,13 +143,21 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
                 return short
             return f"settings['{key[1]}.{key[2]}']" if isinstance(part, str | None) else f"{key[1]}__{key[2]}"
 
+        text = text.replace(OWN_PART, "to use your own, import its module first")
+        text = re.sub(r"(leave this out) with dataset\.drop=\[.*?\]", r"\1", text)
+        return re.sub(rf"(?<![\w./])\+?\b({'|'.join(PARTS)})\.(?!py\b)(\w+)", parameter, text)
+
+    @contextlib.contextmanager
+    def _in_python(self) -> Iterator[None]:
+        """Call settings in errors and warnings by their names in Python."""
+        default = WARN.set(lambda line: warnings.warn(self._named(line), ConvergenceWarning, stacklevel=2))
         try:
             yield
         except (InputError, RunError) as error:
-            text = str(error).replace(OWN_PART, "to use your own, import its module first")
-            text = re.sub(r"(leave this out) with dataset\.drop=\[.*?\]", r"\1", text)
-            error.args = (re.sub(rf"(?<![\w./])\+?\b({'|'.join(PARTS)})\.(?!py\b)(\w+)", parameter, text),)
+            error.args = (self._named(str(error)),)
             raise
+        finally:
+            WARN.reset(default)
 
     def _section(self, part: str) -> dict[str, Any]:
         """Return the settings of a part that is a name or an object; without a name, the object itself."""

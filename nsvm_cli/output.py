@@ -12,6 +12,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from typing import Any, ClassVar
 
 Say = Callable[[str], object]
@@ -32,6 +33,15 @@ def shortened(name: str, longest: int = 16) -> str:
 def say(line: object) -> None:
     """Print a line to standard error: progress or a message."""
     print(printable(str(line)), file=sys.stderr, flush=True)  # noqa: T201
+
+
+WARN: ContextVar[Say] = ContextVar("WARN", default=say)
+"""Shows a warning about training; an estimator has its own."""
+
+
+def warn(line: str) -> None:
+    """Warn of something about training."""
+    WARN.get()(line)
 
 
 def details(error: BaseException) -> list[str]:

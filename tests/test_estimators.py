@@ -17,6 +17,7 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.compose import ColumnTransformer
 from sklearn.datasets import make_moons
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.impute import SimpleImputer
 from sklearn.metrics import log_loss
 from sklearn.model_selection import GridSearchCV, cross_val_predict
@@ -70,6 +71,20 @@ def test_a_weight_of_w_is_w_samples(Estimator: Any) -> None:
     check_sample_weight_equivalence_on_dense_data("NSVM", Estimator("logistic", dtype="float64"))
 
 
+@pytest.mark.parametrize(
+    ("parameters", "says"),
+    [({"lam": 1e-9}, "raise lam=1e-09"), ({"settings": {"algorithm.lam": 1e-9}}, "raise lam=1e-09")],
+)
+def test_a_solver_that_has_not_converged_is_a_warning(
+    parameters: dict[str, Any], says: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nsvm_cli.trainers.linear_models.MAX_ITERATIONS", 1)
+    X, y = make_moons(60, noise=0.3, random_state=0)
+    with pytest.warns(ConvergenceWarning, match=f"linear_svm stopped after 1 iterations.*{says}"):
+        NSVMClassifier("linear_svm", **parameters).fit(X, y)
+    assert capsys.readouterr().err == ""
+
+
 @pytest.mark.parametrize("kind", [float, int, bool])
 def test_class_weights_are_found_by_the_values_of_labels(kind: type) -> None:
     X, y = make_moons(60, noise=0.3, random_state=0)
@@ -89,6 +104,7 @@ def test_class_weights_are_found_by_the_values_of_labels(kind: type) -> None:
         pytest.param("alg4", "regression", marks=pytest.mark.thorough),
     ],
 )
+@pytest.mark.filterwarnings("ignore:linear_svm stopped")
 def test_the_model_of_nsvm_train_to_the_bit(kind: str, algorithm: str, tmp_path: Path) -> None:
     section = small_table(kind, tmp_path, validation=0)
     words = ["dataset=csv", f"dataset.path={section['dataset']['path']}", f"task={section['task']}"]
