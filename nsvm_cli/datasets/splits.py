@@ -20,9 +20,10 @@ def split_rows(
 ) -> dict[str, np.ndarray]:
     """Return the rows of each split: ``train``, ``validation``, ``test`` and ``all``.
 
-    The test set is the official one; or the fold K of N, from ``fold`` = K/N; or else a tenth. Then the
-    validation set is taken from the training set. Both have the classes in proportion, and are random, unless
-    the samples have times: the latest are then held out. Samples of one group, or of one time, stay together.
+    The test set is the official one; or the fold K of N, from ``fold`` = K/N; or else a tenth, with a sample
+    of each class. Then the validation set is taken from the training set. Both have the classes in
+    proportion, and are random, unless the samples have times: the latest are then held out. Samples of one
+    group, or of one time, stay together.
 
     Args:
         validation: the number of validation samples; or their share, between 0 and 1, which leaves at least
@@ -39,7 +40,7 @@ def split_rows(
     ends = [len(rows) if row is None else row for row in (samples.official_validation, samples.official_test)]
     train, held_out, test = rows[: min(ends)], rows[min(ends) : ends[1]], rows[ends[1] :]
     if samples.official_test is None:
-        test = _test_set(samples, train, fold, seed, lenient)
+        test = _test_set(samples, train, fold, seed)
     elif fold is not None:
         raise InputError(f"dataset.fold={fold}: {samples.source} has a test set of its own")
     train = np.setdiff1d(train, test, assume_unique=True)
@@ -51,7 +52,7 @@ def split_rows(
     return {"train": train, "validation": held_out, "test": test, "all": rows}
 
 
-def _test_set(samples: Samples, rows: np.ndarray, fold: str | None, seed: int, lenient: bool) -> np.ndarray:
+def _test_set(samples: Samples, rows: np.ndarray, fold: str | None, seed: int) -> np.ndarray:
     """Return the rows of a test set: a fold, or a tenth, at random or the latest samples."""
     if fold is not None or samples.groups is not None:
         k, n = map(int, (fold or "0/10").split("/"))

@@ -186,19 +186,10 @@ class NSVM:
             raise RunError(f"the decision function is not finite on these samples; {advice}")
         return g
 
-    def expect_different_decisions(self, x: Real[Tensor, "p ..."]) -> None:
-        """Check that the decision function tells some of these raw samples apart.
-
-        Raises:
-            RunError: it has one value for all of them.
-        """
+    def is_constant(self, x: Real[Tensor, "p ..."]) -> bool:
+        """Return whether the decision function has one value for all of these raw samples."""
         g = self.decision_function(x)
-        if len(g) > 1 and g.eq(g[0]).all():
-            raise RunError(
-                "training ended with one constant decision value for all samples: there are no support "
-                "vectors, or features or kernel values are the same, or vanish in rounding; change "
-                "kernel.gamma, network.scale or algorithm.lam, or lower optimizer.lr or loss.epsilon"
-            )
+        return bool(g.eq(g[0]).all())
 
     @property
     def _rows(self) -> int:

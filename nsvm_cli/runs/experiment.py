@@ -30,7 +30,7 @@ from nsvm_cli.models.losses import build_loss
 from nsvm_cli.models.nsvm import NSVM, Facts
 from nsvm_cli.models.objectives import random_subset
 from nsvm_cli.models.penalties import Penalties
-from nsvm_cli.output import Say
+from nsvm_cli.output import Say, say
 from nsvm_cli.plugins import code_sha256
 from nsvm_cli.runs.loop import CALLBACKS, Callback, run
 from nsvm_cli.storage.files import file_sha256
@@ -39,7 +39,13 @@ from nsvm_cli.trainers import Problem, State, Trainer, build_trainer
 from nsvm_cli.trainers.parts import build_parts
 
 PROBE_SAMPLES = 100
-"""Number of training samples of which a trained model has to tell some apart."""
+"""Number of training samples that tell whether a trained model is a constant."""
+
+CONSTANT = (
+    ": there are no support vectors, or features or kernel values are the same, or vanish in rounding; "
+    "change kernel.gamma, network.scale or algorithm.lam, or lower optimizer.lr or loss.epsilon"
+)
+"""What may make an SVM a constant."""
 
 
 @dataclass(frozen=True)
@@ -88,6 +94,9 @@ class Experiment:
         """Return lines about steps, engine, samples and validation that the user may not expect."""
         s, m, total = self.settings, len(self.problem.y), self.trainer.total
         lines, epochs = [], s.algorithm.get("epochs")
+        for name in ("batch_size", "solver_batch_size"):
+            if (k := s.algorithm.get(name) or 1) > m:
+                lines += [f"algorithm.{name}={k}: a batch has all {m} training samples"]
         if epochs and total < (asked := build_trainer(s.algorithm).total):
             lines += [f"algorithm.epochs={epochs} allows {total} of {asked} steps on {m} training samples"]
         if s.validation.every and self.trainer.part_steps[-1] == 0:
@@ -129,7 +138,7 @@ class Experiment:
     def train(self, callbacks: Sequence[Callback] = ()) -> NSVM:
         """Train and return the model, without writing files."""
         experiment = self.searched()
-        return experiment.final_model(experiment.run(callbacks))
+        return experiment.final_model(experiment.run(callbacks), say)
 
     def model(self, state: State) -> NSVM:
         """Return the model after the steps taken so far, without probabilities."""
@@ -143,17 +152,14 @@ class Experiment:
             plugins_sha256=code_sha256(),
         )
 
-    def final_model(self, state: State) -> NSVM:
-        """Return the model at the end of training, with its probabilities.
-
-        Raises:
-            RunError: it cannot tell training samples apart.
-        """
+    def final_model(self, state: State, say: Say) -> NSVM:
+        """Return the model at the end of training, with its probabilities, and say if it is a constant."""
         model, x = self.model(state), self.data.splits["train"].x
         if len(x) > PROBE_SAMPLES:
             x = x[random_subset(len(x), PROBE_SAMPLES, self.settings.seed, x.device)]
-        if not self.algorithm.is_constant:
-            model.expect_different_decisions(x)
+        if not self.algorithm.is_constant and model.is_constant(x):
+            why = CONSTANT if self.algorithm.trains_svm else ""
+            say(f"the model has one decision value for all samples{why}")
         return self.calibrated(model)
 
     def calibrated(self, model: NSVM) -> NSVM:

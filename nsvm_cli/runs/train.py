@@ -62,7 +62,7 @@ def train_run(
         checkpoints.restore_callbacks(measuring := [scores, *experiment.callbacks()])
         if state is None or not checkpoints.stopped:
             state = experiment.run([*measuring, checkpoints, OnLog(tracking.log), *callbacks], state)
-        model = experiment.final_model(state)  # a solver without steps trains here
+        model = experiment.final_model(state, say)  # a solver without steps trains here
         training = {**scores.figures(), **checkpoints.figures()}
         if experiment.settings.keep == "best" and scores.best_step:
             model = replace(load_model(directory.best), settings=experiment.settings)

@@ -11,7 +11,7 @@ import pydantic
 from torch import Tensor
 
 from nsvm_cli.config.registry import STRICT, Count, Positive, entry_of
-from nsvm_cli.errors import InputError, NotFiniteError
+from nsvm_cli.errors import NotFiniteError
 from nsvm_cli.models.feature_map import FeatureMap, Training
 from nsvm_cli.models.kernels import Kernel
 from nsvm_cli.models.nsvm import Expansion
@@ -107,15 +107,13 @@ class Alg4(BatchTrainer[Alg4State]):
         return sum(self.part_steps)
 
     def for_samples(self, m: int) -> BatchTrainer[Alg4State]:
-        if not (self.epochs and self.last_theta_step):
-            return self
-        limited, part_2 = super().for_samples(m), self.part_steps[1] or None
-        return replace(limited, solver_steps=part_2)  # type: ignore[type-var]  # a dataclass
+        changes = {"solver_batch_size": self.solver_batch_size and min(self.solver_batch_size, m)}
+        if self.epochs and self.last_theta_step:
+            changes["solver_steps"] = self.part_steps[1] or None
+        return replace(super().for_samples(m), **changes)  # type: ignore[type-var]  # a dataclass
 
     def check(self, problem: Problem, F: FeatureMap) -> None:
         super().check(problem, F)
-        if (k := self.solver_batch_size or 1) > (m := len(problem.y)):
-            raise InputError(f"algorithm.solver_batch_size={k}: expected at most the {m} training samples")
         self.svm.check(replace(problem, penalties=Penalties()), F)
 
     def start(self, problem: Problem, F: FeatureMap) -> Alg4State:

@@ -214,7 +214,9 @@ class Trainer(ABC, Generic[S]):
         return self.part_steps[0]
 
     def for_samples(self, m: int) -> Trainer[S]:
-        """Return this algorithm with its steps limited to its epochs over m training samples."""
+        """Return this algorithm with batches of at most m training samples, and its steps limited to its
+        epochs over these.
+        """
         return self
 
     def search(self, problem: Problem, F: FeatureMap) -> tuple[dict[str, Any], dict[str, Any]] | None:
@@ -322,8 +324,8 @@ class Trainer(ABC, Generic[S]):
 class BatchTrainer(Trainer[S]):
     """An algorithm of ``steps`` steps, each of which draws ``batch_size`` samples, or one if that is None.
 
-    ``epochs``, if it is one of its settings, limits the steps that move theta to so many passes over the
-    training samples, and a batch to all of them.
+    A batch has at most all training samples. ``epochs``, if it is one of its settings, limits the steps that
+    move theta to this number of passes over them.
     """
 
     steps: int
@@ -339,8 +341,8 @@ class BatchTrainer(Trainer[S]):
         return self.steps
 
     def for_samples(self, m: int) -> BatchTrainer[S]:
-        if self.epochs is None:
-            return self
-        k = min(self.k, m)
-        steps = min(self.last_theta_step, max(1, math.floor(self.epochs * m / k)))
-        return replace(self, steps=steps, batch_size=k)  # type: ignore[type-var]  # a dataclass, with epochs
+        changes = {"batch_size": m} if self.k > m else {}
+        if self.epochs and self.last_theta_step:
+            passes = max(1, math.floor(self.epochs * m / min(self.k, m)))
+            changes["steps"] = min(self.last_theta_step, passes)
+        return replace(self, **changes)  # type: ignore[type-var]  # a dataclass

@@ -41,13 +41,8 @@ CASES = [
     ("train -m hydra.sweep.dir='' seed=1", "hydra.sweep.dir='': expected a folder"),
     ("train seed=${oc.env:NOWHERE}", "Environment variable 'NOWHERE' not found\" (in seed)"),
     (f"train seed=0x{'f' * 20_000}", "seed should be a valid integer, got '0xfff"),
-    ("train algorithm=alg3 algorithm.batch_size=7000", "expected at most the 6660 training samples"),
     ("train threads=0", "threads should be greater than 0, got 0"),
     ("train dataset.validation=7000", "dataset.validation=7000: expected less than the 6660 training"),
-    (
-        "train algorithm.solver_batch_size=7000",
-        "algorithm.solver_batch_size=7000: expected at most the 6660 training samples",
-    ),
     ("train network=cnn", "network cnn expects images of at least 16x16 pixels"),
     ("train algorithm=cross_entropy loss=hinge", "loss=hinge needs an SVM"),
     ("train dataset=csv", "dataset.path needs a value"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -103,6 +104,15 @@ def test_validation_leaves_an_official_test_set_alone() -> None:
 def test_what_cannot_be_split(classes: tuple[int, int], validation: int | str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         split_rows(labelled(*classes), validation, 0)
+
+
+@pytest.mark.parametrize("classes", [(2, 2), (8, 2), (2, 40)])
+def test_a_tenth_has_samples_of_a_class_with_two(classes: tuple[int, int]) -> None:
+    samples = labelled(*classes)
+    rows = split_rows(samples, 0, 0)
+    for name in ("train", "test"):
+        assert {*samples.y[rows[name]]} == {-1.0, 1.0}
+    assert len(rows["test"]) == max(2, math.ceil(sum(classes) / 10))
 
 
 def test_classes_are_no_targets() -> None:
