@@ -150,7 +150,7 @@ def _objective(model: NSVM, data: Data, some: Split, lam: float) -> tuple[float 
     With a bias, sum_j beta_j y_j is 0, as SVC has it. 0 is a bound, too.
     """
     e, task, train = model.expansion, model.task, _training_set(model, data)
-    if (len(some.y) + len(e.alpha)) * len(e.alpha) > MOST_KERNEL_VALUES:
+    if model.facts.absent or (len(some.y) + len(e.alpha)) * len(e.alpha) > MOST_KERNEL_VALUES:
         return None, None
     loss = build_loss(model.settings.loss, model.settings.multiclass, task)
     objective = full_objective(e, model.kernel, some.x, task.targets(some.y), loss, lam, some.weight)

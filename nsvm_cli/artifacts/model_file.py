@@ -136,7 +136,7 @@ def _specs(settings: Settings, facts: Facts, got: Mapping[str, Spec]) -> dict[st
     """
     dtype: torch.dtype = getattr(torch, settings.dtype)
     with torch.device("meta"):  # where it takes no memory
-        network = build_network(settings.network, facts.shape, 0, facts.task.outputs)
+        network = build_network(settings.network, facts.shape, 0, facts.trained.outputs)
     z = got.get("z", ("", (0, 0)))[1]
     if len(z) != 2:
         raise ValueError(f"z should be a matrix, got shape {list(z)}")
@@ -162,7 +162,7 @@ def _model(file: TensorFile, settings: Settings, facts: Facts, kernel: Kernel, d
         expect(bool((i >= 0).all()), "i holds values that are not indices of samples")
         i = i.to(device)
     expect(bool((std > 0).all()), "std is not positive")
-    network = build_network(settings.network, facts.shape, seed=0, outputs=facts.task.outputs)
+    network = build_network(settings.network, facts.shape, seed=0, outputs=facts.trained.outputs)
     network = network.to(device, z.dtype)
     network.load_state_dict({k.removeprefix(THETA): v for k, v in tensors.items() if k.startswith(THETA)})
     n = features(network, z.new_zeros(1, *facts.shape, device=device)).shape[1]

@@ -35,7 +35,7 @@ class Graph(nn.Module):
         scaling = self.model.scaling
         z = self.network(((x - scaling.mean) / scaling.std).to(g.z.dtype))
         scores = self.model.kernel(z, g.z) @ g.alpha / g.scale + g.bias
-        scores = votes(scores) if g.one_vs_one else scores
+        scores = self.model.facts.widened(votes(scores) if g.one_vs_one else scores)
         decided = task.decide(scores)
         prediction = task.index(decided) if isinstance(task, Classification) else decided
         if sigmoids is None:

@@ -113,7 +113,7 @@ def _for_decisions(model: NSVM, decided: Tensor, c: Float[Tensor, " s *outputs"]
     if c.ndim == 1:
         return (task.std if isinstance(task, Regression) else 1.0) * c.expand(len(decided), -1)
     if model.expansion.one_vs_one:  # summed by classes first: there may be many decisions and pairs
-        C = len(task.classes)
+        C = len(model.facts.trained.classes)
         i, j = torch.triu_indices(C, C, 1, device=c.device)
         c = c.new_zeros(len(c), C).index_add_(1, i, c).index_add_(1, j, -c)
-    return c[:, decided.long()].mT
+    return model.facts.widened(c)[:, decided.long()].mT

@@ -11,6 +11,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from jaxtyping import Float64
+from torch import Tensor
 
 from nsvm_cli.config.registry import Registry, build
 from nsvm_cli.config.settings import ClassWeight
@@ -25,12 +26,12 @@ from nsvm_cli.datasets.openml import OpenML
 from nsvm_cli.datasets.pmlb import PMLB
 from nsvm_cli.datasets.ringnorm import Ringnorm
 from nsvm_cli.datasets.scaling import mean_and_std
-from nsvm_cli.datasets.splits import expect_two_of_each, split_rows
+from nsvm_cli.datasets.splits import expect_every_class, expect_two_of_each, split_rows
 from nsvm_cli.errors import InputError, did_you_mean
 from nsvm_cli.memory import MEMORY_BUDGET, memory_limit
 from nsvm_cli.plugins import plugin_errors
 from nsvm_cli.randomness import Stream, derived_seed, generator, seeded
-from nsvm_cli.tasks import Classification, Regression, Task
+from nsvm_cli.tasks import Classification, Regression, Task, encode, task_for
 
 __all__ = ["DATASETS", "Data", "Samples", "Source", "Split", "Splits", "Table", "load_data", "split_data"]
 
@@ -93,6 +94,27 @@ class Data:
         """The samples that runs are scored on; see ``Splits.held_out``."""
         return self.splits[self.splits.held_out]
 
+    @functools.cached_property
+    def absent(self) -> tuple[str, ...]:
+        """The classes without a training sample of a weight above 0, which are known and never predicted."""
+        present = self.task.strata(self.splits["train"].y)
+        return tuple(name for name, members in present if name and not members.any())
+
+    @property
+    def training(self) -> tuple[Task, Tensor]:
+        """The task of training, which tells the classes that are not ``absent``, and its targets."""
+        y, names = self.splits["train"].y, self.task.classes
+        if not isinstance(self.task, Classification) or not self.absent:
+            return self.task, self.task.targets(y)
+        present = [r for r, name in enumerate(names) if name not in self.absent]
+        if len(present) < 2:
+            only = (
+                f"expected training samples of two classes with a weight above 0, found {names[present[0]]}"
+            )
+            raise InputError(f"{self.samples.source}: {only} alone")
+        codes = encode(self.task.index(y.numpy()), present)
+        return task_for([names[r] for r in present]), torch.from_numpy(codes)
+
     def weights(self, class_weight: ClassWeight) -> Float64[np.ndarray, " m"] | None:
         """Return the weights of the training samples, with mean 1: their own, times those of their classes.
         None if there are neither.
@@ -135,7 +157,10 @@ class Data:
     def remarks(self) -> list[str]:
         """Return lines about how the data are read, and what matters for trusting a score."""
         lines, name = [*summary(self.columns or ()), *self.unseen], self.splits.held_out
+        lines += [f"class {c} is never predicted: its training samples have weight 0" for c in self.absent]
         size = self.splits.sizes[name]
+        held_out = self.task.strata(self.held_out.y)
+        lines += [f"class {c} has no {name} samples" for c, members in held_out if not members.any()]
         if self.duplicates / size >= REPORTED_DUPLICATES:
             lines += [
                 f"{self.duplicates} of {size} {name} samples have exactly the features of a training sample: "
@@ -207,6 +232,8 @@ def split_data(
         what = "classes" if expected == "classification" else "real targets"
         raise InputError(f"{samples.source} has {what}: expected task={expected}, got task={kind}")
     rows = split_rows(samples, validation, seed, fold, lenient=task is not None)
+    if task is None:
+        expect_every_class(samples, rows)
     if samples.weight is not None:
         rows["train"] = rows["train"][samples.weight[rows["train"]] > 0]
         if not len(rows["train"]):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import warnings
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -118,10 +120,11 @@ def _fold(samples: Samples, rows: np.ndarray, k: int, n: int, seed: int, fixed: 
         splitter = StratifiedKFold if classes else KFold
     else:
         splitter = StratifiedGroupKFold if classes else GroupKFold
-    folds = splitter(n, shuffle=True, random_state=seed).split(
-        rows, samples.y[rows], None if groups is None else groups[rows]
-    )
-    chosen: np.ndarray = rows[[test for _, test in folds][k]]
+    of_rows = rows, samples.y[rows], None if groups is None else groups[rows]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # of classes rarer than folds, see ``Data.remarks``
+        folds = [test for _, test in splitter(n, shuffle=True, random_state=seed).split(*of_rows)]
+    chosen: np.ndarray = rows[folds[k]]
     return chosen
 
 
@@ -143,6 +146,19 @@ def expect_two_of_each(samples: Samples) -> None:
             numbers = all(map(is_number, sizes))
             hint = "; to predict numbers rather than classes: task=regression" if numbers else ""
             raise InputError(f"{samples.source}: expected at least 2 samples{of_class}, found {size}{hint}")
+
+
+def expect_every_class(samples: Samples, rows: Mapping[str, np.ndarray]) -> None:
+    """Expect training samples of each class, even if groups, times or files decide how to split."""
+    roles = {"dataset.group": samples.groups, "dataset.time": samples.times}
+    how = next((name for name, values in roles.items() if values is not None), "its source")
+    for name, size in _sizes(samples, rows["train"]).items():
+        if not size:
+            part = "test" if _sizes(samples, rows["test"])[name] else "validation"
+            raise InputError(
+                f"{samples.source}: expected training samples of class {name}, found none: {how} puts them "
+                f"in the {part} set; split otherwise, or leave the class out"
+            )
 
 
 def _sizes(samples: Samples, rows: np.ndarray) -> dict[str, int]:

@@ -87,15 +87,17 @@ class Facts:
     ``scale``, ``bias`` and ``one_vs_one`` are those of g (see ``Expansion``); for more than two classes, the
     bias is a tensor. ``shape`` is that of one sample, and ``sha256`` is the checksum of the data that the
     model was trained on. ``columns`` is None if these were no table. ``target`` holds mean and standard
-    deviation of real targets, which have no classes. ``theta_change`` and ``feature_change`` say how far
-    training has moved the network (see ``nsvm_cli.models.change``), if that is known. ``plugins_sha256`` is
-    the checksum of the code of the user's modules, if there were any.
+    deviation of real targets, which have no classes. ``absent`` are classes without training samples, which
+    it never predicts. ``theta_change`` and ``feature_change`` say how far training has moved the network (see
+    ``nsvm_cli.models.change``), if that is known. ``plugins_sha256`` is the checksum of the code of the
+    user's modules, if there were any.
     """
 
     scale: Positive
     bias: float
     shape: Annotated[tuple[PositiveInt, ...], Field(min_length=1, max_length=8)]
     classes: Annotated[tuple[Name, ...], Field(max_length=MOST_CLASSES)]
+    absent: Annotated[tuple[Name, ...], Field(max_length=MOST_CLASSES)] = ()
     steps: NonNegativeInt
     source: Name
     sha256: SHA256
@@ -109,8 +111,8 @@ class Facts:
     def __post_init__(self) -> None:
         if (values := math.prod(self.shape)) > SAMPLE_VALUES:
             raise ValueError(f"a sample has {values} values, expected at most {SAMPLE_VALUES}")
-        if (len(self.classes) < 2) == (self.target is None):
-            raise ValueError(f"expected two or more classes, or a target, got {len(self.classes)} classes")
+        if ((C := len(self.trained.classes)) < 2) == (self.target is None):
+            raise ValueError(f"expected two or more classes, or a target, got {C} classes")
         if (encoder := self.encoder) and self.shape != (width := len(encoder.features),):
             raise ValueError(f"its columns give {width} features, expected shape {list(self.shape)}")
 
@@ -125,10 +127,24 @@ class Facts:
         return Regression(*self.target) if self.target else task_for(self.classes)
 
     @property
+    def trained(self) -> Task:
+        """The task of the expansion, which has no absent classes."""
+        return self.task if self.target else task_for([c for c in self.classes if c not in self.absent])
+
+    @property
     def outputs(self) -> tuple[int, ...]:
         """The shape of one row of alpha."""
-        outputs = self.task.outputs
+        outputs = self.trained.outputs
         return (math.comb(outputs[0], 2),) if outputs and self.one_vs_one else outputs
+
+    def widened(self, g: Float[Tensor, " p *trained"]) -> Float[Tensor, " p *outputs"]:
+        """Return g for all classes; for absent ones, it is less than for any other."""
+        if self.trained == self.task:
+            return g
+        if g.ndim == 1:
+            g = torch.stack([-g - (g == 0).to(g), g], -1)  # at 0, two classes decide for the second
+        least, columns = -1 - 2 * g.abs().amax(-1), iter(g.unbind(-1))
+        return torch.stack([least if c in self.absent else next(columns) for c in self.classes], -1)
 
 
 OUTPUT_BYTES = 64
@@ -180,7 +196,7 @@ class NSVM:
         g = self.expansion.z.new_empty(len(x), *self.task.outputs)  # joining parts would fragment memory
         for g_part, part in zip(g.split(self._rows), x.split(self._rows), strict=True):
             with torch.no_grad():
-                g_part.copy_(self.expansion(self.kernel, self.features(part)))
+                g_part.copy_(self.facts.widened(self.expansion(self.kernel, self.features(part))))
         if not g.isfinite().all():
             advice = "raise algorithm.lam, or use another kernel"
             raise RunError(f"the decision function is not finite on these samples; {advice}")
@@ -204,7 +220,7 @@ class NSVM:
     def before_training(self) -> NSVM:
         """Return the same model with theta as it was before training, which follows from the settings."""
         K, s = kernel_of(self.settings), self.settings
-        network, K = at_start(s, K, self.facts.shape, self.task.outputs, self.expansion.z)
+        network, K = at_start(s, K, self.facts.shape, self.facts.trained.outputs, self.expansion.z)
         return replace(self, network=network, kernel=K)
 
     def with_facts(self, **changes: Any) -> NSVM:

@@ -211,7 +211,7 @@ def prepare(settings: Settings, data: Data | None = None) -> Experiment:
     parts = build_parts(settings)  # before loading the data, which may take minutes
     build_logger(settings.logger)
     data = data or load(settings)
-    task, train, dtype = data.task, data.splits["train"], getattr(torch, settings.dtype)
+    (task, y), train, dtype = data.training, data.splits["train"], getattr(torch, settings.dtype)
     kind = settings.dataset.get("scaling", "standard")
     scaling = fit_scaling(train.x, data.global_scaling, kind, train.weight)
     x, shape = scaling(train.x, dtype).to(parts.device), tuple(train.x.shape[1:])
@@ -225,7 +225,7 @@ def prepare(settings: Settings, data: Data | None = None) -> Experiment:
             network, K = at_start(settings, kernel_of(settings), shape, task.outputs, x)
     problem = Problem(
         x,
-        task.targets(train.y).to(parts.device, dtype),
+        y.to(parts.device, dtype),
         K,
         settings.seed,
         settings.memory_budget,
@@ -310,6 +310,7 @@ def _facts(data: Data) -> Facts:
             bias=0.0,
             shape=tuple(data.splits["train"].x.shape[1:]),
             classes=data.task.classes,
+            absent=data.absent,
             steps=0,
             source=data.samples.source,
             sha256=data.samples.sha256,

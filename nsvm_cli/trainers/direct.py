@@ -100,13 +100,7 @@ class ScikitLearn(DirectSolver):
         expect_searchable(self.name, self.grid, known)
 
     def fit(self, problem: Problem, z: Float[Tensor, "m n"]) -> Any:
-        """Return the estimator, fitted to the features z of the training samples.
-
-        Raises:
-            InputError: some class has no training sample.
-        """
-        if len(problem.y.unique()) < len(problem.task.classes):
-            raise InputError(f"{self.name} needs training samples of every class")
+        """Return the estimator, fitted to the features z of the training samples."""
         machine, x = self.machine(problem, z.shape[1]), self.inputs(problem, z)
         with one_library():
             return machine.fit(x, problem.y.cpu().numpy(), sample_weight=problem.weights)
@@ -146,23 +140,31 @@ def searched(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the settings with the best mean score in cross-validation, and the result's fields about it.
 
-    Of more than ``MOST_SAMPLES`` training samples, random ones stand in for all. ``score`` gets the values,
-    those of C growing first, and problems whose samples are features.
+    Of more than ``MOST_SAMPLES`` training samples, random ones stand in for all. There are fewer folds if a
+    class has fewer samples. ``score`` gets the values, those of C growing first, and problems whose samples
+    are features.
 
     Raises:
-        InputError: a value is refused, or there are too few samples.
+        InputError: a value is refused, or there are too few samples, of all or of a class.
     """
     from sklearn.model_selection import KFold, ParameterGrid, StratifiedKFold
 
     m = len(problem.y)
     rows = random_subset(m, min(m, MOST_SAMPLES), problem.seed, problem.y.device).sort().values
     whole = problem.of(rows.cpu().numpy(), F(problem.x[rows]))
+    sizes = {name: int(members.sum()) for name, members in problem.task.strata(whole.host_y)}
+    rarest = min(sizes, key=lambda name: sizes[name])
+    if sizes[rarest] < 2:
+        of_class = f" of class {rarest}" if rarest else ""
+        raise InputError(
+            f"algorithm.grid: expected at least 2 training samples{of_class}, found {sizes[rarest]}"
+        )
     splitter = StratifiedKFold if problem.task.classes else KFold
     candidates = [*ParameterGrid(grid)]
     by_C = sorted(candidates, key=lambda values: [values[k] for k in sorted(values, reverse=True)])
     scores = np.zeros(len(by_C))
     try:
-        for fold in splitter(FOLDS).split(whole.host_y, whole.host_y):
+        for fold in splitter(min(FOLDS, sizes[rarest])).split(whole.host_y, whole.host_y):
             train, test = (whole.of(part, whole.x[part]) for part in fold)
             scores += [score(values, train, test) for values in by_C]
     except ValueError as error:

@@ -147,11 +147,7 @@ class SVC(Trainer[SVCState]):
         return SVCState(F=F, sampler=problem.sampler(), t=0, z=z, parts=parts, scale=self.lam)
 
     def parts_of(self, problem: Problem) -> list[Part]:
-        """Return the SVMs of a problem; y is positive for the second of two classes, and the first of a pair.
-
-        Raises:
-            InputError: some class has no training sample.
-        """
+        """Return the SVMs of a problem; y > 0 for the second of two classes, or the first of a pair."""
         y, m, task = problem.host_y, len(problem.y), problem.task
         C = self.C(problem) * (np.ones(m) if problem.weights is None else problem.weights)
         everyone, classes = np.arange(m), range(len(task.classes))
@@ -162,8 +158,6 @@ class SVC(Trainer[SVCState]):
         if not isinstance(task, Classification):
             assert isinstance(problem.loss.l, EpsilonInsensitive)
             return [Part(everyone, regression(y, problem.loss.l.epsilon, C, self.bias))]
-        if len(np.unique(y)) < len(classes):
-            raise InputError("svc needs training samples of every class")
         if not task.outputs:
             return [apart(y)]
         if isinstance(problem.loss, OneVsRest):

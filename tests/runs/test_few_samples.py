@@ -7,10 +7,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 
+from nsvm_cli.artifacts.evaluation import data_for
+from nsvm_cli.artifacts.prediction import explain
 from nsvm_cli.compose.composition import compose_settings
 from nsvm_cli.config.settings import Settings, parse_settings
+from nsvm_cli.errors import InputError
+from nsvm_cli.estimators import NSVMClassifier
 from nsvm_cli.runs.experiment import prepare
+from nsvm_cli.runs.open_model import open_model
 from nsvm_cli.trainers import TRAINERS
 from tests.conftest import STEPPING
 from tests.small_runs import small_run
@@ -53,3 +59,74 @@ def test_a_constant_model_is_a_result(name: str, tmp_path: Path) -> None:
     )
     assert len([n for n in np.sum(result["confusion"], axis=0) if n]) == 1
     assert (tmp_path / "run" / "result.json").is_file()
+
+
+@pytest.mark.parametrize(
+    ("classes", "left_out", "multiclass"),
+    [(3, 0, "crammer_singer"), (4, 2, "crammer_singer"), (4, 0, "one_vs_rest")],
+)
+def test_a_class_of_weight_0_is_as_if_its_rows_were_not_there(
+    classes: int, left_out: int, multiclass: str
+) -> None:
+    rng = np.random.default_rng(0)
+    y = np.arange(15 * classes) % classes
+    X = rng.normal(size=(len(y), 2)) + 2 * np.eye(4)[y, :2]
+    kept = y != left_out
+    for algorithm in TRAINERS:
+        changes: Any = {"steps": 9} if algorithm in STEPPING else {}
+        how = {"multiclass": multiclass} if TRAINERS[algorithm].trains_svm else {}
+        classifier = NSVMClassifier(algorithm, engine="torch", settings=how, **changes)
+        model = clone(classifier).fit(X, y, sample_weight=kept * 1.0)
+        assert [*model.classes_] == [*range(classes)]
+        assert model.decision_function(X).shape == (len(y), classes)
+        without = clone(classifier).fit(X[kept], y[kept])
+        np.testing.assert_array_equal(model.predict(X), without.predict(X), err_msg=algorithm)
+
+
+def test_a_class_that_is_never_predicted_is_known_and_counts(tmp_path: Path) -> None:
+    rows = [f"{i % 7},{i % 3},{'abc'[i % 3]},{int(i % 3 != 1)}" for i in range(60)]
+    (tmp_path / "t.csv").write_text("\n".join(["x,z,label,w", *rows]))
+    dataset = {"name": "csv", "path": str(tmp_path / "t.csv"), "weight": "w"}
+    result = small_run(tmp_path / "run", dataset=dataset)
+    assert result["data"]["classes"] == ["a", "b", "c"]
+    assert result["recall"][1] == 0
+    assert [row[1] for row in result["confusion"]] == [0, 0, 0]
+    _, model = open_model(tmp_path / "run")
+    data = data_for(model, dataset)
+    assert model.score(data.splits["test"].x, data.splits["test"].y)["accuracy"] == result["test_accuracy"]
+    assert not any(total != total for _, total, _ in explain(model, data.splits["test"].x))
+
+
+def test_a_class_whose_rows_are_all_held_out_is_refused(tmp_path: Path) -> None:
+    rows = [f"{i % 7},{i},{'c' if i > 55 else 'ab'[i % 2]}" for i in range(60)]
+    (tmp_path / "t.csv").write_text("\n".join(["x,day,label", *rows]))
+    for algorithm in ("alg1", "svc", "trees"):
+        said = "of class c, found none: dataset.time puts them in the test set"
+        with pytest.raises(InputError, match=said):
+            prepare(by_default(algorithm, tmp_path / "t.csv", "dataset.time=day"))
+
+
+def test_one_class_of_a_weight_is_refused() -> None:
+    X, y = np.arange(20.0)[:, None], np.arange(20) % 2
+    with pytest.raises(InputError, match="of two classes with a weight above 0, found 1 alone"):
+        NSVMClassifier("svc").fit(X, y, sample_weight=y * 1.0)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("algorithm", ["svc", "trees"])
+def test_a_search_takes_fewer_folds_for_a_rare_class(algorithm: str) -> None:
+    X, y = np.arange(30.0)[:, None], np.array(["no"] * 28 + ["yes"] * 2)
+    grid = {"svc": {"C": [1.0, 10.0]}, "trees": {"max_leaf_nodes": [4, 8]}}[algorithm]
+    classifier = NSVMClassifier(algorithm, settings={"algorithm.grid": grid})
+    assert len(classifier.fit(X, y).predict(X)) == 30
+    with pytest.raises(InputError, match="at least 2 training samples of class yes, found 1"):
+        classifier.fit(X[:-1], y[:-1])
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_class_that_a_fold_of_groups_lacks_is_named(tmp_path: Path) -> None:
+    rows = [f"{i % 7},{i // 4},{'c' if i in (2, 30) else 'ab'[i % 2]}" for i in range(60)]
+    (tmp_path / "t.csv").write_text("\n".join(["x,patient,label", *rows]))
+    table, folds = tmp_path / "t.csv", [f"dataset.fold={k}/5" for k in range(5)]
+    data = [prepare(by_default("svc", table, "dataset.group=patient", fold)).data for fold in folds]
+    assert sum("class c has no test samples" in d.remarks() for d in data) == 3

@@ -135,11 +135,3 @@ def test_what_cannot_be_done_is_refused(
 def test_an_impossible_grid_is_refused(grid: dict[str, Any]) -> None:
     with pytest.raises(InputError, match=r"^algorithm\.grid"):
         build_trainer({"name": "svc", "grid": grid})
-
-
-def test_every_class_needs_a_sample(small: MakeSmall) -> None:
-    s = small(1, m=M, loss=THREE, K=Linear())
-    rows = s.problem.y < 2
-    problem = replace(s.problem, x=s.problem.x[rows], y=s.problem.y[rows])
-    with pytest.raises(InputError, match="logistic needs training samples of every class"):
-        train(build_trainer({"name": "logistic"}), problem, s.theta(0))
