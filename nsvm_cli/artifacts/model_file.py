@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -29,12 +29,13 @@ from nsvm_cli.trainers import TRAINERS, Trainer
 from nsvm_cli.trainers.parts import build_parts
 
 
-def save_model(path: Path, model: NSVM, named: bool = False) -> None:
-    """Write a model file; see ``nsvm_cli.storage.files.write_atomically``.
+def save_model(
+    path: Path, model: NSVM, named: bool = False, write: Callable[..., None] = tensor_file.write
+) -> None:
+    """Write a model file, or ``tensor_file.check`` it.
 
     Raises:
-        InputError: the algorithm's models are not tensors.
-        RunError: it would be too large.
+        InputError: the algorithm's models are not tensors, or the file would be too large.
     """
     expect_tensors(plain(model.settings))
     e = model.expansion
@@ -46,7 +47,7 @@ def save_model(path: Path, model: NSVM, named: bool = False) -> None:
     if e.alpha.ndim > 1:
         tensors["bias"] = torch.zeros_like(e.alpha[:1].sum(0)) + e.bias
     content = {"settings": plain(model.settings), "facts": asdict(model.facts)}
-    tensor_file.write(path, MODEL, content, tensors, named)
+    write(path, MODEL, content, tensors, named)
 
 
 def expect_tensors(settings: Mapping[str, Any]) -> None:

@@ -31,6 +31,7 @@ from nsvm_cli.runs.checkpoint import (
 )
 from nsvm_cli.runs.experiment import Experiment
 from nsvm_cli.runs.loop import Callback, Record, record
+from nsvm_cli.storage import tensor_file
 from nsvm_cli.storage.metrics_file import START, check_metrics
 from nsvm_cli.storage.run_directory import METRICS, RunDirectory, checkpoints_in, is_finished
 from nsvm_cli.storage.state_dict import StateDict
@@ -138,6 +139,14 @@ class CheckpointManager(Callback):
     def on_train_start(self) -> None:
         self.began = self.saved_at = time.monotonic()
 
+    def on_first_state(self, state: State) -> None:
+        """Refuse a run that files cannot hold, before it takes time."""
+        path, e = self.directory.path, self.experiment
+        if self.wanted.every is not None:
+            save_checkpoint(path, self._checkpoint(state), tensor_file.check)
+        if e.algorithm.saves_model:
+            save_model(path, e.untrained(), write=tensor_file.check)
+
     @property
     def seconds(self) -> float:
         """Seconds of training so far."""
@@ -188,8 +197,13 @@ class CheckpointManager(Callback):
             RunError: the run has diverged; its last good checkpoint is kept.
         """
         record(state)  # raises if theta is not finite
+        write = partial(save_checkpoint, checkpoint=self._checkpoint(state))
+        self.directory.add_checkpoint(write, state.t, self.wanted)
+        self.saved_at = time.monotonic()
+
+    def _checkpoint(self, state: State) -> Checkpoint:
         e, states = self.experiment, {str(i): c.state_dict() for i, c in enumerate(self.callbacks)}
-        checkpoint = Checkpoint(
+        return Checkpoint(
             step=state.t,
             seconds=self.seconds,
             stopped=self.stopped,
@@ -202,8 +216,6 @@ class CheckpointManager(Callback):
             environment=environment(e),
             values={"F": e.F.state_dict(), "state": state.state_dict(), "callbacks": states},
         )
-        self.directory.add_checkpoint(partial(save_checkpoint, checkpoint=checkpoint), state.t, self.wanted)
-        self.saved_at = time.monotonic()
 
     def figures(self) -> dict[str, Any]:
         """Return the fields of the result about time, stopping and resuming."""

@@ -146,18 +146,20 @@ def restore_state(experiment: Experiment, checkpoint: Checkpoint) -> State:
     return state
 
 
-def save_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
-    """Write a checkpoint atomically.
+def save_checkpoint(
+    path: Path, checkpoint: Checkpoint, write: Callable[..., None] = tensor_file.write
+) -> None:
+    """Write a checkpoint atomically, or ``tensor_file.check`` it.
 
     Raises:
-        RunError: it would be too large.
+        InputError: it would be too large.
     """
     values = flat(checkpoint.values, "/")
     tensors = {path: value for path, value in values.items() if isinstance(value, torch.Tensor)}
     numbers = {path: value for path, value in values.items() if path not in tensors}
     fields = {key: value for key, value in vars(checkpoint).items() if key not in ("values", "metrics")}
     content = {**fields, "metrics": asdict(checkpoint.metrics), "numbers": numbers}
-    tensor_file.write(path, KIND, content, tensors)
+    write(path, KIND, content, tensors)
 
 
 def load_checkpoint(path: Path) -> Checkpoint:

@@ -27,7 +27,7 @@ from nsvm_cli.models.feature_map import FeatureMap, features
 from nsvm_cli.models.initial import at_start
 from nsvm_cli.models.kernels import check_kernel
 from nsvm_cli.models.losses import build_loss
-from nsvm_cli.models.nsvm import NSVM, Facts
+from nsvm_cli.models.nsvm import NSVM, Expansion, Facts
 from nsvm_cli.models.objectives import random_subset
 from nsvm_cli.models.penalties import Penalties
 from nsvm_cli.output import Say, say
@@ -140,11 +140,16 @@ class Experiment:
         experiment = self.searched()
         return experiment.final_model(experiment.run(callbacks), say)
 
+    def untrained(self) -> NSVM:
+        """Return a model with theta as it is, and without terms."""
+        K, z = self.problem.K, self.F(self.problem.x[:1])[:0]
+        g = Expansion(z, z.new_zeros(0, *self.problem.task.outputs), 1.0)
+        return NSVM(self.settings, self.facts, self.scaling, self.F.network, K, g)
+
     def model(self, state: State) -> NSVM:
         """Return the model after the steps taken so far, without probabilities."""
         g = self.trainer.finish(self.problem, state)
-        model = NSVM(self.settings, self.facts, self.scaling, self.F.network, self.problem.K, g)
-        return model.with_facts(
+        return replace(self.untrained(), expansion=g).with_facts(
             scale=g.scale,
             bias=g.bias if isinstance(g.bias, float) else 0.0,
             one_vs_one=g.one_vs_one,

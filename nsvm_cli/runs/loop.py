@@ -42,6 +42,9 @@ class Callback(Saved):
     def on_train_start(self) -> None:
         """Called before the first step."""
 
+    def on_first_state(self, state: State) -> None:
+        """Called with the state before the first step, unless the run resumes."""
+
     def on_log(self, state: State, record: Record) -> str | None:
         """Called with the record of a step; may add figures to it, and return a reason to stop for good."""
         return None
@@ -129,6 +132,8 @@ def run(
         callback.on_train_start()
     if state is None:
         state = trainer.start(problem, F)
+        for callback in callbacks:
+            callback.on_first_state(state)
         if 0 < state.t == trainer.total:
             _log(trainer, state, callbacks, means=True)
     with SEEDING:

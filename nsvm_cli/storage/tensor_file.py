@@ -82,8 +82,9 @@ def write(
     """Write a file of this kind; see ``write_atomically``.
 
     Raises:
-        RunError: ``read`` would refuse the file.
+        InputError: ``read`` would refuse the file; see ``check``.
     """
+    check(path, kind, content, tensors)
     # the checksum is computed with zeros in its place
     text = json.dumps({"sha256": BLANK, **content}, allow_nan=False)
     # copied, because safetensors refuses tensors that share memory, as those of an expansion may
@@ -94,15 +95,37 @@ def write(
     for name in not_finite(ready):
         raise RunError(f"{path} cannot be written: tensor {shown(name)} holds NaN or infinity")
     data = bytearray(save(ready, {kind: text}))
-    header = int.from_bytes(data[:8], "little")
-    if len(tensors) > TENSORS or header > HEADER_BYTES or len(data) > FILE_BYTES:
-        raise RunError(
-            f"{path} cannot be written: it would have {len(tensors)} tensors, {header} bytes of header and "
-            f"{len(data)} bytes, expected at most {TENSORS}, {HEADER_BYTES} and {FILE_BYTES}"
-        )
     at = data.index(BLANK.encode())
     data[at : at + len(BLANK)] = hashlib.sha256(data).hexdigest().encode()
     write_atomically(path, data, named)
+
+
+def check(
+    path: Path, kind: str, content: Mapping[str, Any], tensors: Mapping[str, Tensor], named: bool = False
+) -> None:
+    """Check what ``write`` would write, without writing it.
+
+    Raises:
+        InputError: ``read`` would refuse the file.
+    """
+    for name, t in tensors.items():
+        if t.dtype not in DTYPES or t.ndim > DIMENSIONS:
+            limits = f"{', '.join(DTYPES.values())} and at most {DIMENSIONS} dimensions"
+            raise InputError(
+                f"{path} cannot hold {shown(name)}: expected {limits}, got {t.dtype} and {t.ndim}"
+            )
+    size = sum(t.nbytes for t in tensors.values())
+    text = json.dumps({"sha256": BLANK, **content}, allow_nan=False)
+    entries = {
+        n: {"dtype": "BOOL", "shape": t.shape, "data_offsets": [size, size]} for n, t in tensors.items()
+    }
+    # a few bytes more than safetensors needs
+    header = len(json.dumps({"__metadata__": {kind: text}, **entries}, separators=(",", ":")))
+    if len(tensors) > TENSORS or header > HEADER_BYTES or header + size > FILE_BYTES:
+        raise InputError(
+            f"{path} cannot be written: it would have {len(tensors)} tensors, {header} bytes of header and "
+            f"{header + size} bytes, expected at most {TENSORS}, {HEADER_BYTES} and {FILE_BYTES}"
+        )
 
 
 def read(path: Path, kind: str, noun: str = "tensor file") -> TensorFile:

@@ -23,7 +23,7 @@ from nsvm_cli.models.losses import EpsilonInsensitive, Hinge, OneVsRest
 from nsvm_cli.models.nsvm import Expansion
 from nsvm_cli.models.optimizers import SGD
 from nsvm_cli.output import warn
-from nsvm_cli.storage.state_dict import NOT_SAVED, Saved
+from nsvm_cli.storage.state_dict import NOT_SAVED, StateDict, expect_keys, loaded_like
 from nsvm_cli.tasks import Classification
 from nsvm_cli.trainers.base import Problem, State, Trainer
 from nsvm_cli.trainers.direct import Grid, expect_loss, expect_searchable, searched, svm_score
@@ -41,25 +41,24 @@ PATIENCE, LEAST = 1000, 1e-12
 PAUSE_SECONDS = 0.2
 """Seconds after which ``advance`` returns within a step, so that the loop can check for signals."""
 
+SIZES = "kept_sizes"
+"""What the sizes of the working sets of ``Parts`` are saved as."""
+
 
 @dataclass
-class Part(Saved):
+class Part:
     """One of the SVMs of a problem: the samples j that it is trained on, their dual problem, and its state.
 
     ``beta`` holds sum_k y_k a_k for each sample. It, ``bias``, ``gap`` and ``value`` (see ``Dual``) are those
     of the latest pause.
     """
 
-    j: Int64[np.ndarray, " n"] = field(metadata=NOT_SAVED)
-    dual: Dual = field(metadata=NOT_SAVED)
+    j: Int64[np.ndarray, " n"]
+    dual: Dual
     state: DualState = field(init=False)
 
     def __post_init__(self) -> None:
         self.state = self.dual.start()
-        self.note()
-
-    def load_state_dict(self, saved: Mapping[str, Any]) -> None:
-        super().load_state_dict(saved)
         self.note()
 
     def note(self) -> None:
@@ -70,6 +69,31 @@ class Part(Saved):
         self.value = dual.value(state)
 
 
+class Parts(list[Part]):
+    """The SVMs of a problem. A file holds each field of their states as one tensor, for all of them."""
+
+    def state_dict(self) -> StateDict:
+        states = [part.state for part in self]
+        values = {name: [np.atleast_1d(getattr(state, name)) for state in states] for name in states[0].saved}
+        sizes = torch.tensor([len(state.kept) for state in states])
+        return {name: torch.from_numpy(np.concatenate(of)) for name, of in values.items()} | {SIZES: sizes}
+
+    def load_state_dict(self, saved: Mapping[str, Any]) -> None:
+        names = self[0].state.saved
+        expect_keys(saved, [*names, SIZES])
+        kept = loaded_like(torch.zeros(len(self), dtype=torch.int64), saved[SIZES], SIZES).clamp_min(0)
+        pieces = {}
+        for name in names:
+            now = [getattr(part.state, name) for part in self]
+            sizes = kept.tolist() if name == "kept" else [*map(np.size, now)]
+            like = torch.zeros(sum(sizes), dtype=torch.from_numpy(np.atleast_1d(now[0])).dtype)
+            split = loaded_like(like, saved[name], name).split(sizes)
+            pieces[name] = split if isinstance(now[0], np.ndarray) else [piece.item() for piece in split]
+        for part, *values in zip(self, *pieces.values(), strict=True):
+            part.state.load_state_dict(dict(zip(names, values, strict=True)))
+            part.note()
+
+
 @dataclass(kw_only=True)
 class SVCState(State):
     """The first ``solved`` of the ``parts`` are done, and ``solver`` takes the iterations of the next one.
@@ -77,7 +101,7 @@ class SVCState(State):
     """
 
     z: Float[Tensor, "m n"] = field(metadata=NOT_SAVED)
-    parts: list[Part]
+    parts: Parts
     scale: float = field(metadata=NOT_SAVED)
     solved: int = 0
     widest: float = 0.0
@@ -143,7 +167,7 @@ class SVC(Trainer[SVCState]):
         z = F(problem.x)
         if not problem.K.diag(z.double()).isfinite().all():
             raise NotFiniteError("a kernel value", 1)
-        parts = self.parts_of(problem)
+        parts = Parts(self.parts_of(problem))
         return SVCState(F=F, sampler=problem.sampler(), t=0, z=z, parts=parts, scale=self.lam)
 
     def parts_of(self, problem: Problem) -> list[Part]:

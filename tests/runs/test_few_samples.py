@@ -87,7 +87,7 @@ def test_a_class_that_is_never_predicted_is_known_and_counts(tmp_path: Path) -> 
     rows = [f"{i % 7},{i % 3},{'abc'[i % 3]},{int(i % 3 != 1)}" for i in range(60)]
     (tmp_path / "t.csv").write_text("\n".join(["x,z,label,w", *rows]))
     dataset = {"name": "csv", "path": str(tmp_path / "t.csv"), "weight": "w"}
-    result = small_run(tmp_path / "run", dataset=dataset)
+    result = small_run(tmp_path / "run", dataset=dataset, algorithm={"name": "svc"})
     assert result["data"]["classes"] == ["a", "b", "c"]
     assert result["recall"][1] == 0
     assert [row[1] for row in result["confusion"]] == [0, 0, 0]
