@@ -190,8 +190,8 @@ def test_a_callback_that_fails_is_one_line_with_its_place(callbacks: Path) -> No
 
 
 def test_a_sweep_over_callbacks(tmp_path: Path) -> None:
-    words = ["-m", "algorithm=alg2", "algorithm.steps=600", "dataset.samples=400", "curves=false"]
-    words += ["dataset.validation=50", "validation.every=20", "hydra.sweep.dir=sweep"]
+    words = ["-m", "algorithm=alg2", "algorithm.steps=600", "dataset=digits", "curves=false"]
+    words += ["dataset.validation=50", "validation.every=10", "hydra.sweep.dir=sweep"]
     words += ["callbacks=[],[early_stopping],[{name: early_stopping, patience: 3}]"]
     assert "3 finished, 0 failed" in nsvm("train", *words, cwd=tmp_path, code=0).stdout
     results = [json.loads(file.read_text()) for file in tmp_path.glob("sweep/*/result.json")]
