@@ -22,12 +22,12 @@ pytestmark = pytest.mark.usefixtures("unchecked")
 
 
 def on_table(file: Path, algorithm: dict[str, Any], **changes: Any) -> Settings:
-    dataset = {"name": "csv", "path": str(file)}
+    dataset = {"name": "csv", "path": str(file), "test_path": str(file)}
     return small_settings(dataset=dataset, algorithm=algorithm, network={"name": "identity"}, **changes)
 
 
 def test_an_svm_of_many_classes_is_saved_and_resumes_to_the_bit(tmp_path: Path) -> None:
-    x = np.random.default_rng(0).normal(size=(108, 4)).round(3)
+    x = np.random.default_rng(0).normal(size=(54, 4)).round(3)
     rows = [f"{','.join(map(str, row))},c{i % 54}" for i, row in enumerate(x)]
     (tmp_path / "t.csv").write_text("\n".join(["a,b,c,d,label", *rows]))
     settings = on_table(tmp_path / "t.csv", {"name": "svc", "lam": 1e-2}, checkpoint={"every": 20})
