@@ -39,11 +39,6 @@ WARN: ContextVar[Say] = ContextVar("WARN", default=say)
 """Shows a warning about training; an estimator has its own."""
 
 
-def warn(line: str) -> None:
-    """Warn of something about training."""
-    WARN.get()(line)
-
-
 def details(error: BaseException) -> list[str]:
     """Return the lines of the traceback of an error."""
     return "".join(traceback.format_exception(error)).splitlines()

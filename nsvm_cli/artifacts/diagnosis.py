@@ -301,7 +301,8 @@ def _worst(figures: Mapping[str, Any], scores: Mapping[str, float | None]) -> st
     """
     svm = figures["support_vectors"] is not None
     orthogonal = figures["distance_identity"] < EXTREME and figures["entropy"] > ORTHOGONAL
-    useless = not figures["beats_guess"] and not _much_better(scores, "refit", "test")
+    unfinished = _much_better(scores, "refit", "test")
+    useless = not figures["beats_guess"] and not unfinished
     too_flat = all(_much_better(scores, "rescaled", other) for other in ("test", "refit"))
     changes = [figures[name] for name in ("feature_change", "theta_change") if figures[name] is not None]
     if figures["worse_features"]:
@@ -312,18 +313,12 @@ def _worst(figures: Mapping[str, Any], scores: Mapping[str, float | None]) -> st
         return "constant kernel"
     if changes and changes[0] < STILL:
         return "frozen features"
-    if figures["overfitted"] and _learnt_by_heart(scores) and not _much_better(scores, "refit", "test"):
+    if figures["overfitted"] and _much_better(scores, "train", "test", 0.5) and not unfinished:
         return "overfitted"
     return "healthy" if figures["beats_guess"] else "no better than one answer for all"
 
 
-def _learnt_by_heart(scores: Mapping[str, float | None]) -> bool:
-    """Return whether held-out samples keep less than half of what training samples gain over one answer."""
-    train, test, guess = (scores[name] for name in ("train", "test", "guess"))
-    return train is not None and test is not None and guess is not None and 2 * test < train + guess
-
-
-def _much_better(scores: Mapping[str, float | None], one: str, other: str) -> bool:
-    """Return whether a score is higher than another by ``MUCH``; not if one of them is missing."""
+def _much_better(scores: Mapping[str, float | None], one: str, other: str, much: float = MUCH) -> bool:
+    """Return whether a score is higher than another by ``much``; not if one of them is missing."""
     a, b, guess = scores[one], scores[other], scores["guess"]
-    return a is not None and b is not None and guess is not None and a - b > MUCH * (1 - guess)
+    return a is not None and b is not None and guess is not None and a - b > much * (1 - guess)

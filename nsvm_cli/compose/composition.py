@@ -164,24 +164,18 @@ def _items(words: Iterable[str], key: str) -> list[Any]:
     return [item for value in values if isinstance(value, list) for item in value]
 
 
-ONE_OPTION = "a group takes the name of an option, such as kernel=rbf"
-
-
 def _expect_options(words: Iterable[str]) -> None:
     """Raise an InputError about a word for which Hydra has a traceback, or advice on YAML files."""
     overrides = [word for word in words if not word.startswith("--")]
     for override in OverridesParser.create().parse_overrides(overrides):
-        word, group, value = override.input_line, override.key_or_group, override.value()
+        word, group, value = str(override.input_line), override.key_or_group, override.value()
         if not group:
-            raise OverrideParseException(str(word), "")
-        if group not in _groups() or override.package is not None:
-            continue
-        if override.is_add():
+            raise OverrideParseException(word, "")
+        chosen = [option for option in getattr(value, "list", [value]) if isinstance(option, list)]
+        nested = any(not isinstance(name, str) for names in chosen for name in names)
+        if group in _groups() and (nested or (override.is_add() and override.package is None)):
             known = ", ".join(sorted(file.stem for file in (conf_folder() / group).glob("*.yaml")))
-            raise InputError(f"{word}: expected {group}=OPTION, without the + (known: {known})")
-        choices = [option for option in getattr(value, "list", [value]) if isinstance(option, list)]
-        if not all(isinstance(name, str) for choice in choices for name in choice):
-            raise InputError(f"{word}: {ONE_OPTION}")
+            raise InputError(f"{word}: expected {group}=OPTION, without + or further lists (known: {known})")
 
 
 @contextlib.contextmanager
@@ -328,7 +322,7 @@ def _line_of(error: Exception) -> str:
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark:
         return f"{error.problem_mark.name}, line {error.problem_mark.line + 1}: {error.problem}"
     if "Config group override must be" in text:
-        return ONE_OPTION
+        return "a group takes the name of an option, such as kernel=rbf"
     if isinstance(error, HydraException):
         return text
     key = getattr(error, "full_key", None)

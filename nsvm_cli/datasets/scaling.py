@@ -11,6 +11,8 @@ from torch import Tensor
 from nsvm_cli.datasets.base import BLOCK_ROWS, ScalingKind, as_float
 from nsvm_cli.errors import InputError
 
+Weights = Float64[Tensor, " m"] | None
+
 
 @dataclass(frozen=True)
 class Scaling:
@@ -29,28 +31,22 @@ class Scaling:
         return scaled
 
 
-def mean_and_std(
-    x: Float64[Tensor, "m ..."], w: Float64[Tensor, " m"] | None, dim: tuple[int, ...] | int = 0
-) -> tuple[Float64[Tensor, "..."], Float64[Tensor, "..."]]:
+def mean_and_std(x: Float64[Tensor, "m ..."], w: Weights, dim: tuple[int, ...] | int = 0) -> list[Tensor]:
     """Return mean and sample standard deviation, in which a sample of weight w counts as w samples.
 
     Weights below 1 on average are no numbers of samples: the deviation is then as if their mean were 1.
     """
     if w is None:
-        std, mean = torch.std_mean(x, dim=dim, correction=1)
-        return mean, std
+        return [*reversed(torch.std_mean(x, dim=dim, correction=1))]
     w = w.reshape(-1, *[1] * (x.ndim - 1)).expand_as(x)
     total, first = w.sum(dim), x[0] if dim == 0 else x.flatten()[0]
     mean = first + (w * (x - first)).sum(dim) / total  # exactly the first of equal values
     count = total.clamp_min(w.numel() / total.numel())
-    return mean, ((w * (x - mean).square()).sum(dim) / total * count / (count - 1)).sqrt()
+    return [mean, ((w * (x - mean).square()).sum(dim) / total * count / (count - 1)).sqrt()]
 
 
 def fit_scaling(
-    x: Real[Tensor, "m ..."],
-    global_scaling: bool,
-    kind: ScalingKind = "standard",
-    w: Float64[Tensor, " m"] | None = None,
+    x: Real[Tensor, "m ..."], global_scaling: bool, kind: ScalingKind = "standard", w: Weights = None
 ) -> Scaling:
     """Return the scaling that gives x mean 0 and *sample* standard deviation 1, or one of another kind.
 

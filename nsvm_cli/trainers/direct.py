@@ -22,7 +22,7 @@ from nsvm_cli.models.feature_map import FeatureMap
 from nsvm_cli.models.losses import LOSSES, EpsilonInsensitive, Formula
 from nsvm_cli.models.nsvm import Expansion
 from nsvm_cli.models.objectives import random_subset
-from nsvm_cli.output import warn
+from nsvm_cli.output import WARN
 from nsvm_cli.tasks import Regression
 from nsvm_cli.trainers.base import Problem, State, Trainer
 
@@ -228,7 +228,7 @@ class Regularised(ScikitLearn):
     def fit(self, problem: Problem, z: Float[Tensor, "m n"]) -> Any:
         machine = super().fit(problem, z)
         if machine.n_iter_ is not None and np.max(machine.n_iter_) >= machine.max_iter:
-            warn(
+            WARN.get()(
                 f"{self.name} stopped after {machine.max_iter} iterations, before it converged: "
                 f"raise algorithm.lam={self.lam:g}{', or use pegasos' if self.trains_svm else ''}"
             )

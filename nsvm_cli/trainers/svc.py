@@ -22,7 +22,7 @@ from nsvm_cli.models.feature_map import FeatureMap
 from nsvm_cli.models.losses import EpsilonInsensitive, Hinge, OneVsRest
 from nsvm_cli.models.nsvm import Expansion
 from nsvm_cli.models.optimizers import SGD
-from nsvm_cli.output import warn
+from nsvm_cli.output import WARN
 from nsvm_cli.storage.state_dict import NOT_SAVED, StateDict, expect_keys, loaded_like
 from nsvm_cli.tasks import Classification
 from nsvm_cli.trainers.base import Problem, State, Trainer
@@ -234,7 +234,7 @@ class SVC(Trainer[SVCState]):
         if state.solved < len(state.parts):
             state.take_over(state.solver, part.j)
         elif (gap := max(part.state.gap for part in state.parts)) >= self.tol:
-            warn(
+            WARN.get()(
                 f"svc stopped at a gap of {gap:.2g}, where it expects {self.tol:g}: raise "
                 f"algorithm.lam={self.lam:g}, or use pegasos"
             )

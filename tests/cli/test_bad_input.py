@@ -27,10 +27,13 @@ CASES = [
     ("train experiment=ringnorm_alg9", "there is no such experiment; did you mean ringnorm_alg"),
     (
         "train +experiment=ringnorm_alg4_wide",
-        "expected experiment=OPTION, without the + (known: ringnorm_alg4",
+        "expected experiment=OPTION, without + or further lists (known: ringn",
     ),
-    ("train kernel=[[a]]", "kernel=[[a]]: a group takes the name of an option, such as kernel=rbf"),
-    ("train -m dataset=digits,[a,[b]]", "dataset=digits,[a,[b]]: a group takes the name of an option"),
+    (
+        "train kernel=[[a]]",
+        "kernel=[[a]]: expected kernel=OPTION, without + or further lists (known: laplacian, ",
+    ),
+    ("train -m dataset=digits,[a,[b]]", "dataset=digits,[a,[b]]: expected dataset=OPTION, without"),
     ("train +=", "cannot read the override '+='"),
     ("train algorithm={nix:1}", "algorithm.nix: there is no such setting; expected one of: algorithm."),
     ("train kernel.gradient=spca", "there is no kernel.gradient 'spca'; did you mean spsa?"),
