@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -62,6 +64,35 @@ def test_a_process_that_only_runs_adds_nothing(cache: Path, monkeypatch: pytest.
     monkeypatch.setenv(COMPILES, "1")
     assert stretch(1.5) == 3
     assert [path.suffix for path in sorted(cache.rglob("*.nb?"))] == [".nbc", ".nbi"]
+
+
+def test_code_that_does_not_load_is_compiled_anew(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where a process with other bytecode has compiled the unit."""
+
+    def twice(x: int) -> int:
+        return 2 * x
+
+    with monkeypatch.context() as compiler:
+        compiler.setenv(COMPILES, str(cache / "compiler"))
+        code_folder.cache_clear()
+        assert loaded(twice, UNIT)(1) == 2
+    code_folder.cache_clear()
+    loaded.cache_clear()
+    compile_once([UNIT])  # by a compiler that writes nothing
+    assert is_compiled(UNIT)
+    script = cache / "python"
+    script.write_text(f'#!/bin/sh\ncp -r {cache}/compiler/{UNIT} "$NSVM_COMPILES/"\n')
+    script.chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(script))
+    assert loaded(twice, UNIT)(1) == 2
+
+
+def test_python_with_and_without_optimization_have_code_apart(tmp_path: Path) -> None:
+    ask = [sys.executable, "-c", "from nsvm_cli.engines.numba import code; print(code.code_folder())"]
+    env = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
+    levels = ({**env, "PYTHONOPTIMIZE": level} for level in ("0", "2"))
+    folders = {subprocess.run(ask, env=one, check=True, capture_output=True).stdout for one in levels}
+    assert len(folders) == 2
 
 
 @pytest.mark.thorough

@@ -65,11 +65,13 @@ def _key() -> str:
     """Return a hash of the sources, of what compiles them, and of the processor.
 
     Numba notices a change of the file that a function is in, but not of the functions that it calls. It does
-    not use the code of other files, even of copies: hence their paths and times.
+    not use the code of other files, even of copies: hence their paths and times; nor that
+    of other bytecode, which ``python -O`` changes.
     """
     here = Path(__file__).absolute().parent
     package = here.parents[1]
-    versions = f"{platform.python_version()} {version('numba')} {version('numpy')}"
+    python = f"{sys.implementation.cache_tag} {platform.python_version()} {sys.flags.optimize}"
+    versions = f"{python} {version('numba')} {version('numpy')}"
     key = hashlib.sha256(f"{versions} {_processor()}".encode())
     for file in [*sorted(here.rglob("*.py")), package / "randomness.py", package / "models/losses.py"]:
         key.update(f"{file}\0{file.stat().st_mtime_ns}\0".encode() + file.read_bytes())
@@ -145,9 +147,10 @@ def _compile(units: Sequence[str]) -> None:
 
 def _compiler(units: Sequence[str]) -> subprocess.Popen[str]:
     paths = os.pathsep.join(map(os.path.abspath, sys.path))
+    optimize = str(sys.flags.optimize)  # a flag of this process may have set it
     return subprocess.Popen(
         [sys.executable, "-m", "nsvm_cli.engines.numba.compiler", *units],
-        env={**os.environ, COMPILES: str(code_folder()), "PYTHONPATH": paths},
+        env={**os.environ, COMPILES: str(code_folder()), "PYTHONPATH": paths, "PYTHONOPTIMIZE": optimize},
         cwd=unit_folder(units[0]),  # from which nothing can be imported
         stdin=subprocess.PIPE,  # whose end it waits for
         stdout=subprocess.DEVNULL,

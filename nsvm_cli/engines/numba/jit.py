@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import os
@@ -14,7 +15,7 @@ from numba.core.caching import FunctionCache
 from numba.core.registry import CPUDispatcher
 from numba.core.types import unliteral
 
-from nsvm_cli.engines.numba.code import COMPILES, code_folder, compile_once, unit_folder
+from nsvm_cli.engines.numba.code import CHECKSUM, COMPILES, code_folder, compile_once, unit_folder
 from nsvm_cli.errors import RunError
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -48,8 +49,23 @@ def jit_in_order(function: Function) -> Function:
 class KeptCode(FunctionCache):
     """Machine code on disk, to which only the process that compiles adds.
 
-    Any other process, which loads it, would compute other last bits with code of its own.
+    Any other process, which loads it, would compute other last bits with code of its own. Code that does not
+    load is compiled anew, once.
     """
+
+    def __init__(self, function: Callable[..., Any], unit: str) -> None:
+        cast(Any, super()).__init__(function)
+        self._unit = unit
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        with contextlib.suppress(Exception):  # whatever unpickling raises
+            if code := cast(Any, super()).load_overload(sig, target_context):
+                return code
+        if COMPILES in os.environ:
+            return None
+        (unit_folder(self._unit).parent / CHECKSUM).unlink(missing_ok=True)
+        compile_once([self._unit])
+        return cast(Any, super()).load_overload(sig, target_context)
 
     def save_overload(self, sig: Any, data: Any) -> None:
         if COMPILES not in os.environ:
@@ -68,7 +84,7 @@ def loaded(stretch: Callable[..., Any], unit: str) -> Any:
     config: Any = numba.core.config
     before, config.CACHE_DIR = config.CACHE_DIR, str(unit_folder(unit))
     try:
-        done._cache = cast(Any, KeptCode)(plain)  # as its enable_caching() does with Numba's own
+        done._cache = cast(Any, KeptCode)(plain, unit)  # as its enable_caching() does with Numba's own
     finally:
         config.CACHE_DIR = before
     return done
