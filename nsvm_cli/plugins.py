@@ -4,14 +4,16 @@ their code raises.
 
 from __future__ import annotations
 
+import ast
 import contextlib
+import functools
 import hashlib
 import os
 import sys
 import traceback
 from collections.abc import Iterable, Iterator
 from importlib import import_module
-from importlib.util import find_spec
+from importlib.util import find_spec, resolve_name
 from pathlib import Path
 
 from nsvm_cli.errors import InputError, RunError, message_of, out_of_memory
@@ -52,11 +54,38 @@ def load_plugins(modules: Iterable[str]) -> None:
                     _sources[key] = Path(file).read_bytes()
 
 
-def code_sha256() -> str | None:
-    """Return the SHA-256 of the source that the plugins had when they were loaded, with that of the modules
-    of the current folder that they had imported; None without plugins.
+def code_sha256(modules: Iterable[str] | None = None) -> str | None:
+    """Return the SHA-256 of the source that modules of the user's, by default all, had when they were loaded,
+    together with the user's modules that they import; None without any. Modules of nsvm do not count.
+
+    A module of another library, such as that of a ``functools.partial``, stands for all of the user's.
     """
-    return hashlib.sha256(repr(sorted(_sources.items())).encode()).hexdigest() if _sources else None
+    left = [""] if modules is None else [name for name in modules if name.partition(".")[0] != "nsvm_cli"]
+    if not _sources.keys() >= {*left}:
+        left = [*_sources]
+    sources: dict[str, bytes] = {}
+    while left:
+        name = left.pop()
+        if name and name not in sources:
+            left.append(name.rpartition(".")[0])  # a name in a module, or a module in a package
+        if name in _sources and name not in sources:
+            sources[name] = _sources[name]
+            left += _imports(_sources[name], sys.modules[name].__package__)
+    return hashlib.sha256(repr(sorted(sources.items())).encode()).hexdigest() if sources else None
+
+
+@functools.cache
+def _imports(source: bytes, package: str | None) -> list[str]:
+    """Return the names that a module's source imports, absolute; none of a compiled module."""
+    names = []
+    with contextlib.suppress(SyntaxError, ValueError, ImportError):
+        for node in ast.walk(ast.parse(source)):
+            if isinstance(node, ast.Import):
+                names += [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                module = resolve_name("." * node.level + (node.module or ""), package)
+                names += [f"{module}.{alias.name}" for alias in node.names]
+    return names
 
 
 @contextlib.contextmanager

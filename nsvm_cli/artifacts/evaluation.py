@@ -5,13 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from nsvm_cli.config.settings import Section
+from nsvm_cli.config.settings import Section, code_of
 from nsvm_cli.datasets import Data, Split, load_data
 from nsvm_cli.datasets.columns import ID
 from nsvm_cli.errors import InputError
 from nsvm_cli.models.nsvm import NSVM, Facts
 from nsvm_cli.output import Say
-from nsvm_cli.plugins import code_sha256
 from nsvm_cli.trainers import TRAINERS
 
 
@@ -44,7 +43,7 @@ def evaluate_model(
     svm = TRAINERS[settings.algorithm["name"]].trains_svm
     for remark in (*_remarks(facts, data), *data.unseen):
         say(remark)
-    if facts.plugins_sha256 not in (None, code_sha256()):
+    if facts.plugins_sha256 not in (None, code_of(settings)):
         say("the plugins, or their code, are not those of training: the scores may be those of another model")
     if split is None and data.samples.official_test is None and data.samples.sha256 != facts.sha256:
         whole = data.splits.sizes["all"]

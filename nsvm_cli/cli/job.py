@@ -14,12 +14,18 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
-from nsvm_cli.compose.composition import FULL_ERROR, OF_RUN_DIRECTORY, plain_values
-from nsvm_cli.config.settings import Settings, is_record_of, parse_settings, plain
+from nsvm_cli.compose.composition import (
+    FULL_ERROR,
+    OF_RUN_DIRECTORY,
+    plain_values,
+    settings_words,
+    sources_sha256,
+)
+from nsvm_cli.config.settings import Settings, code_of, is_record_of, parse_settings, plain
 from nsvm_cli.errors import InputError, RunError, message_of
 from nsvm_cli.output import answer, details, flash
 from nsvm_cli.page.curves import draw_missing
-from nsvm_cli.plugins import code_sha256, explain, load_plugins
+from nsvm_cli.plugins import explain, load_plugins
 from nsvm_cli.storage.files import locked
 from nsvm_cli.storage.run_directory import (
     RESULT,
@@ -32,6 +38,7 @@ from nsvm_cli.storage.run_directory import (
     read_config,
     read_json,
     read_status,
+    sweeps_in,
     write_status,
 )
 
@@ -66,13 +73,13 @@ class Job:
         hydra = HydraConfig.get()
         several = hydra.mode == RunMode.MULTIRUN
         words: Any = OmegaConf.to_container(hydra.overrides.task)  # ${oc.env:X} stays as it was written
-        overrides = [word for word in words if word.partition("=")[0] not in OF_RUN_DIRECTORY]
-        job = {"job": int(hydra.job.num), "sweep": self.sweep} if several else NO_JOB
+        job = {"job": int(hydra.job.num), "sweep": [self.sweep]} if several else NO_JOB
+        job = {**job, "overrides": settings_words(words), "config_dir": self.config_dir}
         directory = created = Path(hydra.runtime.output_dir)
         if several and not hydra.job.chdir:  # a worker of Ray has started in a folder of its cluster
             os.chdir(hydra.runtime.cwd)
             directory = Path(hydra.sweep.dir, hydra.sweep.subdir).absolute()
-        run = Run(directory, {**job, "overrides": overrides, "config_dir": self.config_dir}, self.full_error)
+        run = Run(directory, {**job, "sources": sources_sha256(hydra)}, self.full_error)
         try:
             with run.recorded():
                 settings = parse_settings(plain_values(config))
@@ -110,6 +117,7 @@ class Run:
     full_error: bool = False
     changes: Sequence[str] = ()
     held: bool = False
+    joined: bool = False
 
     @property
     def single(self) -> bool:
@@ -117,9 +125,9 @@ class Run:
         return self.fields["job"] is None
 
     def train(self, settings: Settings, if_exists: IfExists, allow_mismatch: bool) -> None:
-        """Train, or leave alone what has finished in the directory."""
-        if if_exists == "resume" and has_run(self.directory) and self._has_finished(settings, allow_mismatch):
-            self._keep()
+        """Train, or leave alone what has finished in the directory, maybe while another sweep held it."""
+        if if_exists == "resume" and has_run(self.directory) and self._has_finished(settings):
+            self._keep(settings)
             return
         self.held = not self.single
         if self.single:
@@ -130,8 +138,11 @@ class Run:
         if not self.single and settings.device != "cpu":
             take_turns(self.fields["job"])
         experiment = prepare(settings)
-        with RunDirectory(self.directory, plain(settings), if_exists) as directory:
+        with RunDirectory(self.directory, plain(settings), if_exists, wait=not self.single) as directory:
             self.held = True
+            if not self.single and self._has_finished(settings):
+                self._keep(settings)
+                return
             self.write("running")
             result = self._loop(experiment, directory, allow_mismatch)
             self.write("finished")
@@ -141,7 +152,7 @@ class Run:
             show_result(result, self.directory)
             draw_missing([self.directory])
 
-    def _has_finished(self, settings: Settings, allow_mismatch: bool) -> bool:
+    def _has_finished(self, settings: Settings) -> bool:
         """Return whether the run that the directory holds has finished with these settings.
 
         Raises:
@@ -149,11 +160,9 @@ class Run:
         """
         at, recorded, finished = self.directory, read_config(self.directory), is_finished(self.directory)
         same = is_record_of(recorded, settings)
-        code = allow_mismatch or not finished or read_json(at / RESULT).get("plugins_sha256") == code_sha256()
-        if not self.single and not (same and code):
-            other = "code of plugins" if same else "settings"
+        if not self.single and not same:
             raise InputError(
-                f"{at} holds a run with other {other}: name another hydra.sweep.dir, or overwrite=true"
+                f"{at} holds a run with other settings: name another hydra.sweep.dir, or overwrite=true"
             )
         if finished and not same and recorded["algorithm"].get("name") != settings.algorithm["name"]:
             raise InputError(f"{at} has finished with another algorithm: start a new run")
@@ -161,13 +170,15 @@ class Run:
             raise InputError(f"{at} has finished and has no checkpoint (checkpoint.keep): start a new run")
         return finished and same
 
-    def _keep(self) -> None:
+    def _keep(self, settings: Settings) -> None:
         """Say that the run has finished before, also where another sweep, or a kill, has left its status."""
-        if not self.single or read_status(self.directory).get("status") != "finished":
+        status, result = read_status(self.directory), read_json(self.directory / RESULT)
+        if not self.single or status.get("status") != "finished":
             self.fields["kept"] = True
+            self.fields["other_code"] = result.get("plugins_sha256") != code_of(settings)
             self.write("finished")
         if self.single:
-            stopped = read_json(self.directory / RESULT).get("stopped")
+            stopped = result.get("stopped")
             answer(f"Finished already: {self.directory}{f', stopped: {stopped}' if stopped else ''}")
             draw_missing([self.directory])
 
@@ -187,7 +198,10 @@ class Run:
             return train_run(experiment, directory, callbacks, signals, tell, allow_mismatch, command, sweep)
 
     def write(self, status: Status, message: str = "") -> None:
-        """Write the status of the run."""
+        """Write the status of the run. It keeps naming earlier sweeps, one of which may still run."""
+        if not self.joined and not self.single:
+            self.joined, own = True, self.fields["sweep"]
+            self.fields["sweep"] = [*sweeps_in(read_status(self.directory)), *own]
         write_status(self.directory, status, message, **self.fields)
 
     def _note(self, line: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import shlex
 import signal
@@ -14,52 +13,49 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
+from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf
 
+from nsvm_cli.compose.composition import settings_words, sources_sha256
 from nsvm_cli.errors import InputError, Interrupted, RunError, message_of
-from nsvm_cli.output import answer
+from nsvm_cli.output import answer, say
 from nsvm_cli.page.curves import draw_missing
 from nsvm_cli.storage.run_directory import (
-    KILLED,
     RESULT,
     STATUS,
     command_in,
+    is_finished,
     outcome_of,
     read_json,
     read_status,
+    sweeps_in,
 )
 from nsvm_cli.words import METRIC_FORMATS, no_better, score_of
 
 
 class SweepDirectory(Callback):
-    """Hydra's callback that tells the sweep of this process the directory and number of its jobs."""
+    """Hydra's callback that lets the sweep of this process watch the jobs of a sweeper that is not ours."""
 
     sweep: ClassVar[Sweep | None] = None
 
     def on_multirun_start(self, config: DictConfig, **_: Any) -> None:
-        """Start to watch the directory; jobs on several data sets have a folder for each in it."""
-        if SweepDirectory.sweep is not None:
-            unresolved: Any = OmegaConf.to_container(config.hydra.sweep)
-            above, of_dataset, _ = unresolved["dir"].partition("${dataset.name}")
-            directory = Path(above if of_dataset else config.hydra.sweep.dir)
-            SweepDirectory.sweep.start(directory, *_swept(config.hydra))
+        """Start to watch."""
+        if SweepDirectory.sweep is not None and not config.hydra.sweeper._target_.endswith("JobSweeper"):
+            words: list[Override] = []
+            with contextlib.suppress(HydraException, ValueError):  # a mistake that Hydra reports
+                words = overrides_of(config)
+            SweepDirectory.sweep.start(config, words)
 
 
-def _swept(hydra: DictConfig) -> tuple[int | None, set[str]]:
-    """Return the number of jobs, None if a sweeper decides it, and the keys with several values."""
-    params = [f"{key}={values}" for key, values in (hydra.sweeper.get("params") or {}).items()]
-    try:
-        overrides = OverridesParser.create().parse_overrides([*params, *hydra.overrides.task])
-        swept = [override for override in overrides if override.is_sweep_override()]
-        keys = {override.get_key_element() for override in swept}
-        if not hydra.sweeper._target_.endswith(".BasicSweeper"):
-            return None, keys
-        return math.prod(len([*override.sweep_string_iterator()]) for override in swept), keys
-    except (HydraException, ValueError):  # a mistake that Hydra reports, or glob(*)
-        return None, set()
+def overrides_of(config: DictConfig) -> list[Override]:
+    """Return what a sweeper is asked for, in its section or on the command line."""
+    params = [f"{key}={values}" for key, values in (config.hydra.sweeper.get("params") or {}).items()]
+    parser = OverridesParser.create(GlobalHydra.instance().config_loader())
+    return parser.parse_overrides([*params, *config.hydra.overrides.task])
 
 
 @dataclass
@@ -71,6 +67,7 @@ class Sweep:
 
     Attributes:
         mark: what the statuses of its jobs name it by: other sweeps may share the directory.
+        kept: the outcomes of jobs that had finished before it began, by their directories.
     """
 
     words: Sequence[str]
@@ -78,16 +75,41 @@ class Sweep:
     directory: Path | None = None
     jobs: int | None = None
     keys: set[str] = field(default_factory=set)
+    kept: dict[Path, dict[str, Any]] = field(default_factory=dict)
+    allow_mismatch: bool = False
+    _lacking: int = 0
     _ended: set[Path] = field(default_factory=set)
     _noticed: set[str] = field(default_factory=set)
     _watching: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
 
-    def start(self, directory: Path, jobs: int | None, keys: set[str]) -> None:
-        """Show the jobs in a directory from now on: how many, and the keys that tell them apart."""
+    def start(
+        self, config: DictConfig, asked: Sequence[Override], jobs: Sequence[list[str]] = ()
+    ) -> list[Any]:
+        """Show the jobs of a sweep from now on, and return the words of each that has not finished.
+
+        Args:
+            asked: the words of the sweep. Keys with several values tell the jobs apart.
+            jobs: the words of each job; none if the sweeper decides as it goes.
+        """
         from nsvm_cli.terminal.console import sweep_progress
 
-        self.directory, self.jobs, self.keys = directory, jobs, keys
-        self._watching.enter_context(sweep_progress(self.look, jobs))
+        unresolved: Any = OmegaConf.to_container(config.hydra.sweep)
+        above, of_dataset, _ = unresolved["dir"].partition("${dataset.name}")  # with a folder for each
+        self.directory = Path(above if of_dataset else config.hydra.sweep.dir)
+        self.keys = {word.get_key_element() for word in asked if word.is_sweep_override()}
+        self.jobs, self.allow_mismatch = len(jobs) or None, config.allow_mismatch is True
+        if config.overwrite is False and (sources := sources_sha256(config.hydra)):
+            found = {path: read_status(path) for path in self._paths() if is_finished(path)}
+            same = {path: one for path, one in found.items() if one.get("sources") == sources}
+            at = {tuple(command_in(one)["overrides"]): path for path, one in same.items()}
+            kept = {n: path for n, words in enumerate(jobs) if (path := at.get(tuple(settings_words(words))))}
+            self.kept = {
+                path: {**same[path], "job": n, "directory": path, "jobs": 1} for n, path in kept.items()
+            }
+            jobs = [words for n, words in enumerate(jobs) if n not in kept]
+        self._ended = {*self.kept}
+        self._watching.enter_context(sweep_progress(self.look, self.jobs))
+        return [*jobs]
 
     @contextlib.contextmanager
     def reported(self) -> Iterator[Sweep]:
@@ -102,7 +124,7 @@ class Sweep:
             with self._watching:
                 yield self
         except KeyboardInterrupt as error:
-            if not self._report(interrupted=True):
+            if not self._report(draw=False):
                 raise
             signum = error.signum if isinstance(error, Interrupted) else signal.SIGINT
             resumes = "the same command, without overwrite=true, resumes the sweep"
@@ -117,9 +139,9 @@ class Sweep:
         finally:
             SweepDirectory.sweep = None
         outcomes = self._report()
-        if failed := [outcome for outcome in outcomes if outcome["status"] == "failed"]:
+        if failed := [one for one in outcomes if one["status"] in ("failed", "interrupted")]:
             raise _failure(failed)
-        if (lacking := (self.jobs or 0) - len(outcomes)) > 0:
+        if lacking := self._lacking:
             raise RunError(
                 f"{lacking} of the sweep's jobs left nothing in {self.directory}: can they write there?"
             )
@@ -128,7 +150,7 @@ class Sweep:
         """Return a line for each new notice and job that has ended, and how many jobs have ended."""
         lines = []
         for path in self._paths():
-            if path in self._ended or (one := outcome(path, self.mark)) is None or one["message"] == KILLED:
+            if path in self._ended or (one := outcome(path, self.mark)) is None or one["killed"]:
                 continue
             settings = [word for word in one["overrides"] if word.partition("=")[0] in self.keys]
             label = f"job {one['job']} ({' '.join(settings)})" if settings else f"job {one['job']}"
@@ -148,43 +170,49 @@ class Sweep:
         assert self.directory is not None
         return [file.parent for file in self.directory.rglob(STATUS)]
 
-    def _report(self, interrupted: bool = False) -> list[dict[str, Any]]:
+    def _report(self, draw: bool = True) -> list[dict[str, Any]]:
         """Print what became of the jobs, and return their outcomes."""
         if self.directory is None:
             return []
-        found = filter(None, (outcome(path, self.mark, interrupted) for path in self._paths()))
-        if outcomes := sorted(found, key=lambda one: one["job"]):
+        found = filter(None, (outcome(path, self.mark) for path in {*self._paths()} - {*self.kept}))
+        outcomes = sorted([*self.kept.values(), *found], key=lambda one: one["job"])
+        self._lacking = max(0, (self.jobs or 0) - sum(one["jobs"] for one in outcomes))
+        if outcomes:
             self._show(outcomes)
-        if not interrupted:  # a signal means to stop now; the next start draws the pictures
+        if draw:  # a signal means to stop now; the next start draws the pictures
             draw_missing([one["directory"] for one in outcomes if one["status"] == "finished"])
         return outcomes
 
     def _show(self, outcomes: Sequence[dict[str, Any]]) -> None:
         count = Counter(one["status"] for one in outcomes)
-        count["without a result"] = max(0, (self.jobs or 0) - len(outcomes))
+        count["without a result"] = self._lacking
         always = ("finished", "failed", "interrupted")
         more = [status for status in ("running", "without a result") if count[status]]
         above = os.path.commonpath([one["directory"].parent for one in outcomes])
         answer(f"{above}: {', '.join(f'{count[status]} {status}' for status in (*always, *more))}")
         if count["finished"] > 1:
             answer(f"To compare the settings: nsvm compare {shlex.quote(above)}")
+        others = [one["directory"].name for one in outcomes if one.get("other_code")]
+        if others and not self.allow_mismatch:
+            line = f"{len(others)} finished jobs, as {others[0]}, were trained with other code of plugins: "
+            say(f"{line}allow_mismatch=true accepts that; without their folders they are trained anew")
         if count["finished"] < count.total():
             again = [word for word in self.words if not word.startswith("overwrite=")]
             answer(f"What is left: nsvm train {shlex.join(again)}")
 
 
-def outcome(path: Path, sweep: str, interrupted: bool = False) -> dict[str, Any] | None:
+def outcome(path: Path, sweep: str) -> dict[str, Any] | None:
     """Return the status of the job in a directory, and this; None if it does not belong to this sweep.
 
-    If the sweep was ``interrupted``, so were jobs that had no time to say so.
+    It counts for several ``jobs`` with the same result. A job that was ``killed`` may be started again.
     """
     record = read_status(path)
-    if record.get("sweep") != sweep:
+    if not (jobs := sweeps_in(record).count(sweep)):
         return None
     status, message = outcome_of(path, record)
-    if interrupted and message == KILLED:
-        status, message = "interrupted", "ended with its sweep"
-    return {**record, **command_in(record), "directory": path, "status": status, "message": message}
+    killed = status == "interrupted" != record.get("status")
+    own = {"directory": path, "status": status, "message": message, "killed": killed, "jobs": jobs}
+    return {**record, **command_in(record), **own}
 
 
 def _score(path: Path) -> str:

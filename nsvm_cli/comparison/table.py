@@ -12,6 +12,7 @@ import pandas as pd
 from nsvm_cli.comparison.cells import Cell, named_metrics
 from nsvm_cli.comparison.compare import FEWEST_BLOCKS, Comparison, Ranking, shared_samples
 from nsvm_cli.comparison.intervals import FEWEST_SEEDS, known
+from nsvm_cli.config.settings import flat
 from nsvm_cli.output import printable
 from nsvm_cli.storage.files import csv_text
 
@@ -151,9 +152,12 @@ def cautions(cells: Sequence[Cell], runs: int) -> list[str]:
     if len(metrics := named_metrics(counted)) > 1:
         names = ", ".join(sorted(metric or "none" for metric in metrics))
         sentences.append(f"The runs go by different metrics ({names}): compared is that of their task.")
-    with_plugins = [run for run in counted if run.figures.get("plugins_sha256")]
-    paths = {str(run.figures["plugins_sha256"]): str(run.path) for run in with_plugins}
-    if len(paths) > 1:
-        first, second, *_ = paths.values()
+    of_parts: dict[str, dict[str, str]] = {}  # runs of other parts have other code
+    for run in counted:
+        parts = [value for key, value in flat(run.settings).items() if key.endswith((".name", "callbacks"))]
+        if code := run.figures.get("plugins_sha256"):
+            of_parts.setdefault(str(parts), {})[str(code)] = str(run.path)
+    if differ := [[*paths.values()] for paths in of_parts.values() if len(paths) > 1]:
+        first, second, *_ = differ[0]
         sentences.append(printable(f"The code of plugins differs between runs, as {first} and {second}."))
     return sentences

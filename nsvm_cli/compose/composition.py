@@ -32,7 +32,7 @@ import nsvm_cli
 from nsvm_cli.config.registry import OWN_PART, Registry
 from nsvm_cli.config.settings import flat, with_effect
 from nsvm_cli.errors import InputError, did_you_mean
-from nsvm_cli.plugins import load_plugins
+from nsvm_cli.plugins import code_sha256, load_plugins
 
 CONFIG_NAME = "train"
 FULL_ERROR = "HYDRA_FULL_ERROR"
@@ -250,6 +250,34 @@ def plain_values(config: DictConfig, complete: bool = True) -> dict[str, Any]:
         if OmegaConf.is_config(part):
             parts[key] = OmegaConf.to_container(part, resolve=True, throw_on_missing=complete)
     return parts
+
+
+def settings_words(words: Iterable[str]) -> list[str]:
+    """Return the words about settings: not those about what the directory of a run holds already."""
+    return [word for word in words if word.partition("=")[0] not in OF_RUN_DIRECTORY]
+
+
+def sources_sha256(hydra: Any) -> str | None:
+    """Return the SHA-256 of all but the words that the settings of a sweep's jobs are composed from.
+
+    Jobs with the same words then have the same settings, and the same directory below the sweep's. None if
+    that is not certain: with configurations in a package, or where a file or word of the user's asks a
+    resolver, such as ``${oc.env:X}``.
+    """
+    sweep: Any = OmegaConf.to_container(hydra.sweep)
+    words = [*hydra.overrides.task, sweep["subdir"], hydra.job.config_name]
+    files: dict[str, str] = {}
+    for source in hydra.runtime.config_sources:
+        folder = Path(hydra.runtime.cwd, source.path)
+        if source.schema == "pkg" and not source.path.startswith("hydra"):
+            return None
+        if source.schema == "file":
+            files |= {str(file): file.read_text() for file in sorted(folder.rglob("*.yaml"))}
+    own = [text for file, text in files.items() if not file.startswith(f"{conf_folder()}{os.sep}")]
+    if any(re.search(r"\$\{(?!tuned:|nsvm\.)([\w.]+:|hydra\.)", str(text)) for text in (*words, *own)):
+        return None
+    content = [nsvm_cli.__version__, words[-2:], files, code_sha256()]
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 
 def search_folder(folder: str | None) -> list[str]:

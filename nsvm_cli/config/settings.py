@@ -11,9 +11,10 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from nsvm_cli.config.registry import STRICT, Count, Positive, Text, construct, expecting
+from nsvm_cli.config.registry import STRICT, Count, Given, Positive, Registry, Text, construct, expecting
 from nsvm_cli.errors import InputError, did_you_mean
 from nsvm_cli.memory import MEMORY_BUDGET
+from nsvm_cli.plugins import code_sha256
 
 Section = dict[str, Any]
 
@@ -172,6 +173,27 @@ WITHOUT_EFFECT = ("checkpoint", "curves", "logger", "plugins")
 def with_effect(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings among plain values that affect the result."""
     return {key: value for key, value in values.items() if key not in WITHOUT_EFFECT}
+
+
+def code_of(settings: Settings) -> str | None:
+    """Return the SHA-256 of the user's own code that the parts of a run consist of, as far as they affect the
+    result; None without any.
+    """
+    modules = []
+    for kind, parts in with_effect(Registry.kinds).items():
+        for name in _leaves(getattr(settings, kind, settings.callbacks)):
+            part = type(name.part) if isinstance(name, Given) else parts.get(name)
+            modules += [] if part is None else [getattr(part, "__module__", "")]
+    return code_sha256(modules)
+
+
+def _leaves(value: Any) -> list[Any]:
+    """Return the plain values within a setting, which may be a section or a list."""
+    if not isinstance(value, (dict, list)):
+        return [value]
+    return [
+        leaf for inner in (value.values() if isinstance(value, dict) else value) for leaf in _leaves(inner)
+    ]
 
 
 def is_record_of(recorded: Mapping[str, Any], settings: Settings) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import shlex
 import time
 from collections.abc import Sequence
 from functools import partial
@@ -33,7 +32,7 @@ from nsvm_cli.runs.experiment import Experiment
 from nsvm_cli.runs.loop import Callback, Record, record
 from nsvm_cli.storage import tensor_file
 from nsvm_cli.storage.metrics_file import START, check_metrics
-from nsvm_cli.storage.run_directory import METRICS, RunDirectory, checkpoints_in, is_finished
+from nsvm_cli.storage.run_directory import METRICS, RunDirectory, checkpoints_in, is_finished, resume_command
 from nsvm_cli.storage.state_dict import StateDict
 from nsvm_cli.tasks import OF_PROBABILITIES, sign_of
 from nsvm_cli.trainers import State
@@ -181,10 +180,8 @@ class CheckpointManager(Callback):
         self.stopped, hint = stopped, ""
         if self.wanted.every is not None:
             self.save(state)
-            words, plugins = [f"resume={self.directory.path}"], self.experiment.settings.plugins
-            if plugins:
-                words += [f"plugins=[{','.join(plugins)}]"]
-            hint = f"; resume with nsvm train {shlex.join(words)}"
+            command = resume_command(self.directory.path, self.experiment.settings.plugins)
+            hint = f"; resume with {command}"
         if (signum := self.signals.noted) is not None:
             step = f"step {state.t} of {self.experiment.trainer.total}"
             raise Interrupted(signum, f"interrupted after {step}{hint}")

@@ -15,13 +15,12 @@ from pydantic.dataclasses import dataclass
 
 from nsvm_cli import __version__
 from nsvm_cli.config.registry import STRICT
-from nsvm_cli.config.settings import WITHOUT_EFFECT, Settings, flat, parse_settings, plain
+from nsvm_cli.config.settings import WITHOUT_EFFECT, Settings, code_of, flat, parse_settings, plain
 from nsvm_cli.engines import LITERAL, NUMBA, TORCH, circumstances
 from nsvm_cli.engines.numba.code import is_usable
 from nsvm_cli.engines.numba.coverage import uncovered
 from nsvm_cli.errors import InputError
 from nsvm_cli.output import Say, shortened
-from nsvm_cli.plugins import code_sha256
 from nsvm_cli.runs.experiment import Experiment
 from nsvm_cli.storage import tensor_file
 from nsvm_cli.storage.metrics_file import Position
@@ -85,7 +84,7 @@ def environment(experiment: Experiment) -> dict[str, str]:
     device = experiment.problem.x.device
     weights = experiment.problem.weights
     sums = {
-        "plugins_sha256": code_sha256(),
+        "plugins_sha256": code_of(experiment.settings),
         "kernel_sha256": experiment.kernel_sha256,
         "weights_sha256": None if weights is None else hashlib.sha256(weights.tobytes()).hexdigest(),
     }

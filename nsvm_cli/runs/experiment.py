@@ -14,7 +14,7 @@ import torch
 from pydantic import ValidationError
 
 from nsvm_cli.config.registry import build, construct, one_line
-from nsvm_cli.config.settings import Settings, parse_settings, plain, with_values
+from nsvm_cli.config.settings import Settings, code_of, parse_settings, plain, with_values
 from nsvm_cli.datasets import Data, load_data
 from nsvm_cli.datasets.augmentation import build_augmentation
 from nsvm_cli.datasets.scaling import Scaling, fit_scaling
@@ -31,7 +31,6 @@ from nsvm_cli.models.nsvm import NSVM, Expansion, Facts
 from nsvm_cli.models.objectives import random_subset
 from nsvm_cli.models.penalties import Penalties
 from nsvm_cli.output import Say, say
-from nsvm_cli.plugins import code_sha256
 from nsvm_cli.runs.loop import CALLBACKS, Callback, run
 from nsvm_cli.storage.files import file_sha256
 from nsvm_cli.tasks import OF_DECISIONS, OF_PROBABILITIES, Regression, best_threshold
@@ -154,7 +153,7 @@ class Experiment:
             bias=g.bias if isinstance(g.bias, float) else 0.0,
             one_vs_one=g.one_vs_one,
             steps=state.t,
-            plugins_sha256=code_sha256(),
+            plugins_sha256=code_of(self.settings),
         )
 
     def final_model(self, state: State, say: Say) -> NSVM:

@@ -10,10 +10,10 @@ from typing import Any
 import torch
 
 from nsvm_cli import __version__
+from nsvm_cli.config.settings import code_of
 from nsvm_cli.models.feature_map import features
 from nsvm_cli.models.nsvm import NSVM
 from nsvm_cli.models.objectives import dataset_alignment
-from nsvm_cli.plugins import code_sha256
 from nsvm_cli.runs.experiment import Experiment
 from nsvm_cli.tasks import Classification
 from nsvm_cli.trainers import State
@@ -81,7 +81,7 @@ def _circumstances(experiment: Experiment) -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "engine": experiment.engine,
         "versions": {**own, **{package: version(package) for package in PACKAGES}},
-        "plugins_sha256": code_sha256(),
+        "plugins_sha256": code_of(settings),
         "data": {
             "source": data.samples.source,
             "sha256": data.samples.sha256,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+import shlex
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -15,7 +16,7 @@ from nsvm_cli.config.registry import shown
 from nsvm_cli.config.settings import Checkpoints
 from nsvm_cli.errors import InputError, message_of
 from nsvm_cli.storage.files import fsync_folder, is_locked, locked, read_regular, write_atomically
-from nsvm_cli.storage.metrics_file import START, JSONLines, Position
+from nsvm_cli.storage.metrics_file import START, JSONLines, Position, read_metrics
 
 METRICS = "metrics.jsonl"
 TIMES = "times.jsonl"
@@ -43,8 +44,6 @@ KEPT_BY_LOGGERS = (CONFIG, RESULT, "final.safetensors")
 RUN_ID = re.compile(r"[^/\\#?%:\s]{1,128}")
 """The ids that a logger may give a run: all that W&B allows."""
 
-KILLED = "ended without a result: its process was killed or failed"
-
 IfExists = Literal["refuse", "resume", "overwrite"]
 Status = Literal["running", "finished", "failed", "interrupted"]
 
@@ -55,8 +54,13 @@ class RunDirectory:
     ``final`` is the file of the trained model, and ``best`` that of the model with the best validation score.
     """
 
-    def __init__(self, path: Path, settings: Mapping[str, Any], if_exists: IfExists = "refuse") -> None:
+    def __init__(
+        self, path: Path, settings: Mapping[str, Any], if_exists: IfExists = "refuse", wait: bool = False
+    ) -> None:
         """Lock the directory, which is created if it is missing, and record the settings of a new run.
+
+        Args:
+            wait: whether to wait for another process that holds the directory.
 
         Raises:
             InputError: another process holds the directory, or it already holds a run.
@@ -64,14 +68,14 @@ class RunDirectory:
         self.path = path
         self.final, self.best = path / "final.safetensors", path / "best.safetensors"
         with contextlib.ExitStack() as opened:
-            opened.enter_context(locked(path))
+            opened.enter_context(locked(path, wait))
             if if_exists == "overwrite":
                 for file in (*path.glob(EVENTS), *checkpoints_in(path), *(path / name for name in FILES)):
                     file.unlink(missing_ok=True)
             if not has_run(path):
                 write_config(path, settings)
             elif if_exists != "resume":
-                resume = f" that is not finished (resume it with nsvm train resume={path})"
+                resume = f" that is not finished (resume it with {resume_command(path)})"
                 raise InputError(
                     f"{path} already holds a run{'' if is_finished(path) else resume}: name a new folder, or "
                     "replace it with overwrite=true"
@@ -174,6 +178,16 @@ def read_status(path: Path) -> dict[str, Any]:
     return {}
 
 
+SWEEPS = 9
+"""How many sweeps a status names: several may run at once, or one after the other."""
+
+
+def sweeps_in(status: Mapping[str, Any]) -> list[str]:
+    """Return the marks of the latest sweeps that the run in a directory was a job of."""
+    marks = status.get("sweep")
+    return [str(mark) for mark in marks[-SWEEPS:]] if isinstance(marks, list) else []
+
+
 def command_in(record: Mapping[str, Any]) -> dict[str, Any]:
     """Return the overrides in a status or a result, and the folder of the user's own configurations, if one
     was named.
@@ -218,7 +232,32 @@ def outcome_of(path: Path, status: Mapping[str, Any]) -> tuple[str, str]:
     """Return the status and message of a run from its ``status.json``, which a kill leaves unfinished."""
     if status.get("status") in ("finished", "failed", "interrupted"):
         return status["status"], str(status.get("message", ""))
-    return ("running", "") if is_locked(path) else ("failed", KILLED)
+    if is_locked(path):
+        return "running", ""
+    plugins = None
+    with contextlib.suppress(InputError):
+        plugins = read_config(path).get("plugins")
+    return (
+        "interrupted",
+        f"interrupted at step {_last_step(path)}; resume with {resume_command(path, plugins)}",
+    )
+
+
+def resume_command(path: Path, plugins: object = None) -> str:
+    """Return the command that resumes the run in a directory, for a shell."""
+    words = ["nsvm", "train", f"resume={path}"]
+    if plugins and isinstance(plugins, list):
+        words.append(f"plugins=[{','.join(map(str, plugins))}]")
+    return shlex.join(words)
+
+
+def _last_step(path: Path) -> int:
+    """Return the step of the newest checkpoint of a run; without any, that of the last record."""
+    for file in checkpoints_in(path):
+        return int(file.stem.partition("-")[2])
+    with contextlib.suppress(InputError, OSError, IndexError):
+        return int(read_metrics(path / METRICS)[-1]["step"])
+    return 0
 
 
 CONFIG_BYTES, JSON_BYTES, LEVELS = 2**16, 2**24, 16

@@ -17,7 +17,7 @@ from joblib.externals.loky import get_reusable_executor
 from omegaconf import DictConfig
 
 from nsvm_cli.cli.job import Job
-from tests.cli.process import nsvm, refusal, signalled
+from tests.cli.process import nsvm, refusal, run_files, signalled, start
 
 pytestmark = pytest.mark.usefixtures("unchecked")
 
@@ -158,12 +158,63 @@ def test_a_directory_of_another_run_stays_as_it_is(tmp_path: Path) -> None:
     other = nsvm(*words, "seed=4,5", cwd=tmp_path, env=WIDE, code=2)
     assert "1 finished, 0 failed, 0 interrupted, 1 without a result\n" in other.stdout
     assert sorted(path.name for path in (tmp_path / "sweep").iterdir()) == ["0", "1", "multirun.yaml"]
+    assert "Error executing job" not in other.stderr
     said = "sweep/0 holds a run with other settings: name another hydra.sweep.dir, or overwrite=true"
     assert other.stderr.splitlines()[-1].endswith(said)
     assert (tmp_path / "sweep" / "0" / "status.json").read_bytes() == before
     assert (tmp_path / "sweep" / "1" / "result.json").exists(), "the other jobs go on"
     assert nsvm(*words, "seed=4,5", "overwrite=true", cwd=tmp_path).returncode == 0
     assert [status["overrides"][-1] for status in statuses(tmp_path / "sweep")] == ["seed=4", "seed=5"]
+
+
+def test_a_finished_sweep_is_left_alone_by_its_statuses(tmp_path: Path) -> None:
+    """Nothing else is read, but whether there is a result."""
+    words = ["train", *TINY, "-m", "hydra.sweep.dir=sweep", "optimizer.lr=0.1,0.01"]
+    nsvm(*words, "seed=0,1", cwd=tmp_path, code=0)
+    before = statuses(tmp_path / "sweep")
+    for run in jobs_of(tmp_path / "sweep"):
+        (run / "config.yaml").write_text("curves: false")
+        (run / "result.json").write_text("")
+    assert "4 finished, 0 failed" in nsvm(*words, "seed=0,1", cwd=tmp_path, code=0).stdout
+    assert statuses(tmp_path / "sweep") == before
+    assert "6 finished, 0 failed" in nsvm(*words, "seed=0,1,2", cwd=tmp_path, code=0).stdout
+
+
+@pytest.mark.parametrize("change", ["file", "variable", "overwrite"])
+def test_a_finished_job_is_looked_up_only_where_the_same_words_are_the_same_settings(
+    change: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "conf" / "kernel").mkdir(parents=True)
+    file = tmp_path / "conf" / "kernel" / "mine.yaml"
+    file.write_text("{name: rbf, gamma: 1}" if change == "file" else "{name: rbf, gamma: '${oc.env:GAMMA}'}")
+    monkeypatch.setenv("GAMMA", "1")
+    words = ["--config-dir=conf", *TINY, "kernel=mine", "seed=0,1", "hydra.sweep.dir=sweep"]
+    nsvm("train", "-m", *words, cwd=tmp_path, code=0)
+    times = run_files(tmp_path)
+    monkeypatch.setenv("GAMMA", "2" if change == "variable" else "1")
+    if change == "file":
+        file.write_text("{name: rbf, gamma: 2}")
+    words += ["overwrite=true"] if change == "overwrite" else []
+    assert "2 finished, 0 failed" in nsvm("train", "-m", *words, cwd=tmp_path, code=0).stdout
+    assert len(jobs_of(tmp_path / "sweep")) == (2 if change == "overwrite" else 4)
+    assert all(run_files(tmp_path)[path] > times[path] for path in times) == (change == "overwrite")
+
+
+@pytest.mark.parametrize("values", ["seed=0,0,1", "seed=0,1 checkpoint.every=5,10"])
+def test_jobs_with_the_same_result_are_trained_once(values: str, tmp_path: Path) -> None:
+    words = ["train", "-m", *TINY, *values.split(), "hydra.sweep.dir=sweep"]
+    done = nsvm(*words, cwd=tmp_path, code=0)
+    assert "2 finished, 0 failed, 0 interrupted\n" in done.stdout
+    assert len(jobs_of(tmp_path / "sweep")) == 2
+
+
+def test_two_equal_sweeps_at_once_share_the_work(tmp_path: Path) -> None:
+    words = ["-m", *TINY, "algorithm.steps=400", "engine=torch", "seed=0,1,2", "hydra.sweep.dir=sweep"]
+    both = [start("train", *words, cwd=tmp_path) for _ in range(2)]
+    for out, errors in [sweep.communicate() for sweep in both]:
+        assert "3 finished, 0 failed, 0 interrupted\n" in out
+        assert "Error" not in errors
+    assert [sweep.returncode for sweep in both] == [0, 0]
 
 
 def test_pictures_are_drawn_once_all_jobs_have_ended(tmp_path: Path) -> None:

@@ -281,14 +281,54 @@ def test_a_run_resumes_and_is_evaluated_with_the_code_that_it_was_trained_with(m
         assert said in nsvm("evaluate", path, "--plugins", "mine", cwd=mine, code=0).stderr
 
 
-def test_a_sweep_refuses_jobs_of_other_code(mine: Path) -> None:
-    words = ["train", "-m", *RUN, "seed=0,1", "hydra.sweep.dir=sweep"]
-    nsvm(*words, cwd=mine, code=0)
-    assert "2 finished, 0 failed" in nsvm(*words, cwd=mine, code=0).stdout
+SEVERAL = ["train", "-m", *RUN, "seed=0,1", "hydra.sweep.dir=sweep"]
+
+
+def test_a_sweep_keeps_finished_jobs_of_other_code_and_says_so_once(mine: Path) -> None:
+    nsvm(*SEVERAL, "kernel=mine,rbf", cwd=mine, code=0)
     (mine / "own" / "number.py").write_text("POWER = 1/3")
-    refused = nsvm(*words, cwd=mine, code=2).stderr
-    assert "holds a run with other code of plugins: name another hydra.sweep.dir" in refused
-    assert "2 finished" in nsvm(*words, "allow_mismatch=true", cwd=mine, code=0).stdout
+    for _ in range(2):
+        again = nsvm(*SEVERAL, "kernel=mine,rbf", cwd=mine, code=0)
+        assert "4 finished, 0 failed" in again.stdout
+        (line,) = [line for line in again.stderr.splitlines() if "code" in line]
+        assert re.fullmatch(
+            r"2 finished jobs, as pegasos-0-\w+, were trained with other code of plugins: "
+            "allow_mismatch=true accepts that; without their folders they are trained anew",
+            line,
+        )
+    assert "code" not in nsvm(*SEVERAL, "kernel=mine,rbf", "allow_mismatch=true", cwd=mine, code=0).stderr
+    (mine / "own" / "number.py").write_text("POWER = 1")
+    assert "code" not in nsvm(*SEVERAL, "kernel=mine,rbf", cwd=mine, code=0).stderr
+
+
+@pytest.mark.parametrize(
+    ("module", "edit", "resumes"),
+    [
+        ("mine", "calls = [0]", False),
+        ("own.power", "", False),
+        ("beside", "", True),
+        ("late", "", True),
+    ],
+)
+def test_only_what_the_parts_of_a_run_import_is_its_code(
+    module: str, edit: str, resumes: bool, mine: Path
+) -> None:
+    files = {name: mine / f"{name.replace('.', '/')}.py" for name in ("mine", "own.power", "beside", "late")}
+    files["beside"].write_text("import late\nfrom nsvm_cli.models.kernels import KERNELS, RBF\n")
+    files["late"].touch()
+    words = [*RUN, "plugins=[mine,beside]", "hydra.run.dir=run"]
+    nsvm("train", *words, cwd=mine, env={"CALLS": "40"}, code=2)
+    with files[module].open("a") as file:
+        file.write(f"\n{edit}\n# edited\n")
+    done = nsvm("train", "resume=run", "plugins=[mine,beside]", cwd=mine)
+    assert (done.returncode == 0) == resumes
+    assert ("plugins_sha256 was" in done.stderr) != resumes
+
+
+def test_a_run_with_our_parts_has_no_code_of_plugins(mine: Path) -> None:
+    words = [word for word in RUN if word != "kernel=mine"]
+    _, result = trained(*words, cwd=mine)
+    assert result["plugins_sha256"] is None
 
 
 def test_a_result_says_where_and_from_which_commit_it_is(

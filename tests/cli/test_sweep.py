@@ -10,18 +10,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from omegaconf import OmegaConf
 
 from nsvm_cli.cli.sweep import Sweep, outcome
 from nsvm_cli.errors import Interrupted, RunError
 from nsvm_cli.storage.files import locked
-from nsvm_cli.storage.run_directory import KILLED, Status, write_status
+from nsvm_cli.storage.run_directory import Status, write_status
 
 MINE = "mine"
 WORDS = ["-m", "a=0,1,2,3", "b=0"]
 
 
 def job(folder: Path, number: int, status: Status, message: str = "", **more: Any) -> Path:
-    about = {"job": number, "sweep": MINE, "overrides": [f"a={number}", "b=0"]} | more
+    about = {"job": number, "sweep": [MINE], "overrides": [f"a={number}", "b=0"]} | more
     write_status(folder / str(number), status, message, **about)
     return folder / str(number)
 
@@ -29,7 +31,9 @@ def job(folder: Path, number: int, status: Status, message: str = "", **more: An
 def swept(folder: Path, jobs: int, meanwhile: Callable[[], object], *more: str) -> None:
     """Run a sweep, to whose jobs happens what a function does."""
     with Sweep([*WORDS, *more], MINE).reported() as sweep:
-        sweep.start(folder, jobs, {"a"})
+        config = {"hydra": {"sweep": {"dir": str(folder)}}, "overwrite": True, "allow_mismatch": False}
+        words = OverridesParser.create().parse_overrides(WORDS[1:])
+        sweep.start(OmegaConf.create(config), words, [[]] * jobs)
         meanwhile()
 
 
@@ -40,13 +44,13 @@ def lines(captured: str) -> list[str]:
 def test_what_jobs_leave_behind(tmp_path: Path) -> None:
     """One that ended well, one that was killed, one of another sweep, one that another process works on."""
     finished, killed = job(tmp_path, 1, "finished"), job(tmp_path, 0, "running")
-    other = job(tmp_path, 2, "failed", "no", sweep="other", exit_code=2)
+    other = job(tmp_path, 2, "failed", "no", sweep=["other"], exit_code=2)
     held = job(tmp_path, 3, "running")
     with locked(held):
         found = [outcome(path, MINE) for path in (finished, killed, other, held)]
     assert [one and (one["status"], one["message"]) for one in found] == [
         ("finished", ""),
-        ("failed", KILLED),
+        ("interrupted", f"interrupted at step 0; resume with nsvm train resume={killed}"),
         None,
         ("running", ""),
     ]
@@ -57,7 +61,7 @@ def test_what_jobs_leave_behind(tmp_path: Path) -> None:
 
 def test_only_what_has_happened_since_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for number, status in enumerate(("finished", "failed", "failed", "running")):
-        job(tmp_path, number, status, exit_code=1, sweep="before")  # type: ignore[arg-type]
+        job(tmp_path, number, status, exit_code=1, sweep=["before"])  # type: ignore[arg-type]
 
     def meanwhile() -> None:
         job(tmp_path, 0, "finished", kept=True)
@@ -84,7 +88,7 @@ def test_what_is_started_over_counts_once_it_has_ended(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for number in range(2):
-        job(tmp_path, number, "finished", sweep="before")
+        job(tmp_path, number, "finished", sweep=["before"])
 
     def meanwhile() -> None:
         job(tmp_path, 1, "finished")

@@ -327,6 +327,8 @@ def test_runs_of_other_code_are_told_of(code: str | None, told: bool) -> None:
     records = [run(plugins_sha256="a"), run(1, plugins_sha256=code)]
     note = "The code of plugins differs between runs, as ring-alg1-0 and ring-alg1-1."
     assert (note in page(records)) == ("code of plugins" in page(records)) == told
+    other_parts = [run(plugins_sha256="a"), run(algorithm="alg4", plugins_sha256="b")]
+    assert "code of plugins" not in page(other_parts)
 
 
 STRANGE = [

@@ -12,7 +12,7 @@ import nsvm_cli
 from nsvm_cli.comparison.records import find_runs, in_order, load_runs, matching, read_run, telling
 from nsvm_cli.errors import InputError
 from nsvm_cli.storage.files import locked
-from nsvm_cli.storage.run_directory import KILLED, write_config, write_json, write_status
+from nsvm_cli.storage.run_directory import write_config, write_json, write_status
 
 
 def settings(lam: float = 1e-4, kernel: str = "rbf") -> dict[str, Any]:
@@ -45,7 +45,9 @@ def test_status(tmp_path: Path) -> None:
     finished(tmp_path / "1")
     write_status(tmp_path / "2", "failed", "it diverged", overrides=["seed=2"], exit_code=1)
     write_status(started(tmp_path / "3"), "interrupted", "interrupted after step 7 of 9")
-    write_status(started(tmp_path / "4"), "running")
+    write_status(killed := started(tmp_path / "4"), "running")
+    write_config(killed, settings() | {"plugins": ["mine"]})
+    (killed / "metrics.jsonl").write_text('{"step": 50, "violations": 1}\n{"st')
     write_status(started(tmp_path / "5"), "running")
     with locked(tmp_path / "5"):
         records = find_runs([tmp_path])
@@ -53,11 +55,16 @@ def test_status(tmp_path: Path) -> None:
         ("finished", ""),
         ("failed", "it diverged"),
         ("interrupted", "interrupted after step 7 of 9"),
-        ("failed", KILLED),
+        (
+            "interrupted",
+            f"interrupted at step 50; resume with nsvm train resume={killed} 'plugins=[mine]'",
+        ),
         ("running", ""),
     ]
     assert records[1].overrides == ["seed=2"]
-    assert records[3].settings == settings()
+    assert records[3].settings == settings() | {"plugins": ["mine"]}
+    (killed / "step-00000040.safetensors").touch()
+    assert read_run(killed).message.startswith("interrupted at step 40; resume with ")
 
 
 @pytest.mark.parametrize("content", ["", "[" * 10**5, "[]", '{"settings": 1, "overrides": {}}', "\x00"])
@@ -111,6 +118,6 @@ def test_load_runs(tmp_path: Path) -> None:
     assert nsvm_cli.load_runs is load_runs
     table = nsvm_cli.load_runs(str(tmp_path))
     assert table["algorithm.lam"].tolist() == [0.1, 1e-4]
-    assert table["status"].tolist() == ["finished", "failed"]
+    assert table["status"].tolist() == ["finished", "interrupted"]
     assert table["test_accuracy"].isna().tolist() == [False, True]
     assert json.loads(table.to_json(orient="records"))[0]["kernel.name"] == "rbf"

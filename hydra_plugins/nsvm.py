@@ -1,0 +1,58 @@
+"""The sweeper of ``conf/hydra/sweeper/jobs.yaml``: Hydra takes plugins from this package only."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from collections.abc import Mapping, Sequence
+from itertools import product
+from pathlib import Path
+
+from hydra.core.plugins import Plugins
+from hydra.core.utils import JobReturn
+from hydra.plugins.sweeper import Sweeper
+from hydra.types import HydraContext, TaskFunction
+from omegaconf import DictConfig, OmegaConf
+
+
+class JobSweeper(Sweeper):
+    """Run all combinations of values, each once, but for those that have finished.
+
+    Args:
+        max_batch_size: the most jobs that the launcher gets at a time.
+        params: values as on the command line, which come before those.
+    """
+
+    def __init__(self, max_batch_size: int | None = None, params: Mapping[str, str] | None = None) -> None:
+        self.max_batch_size, self.params = max_batch_size, params
+
+    def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
+        """Take over the context in which Hydra runs the sweep."""
+        self.hydra_context, self.config = hydra_context, config
+        self.launcher = Plugins.instance().instantiate_launcher(
+            hydra_context=hydra_context, task_function=task_function, config=config
+        )
+
+    def sweep(self, arguments: list[str]) -> list[Sequence[JobReturn]]:
+        """Run the jobs that are left, and return what they return."""
+        from nsvm_cli.cli.sweep import SweepDirectory, overrides_of  # here: others load this module, too
+
+        assert self.config is not None
+        assert self.launcher is not None
+        assert SweepDirectory.sweep is not None
+        values: dict[str, dict[str, None]] = {}
+        for word in (words := overrides_of(self.config)):
+            swept, key = word.is_sweep_override(), word.get_key_element()
+            texts = word.sweep_string_iterator() if swept else [word.get_value_element_as_str()]
+            values[key] = dict.fromkeys(f"{key}={text}" for text in texts)
+        jobs = SweepDirectory.sweep.start(self.config, words, [*map(list, product(*values.values()))])
+        self.validate_batch_is_legal(jobs)
+        (folder := Path(self.config.hydra.sweep.dir)).mkdir(parents=True, exist_ok=True)
+        OmegaConf.save(self.config, folder / "multirun.yaml")
+        size, returned = self.max_batch_size or len(jobs) or 1, []
+        for at in range(0, len(jobs), size):
+            returned.append(self.launcher.launch(jobs[at : at + size], initial_job_idx=at))
+            with contextlib.redirect_stderr(io.StringIO()):  # on which Hydra names a job that raised
+                for job in returned[-1]:
+                    job.return_value  # noqa: B018  # raises what the job has raised
+        return returned
