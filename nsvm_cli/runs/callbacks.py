@@ -80,16 +80,16 @@ class CheckpointManager(Callback):
                 f"{self.directory.path} cannot be resumed bit for bit: {'; '.join(changes)}; restore these, "
                 "or accept a different result with allow_mismatch=true"
             )
-        metrics = START if checkpoint is None else checkpoint.metrics
-        self.directory.resume(plain(self.experiment.asked), metrics)
-        began, state = time.monotonic(), None
+        began = time.monotonic()
         if checkpoint is None or changes:
             self.experiment = self.experiment.searched()
         else:
             self.experiment = self.experiment.with_choice(checkpoint.chosen, checkpoint.search)
         self.seconds_before = time.monotonic() - began
+        state = None if checkpoint is None else restore_state(self.experiment, checkpoint)
+        metrics = START if checkpoint is None else checkpoint.metrics
+        self.directory.resume(plain(self.experiment.asked), metrics)
         if checkpoint is not None:
-            state = restore_state(self.experiment, checkpoint)
             self.seconds_before += checkpoint.seconds
             self.resumed, self.exact = checkpoint.resumed + 1, checkpoint.bitwise and not changes
             if not changes:

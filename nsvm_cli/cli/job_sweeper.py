@@ -1,4 +1,6 @@
-"""The sweeper of ``conf/hydra/sweeper/jobs.yaml``: Hydra takes plugins from this package only."""
+"""The sweeper of ``conf/hydra/sweeper/jobs.yaml``, installed as ``hydra_plugins/nsvm.py``: Hydra takes plugins
+from that package only, and imports them in every program that uses it.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,7 @@ class JobSweeper(Sweeper):
 
     def sweep(self, arguments: list[str]) -> list[Sequence[JobReturn]]:
         """Run the jobs that are left, and return what they return."""
-        from nsvm_cli.cli.sweep import SweepDirectory, overrides_of  # here: others load this module, too
+        from nsvm_cli.cli.sweep import SweepDirectory, overrides_of  # not at the top: see above
 
         assert self.config is not None
         assert self.launcher is not None
