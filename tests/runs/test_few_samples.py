@@ -61,6 +61,7 @@ def test_a_constant_model_is_a_result(name: str, tmp_path: Path) -> None:
     assert (tmp_path / "run" / "result.json").is_file()
 
 
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize(
     ("classes", "left_out", "multiclass"),
     [(3, 0, "crammer_singer"), (4, 2, "crammer_singer"), (4, 0, "one_vs_rest")],
