@@ -595,11 +595,13 @@ def test_messages_name_parameters(parameters: dict[str, Any], said: str) -> None
 def test_weights_of_samples_and_classes(tmp_path: Path) -> None:
     X, y = make_moons(120, noise=0.3, random_state=0)
     counts = np.random.default_rng(0).integers(0, 3, 120)
-    weighted, without = (NSVMClassifier(class_weight={0: 1, 1: 3}, **QUICK) for _ in range(2))
+    # weights of classes count neither in scales nor in the gamma that follows from the samples
+    unscaled = {**QUICK, "gamma": 1.0, "settings": {"dataset.scaling": "none"}}
+    weighted, without = (NSVMClassifier(class_weight={0: 1, 1: 3}, **unscaled) for _ in range(2))
     weighted.fit(X, y, sample_weight=[*map(float, counts > 0)])
     without.fit(X[counts > 0], y[counts > 0])
     np.testing.assert_allclose(weighted.decision_function(X), without.decision_function(X), rtol=1e-6)
-    of_samples = NSVMClassifier(**QUICK).fit(X, y, np.where(y, 3 * (counts > 0), counts > 0))
+    of_samples = NSVMClassifier(**unscaled).fit(X, y, np.where(y, 3 * (counts > 0), counts > 0))
     np.testing.assert_allclose(weighted.decision_function(X), of_samples.decision_function(X), rtol=1e-6)
     weighted.save(tmp_path / "model.safetensors")
     assert NSVMClassifier.load(tmp_path / "model.safetensors").class_weight == {"0": 1, "1": 3}
