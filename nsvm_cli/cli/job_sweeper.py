@@ -1,5 +1,6 @@
-"""The sweeper of ``conf/hydra/sweeper/jobs.yaml``, installed as ``hydra_plugins/nsvm.py``: Hydra takes plugins
-from that package only, and imports them in every program that uses it.
+"""The sweeper of ``conf/hydra/sweeper/jobs.yaml``, installed as ``hydra_plugins/nsvm.py``.
+
+Hydra takes plugins from that package only, and imports them in every program that uses it.
 """
 
 from __future__ import annotations
