@@ -176,7 +176,10 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
         """Return the settings that ``nsvm train dataset=csv`` would compose."""
         sections = {part: chosen for part in PARTS if (chosen := self._section(part))}
         names = {part: chosen["name"] for part, chosen in sections.items()}
-        words = [f"{p}={n}" if isinstance(n, str) else f"++{p}.name={n}" for p, n in names.items()]
+        words = []
+        for part, name in names.items():  # an object has the values of the class that it derives from
+            bases = [name] if isinstance(name, str) else Registry.kinds[part].names_of(type(name.part))
+            words.append(f"{part}={bases[0]}" if bases else f"++{part}.name={name}")
         classes = [Registry.kinds[part].get(name) for part, name in names.items()]
         composed = _composed((*words,), (*classes,), self._task)
         for part, name in names.items():

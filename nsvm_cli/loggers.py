@@ -201,7 +201,7 @@ def build_logger(settings: Mapping[str, Any]) -> Logger:
     """
     logger, name = build(LOGGERS, "logger", settings), settings["name"]
     if logger.package is not None and find_spec(logger.package) is None:
-        raise InputError(f"logger={name} needs {logger.package}: pip install 'nsvm[{name}]', or logger=none")
+        raise InputError(f"logger={name} needs {logger.package}: install it with pip, or logger=none")
     return logger
 
 

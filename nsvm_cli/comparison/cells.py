@@ -141,6 +141,12 @@ class Cell:
         data = [run.figures["data"] for run in self.runs.values()]
         return {name for about in data for name in (about["sha256"], *about["origins"])}
 
+    @property
+    def part_steps(self) -> str:
+        """The mean steps of each part of the algorithm, such as ``6000+10000``."""
+        parts = zip(*(run.figures.get("part_steps") or [] for run in self.runs.values()), strict=False)
+        return "+".join(f"{fmean(steps):.0f}" for steps in parts)
+
     def mean(self, figure: str) -> float:
         """Return the mean of a figure over the finished runs; NaN if one has none, or none has finished."""
         values: list[Any] = [run.figures.get(figure) for run in self.runs.values()]
@@ -215,6 +221,7 @@ def _expect_figures(record: RunRecord, split: str, metric: str | None) -> None:
         numbers = [record.repetition[0], cell.scores[0, ""], cell.overlap]
         numbers += [cell.mean("train_seconds"), record.figures["support_vectors"] or 0]
         numbers += [float(record.figures.get(f"{split}_majority_accuracy") or 0)]
+        numbers += [record.figures.get("theta_steps") or 0, *(record.figures.get("part_steps") or [])]
         if not all([*names, cell.sources]) or not all(map(math.isfinite, numbers)):
             raise ValueError("expected names, samples and finite numbers")
 

@@ -223,11 +223,13 @@ KEPT = ("run", "dataset", "algorithm", "seed", "status", "message")
 
 def figures_shown(records: Sequence[RunRecord]) -> list[str]:
     """Return the figures of the table, if any run has them: held-out scores, by the runs' own metrics first,
-    those on training samples, and others.
+    those on training samples, and others; steps of theta and of each part where the runs differ in them.
     """
     metrics = dict.fromkeys([*(str(record.settings.get("metric")) for record in records), "accuracy", "r2"])
     scores = [f"{split}_{metric}" for split in ("validation", "test", "train") for metric in metrics]
-    return [*scores, "support_vectors", "train_seconds"]
+    finished = [record.figures for record in records if record.status == "finished"]
+    steps = [key for key in ("theta_steps", "part_steps") if len({str(run.get(key)) for run in finished}) > 1]
+    return [*scores, "support_vectors", "train_seconds", *steps]
 
 
 def runs_table(records: Sequence[RunRecord]) -> tuple[Path, str, dict[str, list[str]]]:
@@ -252,6 +254,8 @@ def _text(name: str, value: Any, is_figure: bool) -> str:
     """Return the text of a setting, or of a figure in its format."""
     if not is_figure:
         return "" if value is None else value if isinstance(value, str) else json.dumps(value)
+    if name == "part_steps" and isinstance(value, list):
+        return "+".join(map(str, value))
     if not isinstance(value, (int, float)) or abs(value) > sys.float_info.max:  # 10**400 is valid JSON
         return ""
     metric = name.partition("_")[2]

@@ -44,7 +44,7 @@ NO_SETTINGS = ("hydra", "tuned", *OF_RUN_DIRECTORY)
 NO_GROUPS = ("hydra", "suite", "tune", "tuned")
 """Folders of configurations that are not chosen with GROUP=OPTION."""
 
-TUNED_BY = ("dataset", "network", "kernel", "algorithm")
+TUNED_BY = {"dataset", "network", "kernel", "algorithm"}
 """Groups of the parts whose names the entries of a file of values may list."""
 
 COMPOSE_OPTIONS: dict[str, Any] = {}
@@ -65,15 +65,15 @@ def _tuned(key: str, usual: object, *, _root_: DictConfig) -> Any:
     """Return the value of a key that suits the data and the parts of a configuration, or else the usual one.
 
     The file ``tuned/KIND.yaml``, where KIND is the value of ``tuned``, has entries such as ``alg4`` or
-    ``alg4+mlp``: one holds for configurations with all these parts, and a later entry wins. Those of an
-    algorithm hold for the classes that a plugin derives from it, too.
+    ``alg4+mlp``: one holds for configurations with all these parts, and a later entry wins. Those of a part
+    hold for the classes that a plugin derives from it, too.
     """
     value = usual
     if (kind := _root_.get("tuned")) is not None:
-        names = {"all", *(OmegaConf.select(_root_, f"{group}.name") for group in TUNED_BY)}
-        algorithms: dict[str, Any] = Registry.kinds.get("algorithm", {})
-        if own := algorithms.get(_root_.algorithm.name):
-            names |= {name for name, base in algorithms.items() if issubclass(own, base)}
+        chosen = {group: OmegaConf.select(_root_, f"{group}.name") for group in TUNED_BY}
+        names = {"all", *chosen.values()}
+        for group in TUNED_BY & Registry.kinds.keys():
+            names.update(Registry.kinds[group].names_of(Registry.kinds[group].get(chosen[group])))
         file = _tuned_file(kind, _root_)
         for entry, values in _entries(file, file.read_text()).items():
             if names.issuperset(entry.split("+")):
@@ -143,18 +143,35 @@ def _parts_known(words: Sequence[str]) -> Iterator[None]:
     in conf/ nor in the user's folders. What Hydra stores is as before when the context ends.
     """
     load_plugins(_items(words, "plugins"))
-    folders = [str(conf_folder()), *_items(words, "hydra.searchpath")]
+    folders = [str(folder) for folder in (conf_folder(), *_items(words, "hydra.searchpath"))]
     folders += [word.removeprefix("--config-dir=") for word in words if word.startswith("--config-dir=")]
     store, kinds = ConfigStore.instance(), _groups() & Registry.kinds.keys()
     before, store.repo = store.repo, store.repo | {kind: {**store.repo.get(kind, {})} for kind in kinds}
     try:
         for kind, name in [(known, name) for known in kinds for name in Registry.kinds[known]]:
-            files = (Path(str(folder).removeprefix("file://"), kind, f"{name}.yaml") for folder in folders)
-            if not any(file.is_file() for file in files):
-                store.store(name, Registry.kinds[kind].section(name), kind)
+            if stored := _without_file(folders, kind, name):
+                store.store(name, group=kind, **stored)
         yield
     finally:
         store.repo = before
+
+
+def _without_file(folders: Sequence[str], kind: str, name: str) -> dict[str, Any] | None:
+    """Return what Hydra stores of a part that has no file: its settings, within the file of the nearest class
+    with one that it derives from. None if it has a file.
+    """
+    registry = Registry.kinds[kind]
+    for base in (name, *registry.names_of(registry[name])):
+        files = (Path(folder.removeprefix("file://"), kind, f"{base}.yaml") for folder in folders)
+        if file := next(filter(Path.is_file, files), None):
+            if base == name:
+                return None
+            values: Any = OmegaConf.to_container(OmegaConf.create(text := file.read_text()))
+            if not re.search(r"^# *@package _global_", text, re.MULTILINE):
+                return {"node": registry.derived(name, base, values)}
+            part = registry.derived(name, base, values.get(kind, {}))
+            return {"node": {**values, kind: part}, "package": "_global_"}
+    return {"node": registry.section(name)}
 
 
 def _items(words: Iterable[str], key: str) -> list[Any]:

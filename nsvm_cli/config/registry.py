@@ -80,6 +80,34 @@ class Registry(dict[str, Part]):
                     section[p.name] = json.loads(json.dumps(MISSING if p.default is p.empty else p.default))
         return section | {**self.common, **section}
 
+    def names_of(self, part: object) -> list[str]:
+        """Return the names of a part and of the classes that it derives from, the nearest first."""
+        bases = getattr(part, "__mro__", (part,))
+        return [name for base in bases for name, registered in self.items() if registered is base]
+
+    def derived(self, name: str, base: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the settings of a class that derives from another, given the other's: all that it takes,
+        except those that it declares itself.
+        """
+        section, (parameters, _) = self.section(name), _constructor(self[name])
+        takes_all = any(p.kind is p.VAR_KEYWORD for p in parameters)
+        kept = {key: settings[key] for key in settings if takes_all or key in {*section, "defaults"}}
+        classes: Any = self[name].__mro__  # type: ignore[attr-defined]
+        own: set[str] = set()
+        for kind in classes[: classes.index(self[base])]:
+            if "__dataclass_fields__" in vars(kind):
+                own |= inspect.get_annotations(kind).keys()
+            elif "__init__" in vars(kind):
+                own |= inspect.signature(kind).parameters.keys()
+        declared = {key: section[key] for key in section if key in own}
+        return {**declared, **kept, **{k: v for k, v in declared.items() if v != MISSING}, "name": name}
+
+
+def keeps(kind: type, base: type, *names: str) -> bool:
+    """Return whether a class is this base, or derives from it and overrides none of these attributes."""
+    same = (getattr(kind, name, None) is getattr(base, name, None) for name in names)
+    return issubclass(kind, base) and all(same)
+
 
 class Given:
     """An object where settings name a part, which no file can hold. A run takes a copy of it."""

@@ -94,7 +94,8 @@ class ImageFiles(Images):
         """The folder of the files."""
         if self.root is not None:
             return Path(self.root).expanduser() / self.below
-        return cache_folder() / (self.below or type(self).__name__)
+        published = next(kind for kind in type(self).__mro__ if "sums" in vars(kind))
+        return cache_folder() / (self.below or published.__name__)
 
     def read(self, name: str) -> bytes:
         """Return the content of a published file.

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from nsvm_cli.engines.look_ahead import trainers as look_ahead
 from nsvm_cli.engines.numba.code import compile_once, is_compiled, is_usable
-from nsvm_cli.engines.numba.coverage import COMPILED, pays_off, uncovered, units
+from nsvm_cli.engines.numba.coverage import pays_off, uncovered, units
 from nsvm_cli.errors import InputError
 from nsvm_cli.models.feature_map import FeatureMap
 from nsvm_cli.trainers import Problem, Trainer
@@ -53,7 +53,7 @@ def why_slower(engine: Engine, trainer: Trainer[Any], problem: Problem, F: Featu
     gap = uncovered(trainer, problem, F)
     if gap is None or problem.x.device.type != "cpu":
         return None
-    compiles = engine == TORCH and type(trainer) in COMPILED and pays_off(trainer, F, True)
+    compiles = engine == TORCH and look_ahead.base_of(trainer) and pays_off(trainer, F, True)
     if compiles or look_ahead.uncovered(trainer, problem, F):
         return f"engine={engine} takes the steps: faster ones do not cover {gap}"
     return None

@@ -12,7 +12,7 @@ from pydantic import ConfigDict, Field, NonNegativeFloat
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
-from nsvm_cli.config.registry import STRICT, Positive, Registry
+from nsvm_cli.config.registry import STRICT, Positive, Registry, keeps
 from nsvm_cli.errors import InputError
 from nsvm_cli.memory import MEMORY_BUDGET
 from nsvm_cli.randomness import draws
@@ -241,6 +241,11 @@ class Common:
 
 KERNELS: Registry[type[Kernel]] = Registry("kernel", Kernel, **asdict(Common()))
 KERNELS |= {"rbf": RBF, "laplacian": Laplacian, "linear": Linear, "polynomial": Polynomial}
+
+
+def is_linear(K: Kernel) -> bool:
+    """Return whether K(a, b) = <a, b>, by the formula of ``Linear``."""
+    return keeps(type(K), Linear, "__call__")
 
 
 def check_kernel(

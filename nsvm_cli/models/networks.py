@@ -18,7 +18,7 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 from torch.nn import functional
 
-from nsvm_cli.config.registry import STRICT, Fraction, Positive, Registry, build, construct
+from nsvm_cli.config.registry import STRICT, Fraction, Positive, Registry, build, construct, keeps
 from nsvm_cli.errors import InputError, out_of_memory
 from nsvm_cli.models.dropout import TORCHS, Dropout, TorchDropout
 from nsvm_cli.models.torchvision_networks import torchvision_network
@@ -153,7 +153,7 @@ NETWORKS |= {
 
 _MODELESS = {nn.Sequential, nn.ModuleList, nn.Flatten, nn.Linear, nn.Conv2d, nn.ReLU, nn.Tanh, nn.MaxPool2d}
 _MODELESS |= {nn.GroupNorm, nn.AdaptiveAvgPool2d, nn.Hardswish, nn.Hardsigmoid, nn.ReLU6, nn.Identity}
-_MODELESS |= {WithOutput, Identity, MLP, CNN, MaxPool, Normalize, Dropout}
+_MODELESS |= {MLP, MaxPool, Normalize, Dropout}
 _CONTAINERS = "torchvision.models.", "torchvision.ops.misc"  # as modeless as their submodules
 
 
@@ -162,7 +162,8 @@ def has_modes(network: nn.Module) -> bool:
     from its dropout.
     """
     return not all(
-        type(module) in _MODELESS or type(module).__module__.startswith(_CONTAINERS)
+        any(keeps(type(module), kind, "forward") for kind in _MODELESS)
+        or type(module).__module__.startswith(_CONTAINERS)
         for module in network.modules()
     )
 

@@ -15,6 +15,7 @@ from jaxtyping import Float, Float64, Int64
 from pydantic import Field
 from torch import Tensor
 
+from nsvm_cli.config.registry import Registry
 from nsvm_cli.errors import InputError, NotFiniteError
 from nsvm_cli.memory import MEMORY_BUDGET
 from nsvm_cli.models.feature_map import Batch, FeatureMap, Objective
@@ -187,6 +188,11 @@ class Trainer(ABC, Generic[S]):
 
     saves_model: ClassVar[bool] = True
     """Whether its model is one of tensors, which a file can hold."""
+
+    @property
+    def name(self) -> str:
+        """Its name in messages: that of the algorithm for a class of an engine."""
+        return next(iter(Registry.kinds["algorithm"].names_of(type(self))), type(self).__name__.lower())
 
     @property
     @abstractmethod

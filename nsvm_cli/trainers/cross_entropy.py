@@ -14,7 +14,7 @@ from torch.nn import functional
 from nsvm_cli.config.registry import STRICT, Count, Positive
 from nsvm_cli.errors import InputError
 from nsvm_cli.models.feature_map import FeatureMap, Training
-from nsvm_cli.models.kernels import Kernel, Linear
+from nsvm_cli.models.kernels import Kernel, is_linear
 from nsvm_cli.models.losses import Binary, Logistic, Residual, Squared
 from nsvm_cli.models.nsvm import Expansion
 from nsvm_cli.models.objectives import mean_loss
@@ -44,9 +44,9 @@ class CrossEntropy(BatchTrainer[State]):
     def check(self, problem: Problem, F: FeatureMap) -> None:
         super().check(problem, F)
         n, (expected,) = F(problem.x[:1]).shape[1], problem.task.outputs or (1,)
-        if n != expected or type(problem.K) is not Linear:
+        if n != expected or not is_linear(problem.K):
             raise InputError(
-                f"algorithm=cross_entropy expects network.head=true and kernel=linear, got a network with "
+                f"algorithm={self.name} expects network.head=true and kernel=linear, got a network with "
                 f"{n} outputs and kernel {type(problem.K).__name__.lower()}"
             )
 

@@ -16,7 +16,7 @@ from jaxtyping import Float
 from pydantic import Field, ValidationError
 from torch import Tensor
 
-from nsvm_cli.config.registry import STRICT, Positive, one_line
+from nsvm_cli.config.registry import STRICT, Positive, keeps, one_line
 from nsvm_cli.errors import InputError, did_you_mean
 from nsvm_cli.models.feature_map import FeatureMap
 from nsvm_cli.models.losses import LOSSES, EpsilonInsensitive, Formula
@@ -81,7 +81,6 @@ class ScikitLearn(DirectSolver):
     ``grid`` holds values for ``search`` to choose from, of parameters in ``searchable``.
     """
 
-    name: ClassVar[str]
     searchable: ClassVar[tuple[str, ...]]
     grid: Grid | None
 
@@ -119,7 +118,7 @@ class ScikitLearn(DirectSolver):
 
 def expect_loss(name: str, problem: Problem, *supported: type[Formula]) -> None:
     """Raise an InputError unless the loss is one of those that an algorithm supports."""
-    if not isinstance(problem.loss.l, supported):
+    if not any(keeps(type(problem.loss.l), loss, "slope", "value") for loss in supported):
         loss = {kind: word for word, kind in LOSSES.items()}.get(type(problem.loss.l), problem.loss.l)
         raise InputError(f"{name} has no loss={loss}: use pegasos")
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from nsvm_cli.errors import InputError
 from nsvm_cli.models.feature_map import FeatureMap
-from nsvm_cli.models.kernels import Linear
+from nsvm_cli.models.kernels import is_linear
 from nsvm_cli.models.losses import CrammerSinger, EpsilonInsensitive, Hinge, SquaredHinge
 from nsvm_cli.models.nsvm import Expansion
 from nsvm_cli.tasks import Regression
@@ -30,7 +30,7 @@ class LinearModel(Regularised):
 
     def check(self, problem: Problem, F: FeatureMap) -> None:
         super().check(problem, F)
-        if type(problem.K) is not Linear:
+        if not is_linear(problem.K):
             kernel = type(problem.K).__name__.lower()
             raise InputError(f"{self.name} expects kernel=linear, got {kernel}: use svc or pegasos")
 
@@ -48,7 +48,6 @@ class LinearSVM(LinearModel):
     SVC computes m^2 kernel values; this takes time in proportion to m.
     """
 
-    name: ClassVar[str] = "linear_svm"
     searchable: ClassVar[tuple[str, ...]] = ("C", "epsilon")
 
     def check(self, problem: Problem, F: FeatureMap) -> None:
@@ -76,7 +75,6 @@ class Logistic(LinearModel):
     l_j is the cross-entropy, or (y_j - f(x_j))^2 / 2; the bias is not regularised.
     """
 
-    name: ClassVar[str] = "logistic"
     searchable: ClassVar[tuple[str, ...]] = ("C", "alpha")
     trains_svm: ClassVar[bool] = False
 

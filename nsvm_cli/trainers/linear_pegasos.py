@@ -12,7 +12,7 @@ from torch import Tensor
 from nsvm_cli.config.registry import STRICT, Count, Positive
 from nsvm_cli.errors import InputError
 from nsvm_cli.models.feature_map import FeatureMap
-from nsvm_cli.models.kernels import Biased, Kernel, Linear
+from nsvm_cli.models.kernels import Biased, Kernel, is_linear
 from nsvm_cli.models.nsvm import Expansion
 from nsvm_cli.storage.state_dict import NOT_SAVED
 from nsvm_cli.trainers.base import BatchSize, BatchTrainer, Problem, State
@@ -46,8 +46,8 @@ class LinearPegasos(BatchTrainer[LinearState]):
 
     def check(self, problem: Problem, F: FeatureMap) -> None:
         super().check(problem, F)
-        if type(problem.K.unbiased) is not Linear:
-            raise InputError("algorithm=linear_pegasos expects kernel=linear; pegasos takes any kernel")
+        if not is_linear(problem.K.unbiased):
+            raise InputError(f"algorithm={self.name} expects kernel=linear; pegasos takes any kernel")
 
     def start(self, problem: Problem, F: FeatureMap) -> LinearState:
         sampler, z = problem.sampler(self.k), F(problem.x)

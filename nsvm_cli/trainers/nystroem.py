@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import ClassVar
 
 import numpy as np
 import pydantic
@@ -36,8 +35,6 @@ class Nystroem(LinearSVM):
     Samples without a loss do not affect the optimum. It is therefore that of a random part of the samples
     and all those with a loss, or where these exceed the memory budget, of a larger random part.
     """
-
-    name: ClassVar[str] = "nystroem"
 
     landmarks: Count = 256
 

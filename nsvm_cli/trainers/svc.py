@@ -154,10 +154,10 @@ class SVC(Trainer[SVCState]):
 
     def check(self, problem: Problem, F: FeatureMap) -> None:
         super().check(problem, F)
-        expect_loss("svc", problem, Hinge, EpsilonInsensitive)
+        expect_loss(self.name, problem, Hinge, EpsilonInsensitive)
         known = ["C", *["gamma"] * hasattr(problem.K, "gamma")]
         known += ["epsilon"] * isinstance(problem.loss.l, EpsilonInsensitive)
-        expect_searchable("svc", self.grid, known)
+        expect_searchable(self.name, self.grid, known)
 
     def search(self, problem: Problem, F: FeatureMap) -> tuple[dict[str, Any], dict[str, Any]] | None:
         score = partial(svm_score, self, solve=WarmStart())
@@ -235,7 +235,7 @@ class SVC(Trainer[SVCState]):
             state.take_over(state.solver, part.j)
         elif (gap := max(part.state.gap for part in state.parts)) >= self.tol:
             WARN.get()(
-                f"svc stopped at a gap of {gap:.2g}, where it expects {self.tol:g}: raise "
+                f"{self.name} stopped at a gap of {gap:.2g}, where it expects {self.tol:g}: raise "
                 f"algorithm.lam={self.lam:g}, or use pegasos"
             )
 
@@ -248,7 +248,7 @@ class SVC(Trainer[SVCState]):
         needed = len(z) ** 2 * 8 / 2**20
         if needed > problem.memory_budget:
             raise InputError(
-                f"svc needs the {len(z)} x {len(z)} kernel matrix here, {needed:.1f} MiB of "
+                f"{self.name} needs the {len(z)} x {len(z)} kernel matrix here, {needed:.1f} MiB of "
                 f"memory_budget={problem.memory_budget}: pip install 'nsvm[fast]', or use pegasos"
             )
         K = problem.K(z, z).double().cpu().numpy()

@@ -36,7 +36,6 @@ class Boosted(Expansion):
 class Trees(ScikitLearn):
     """HistGradientBoostingClassifier, or HistGradientBoostingRegressor for real targets."""
 
-    name: ClassVar[str] = "trees"
     searchable: ClassVar[tuple[str, ...]] = ("learning_rate", "max_leaf_nodes", "max_iter")
     trains_svm: ClassVar[bool] = False
     saves_model: ClassVar[bool] = False

@@ -19,7 +19,7 @@ from scipy import stats
 from nsvm_cli.comparison.cells import Cell, cells
 from nsvm_cli.comparison.compare import compare, ranking
 from nsvm_cli.comparison.intervals import holm
-from nsvm_cli.comparison.records import RunRecord
+from nsvm_cli.comparison.records import RunRecord, runs_table
 from nsvm_cli.comparison.table import notes, to_csv, to_latex, to_markdown
 from nsvm_cli.errors import InputError
 
@@ -275,6 +275,32 @@ def test_runs_that_share_a_metric_are_compared_by_it(metric: str | None, head: s
 def test_runs_that_cannot_be_compared(records: list[RunRecord], message: str) -> None:
     with pytest.raises(InputError, match=message):
         cells(records)
+
+
+def test_steps_are_shown_where_settings_differ_in_them() -> None:
+    def records(steps: dict[str, tuple[int, list[int]]]) -> list[RunRecord]:
+        return [
+            run(seed, algorithm=name, theta_steps=theta + seed, part_steps=parts)
+            for name, (theta, parts) in steps.items()
+            for seed in (0, 2)
+        ]
+
+    unequal = records({"alg3": (10, [10]), "alg4": (10, [10, 20])})
+    head, _, *lines = to_markdown(compare(cells(unequal))).splitlines()[2:6]
+    assert head.endswith("| training, s | steps of each part |")
+    assert {line.split(" | ")[-1] for line in lines} == {"10 |", "10+20 |"}
+    equal = records({"alg3": (10, [10]), "alg4": (10, [10])})
+    assert "steps" not in to_markdown(compare(cells(equal)))
+    more = records({"alg3": (10, [10]), "alg4": (90, [10])})
+    table = to_markdown(compare(cells(more))).splitlines()
+    assert table[2].endswith("| training, s | steps of theta |")
+    assert {line.split(" | ")[-1] for line in table[4:6]} == {"11 |", "91 |"}
+    figures = {row["settings"]: row for row in csv.DictReader(io.StringIO(to_csv(compare(cells(unequal)))))}
+    assert (figures["alg4"]["theta_steps"], figures["alg4"]["part_steps"]) == ("11.0", "10+20")
+    _, _, columns = runs_table(unequal)
+    assert columns["theta_steps"] == ["10", "12", "10", "12"]
+    assert columns["part_steps"] == ["10", "10", "10+20", "10+20"]
+    assert "part_steps" not in runs_table(equal)[2]
 
 
 def test_a_run_that_repeats_another_counts_once() -> None:

@@ -95,7 +95,10 @@ def test_numbers_that_are_not_finite_are_named(algorithm: str, small: MakeSmall)
 
 
 class OwnKernel(RBF):
-    """Is derived from a kernel with a compiled form, and has none."""
+    """Is derived from a kernel with a compiled form, and has another formula."""
+
+    def __call__(self, a: Any, b: Any) -> Any:
+        return super().__call__(a, b) ** 2
 
 
 def test_what_is_not_covered_is_said(small: MakeSmall) -> None:

@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import fields
+from types import new_class
 from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int64
-from torch import Tensor
+from torch import Tensor, nn
 
+from nsvm_cli.config.registry import keeps
 from nsvm_cli.engines.look_ahead.base import Amount, Evaluation, LookAhead, Terms, descend
 from nsvm_cli.engines.numba.code import is_usable
+from nsvm_cli.models.dropout import Dropout
 from nsvm_cli.models.feature_map import Batch, FeatureMap
-from nsvm_cli.models.kernels import Kernel
+from nsvm_cli.models.kernels import RBF, Kernel
+from nsvm_cli.models.losses import Binary, CrammerSinger, Hinge
+from nsvm_cli.models.networks import CNN, MLP, MaxPool
 from nsvm_cli.models.objectives import products
+from nsvm_cli.models.optimizers import SGD
 from nsvm_cli.trainers.alg1 import Alg1, Alg1State
 from nsvm_cli.trainers.alg2 import Alg2
+from nsvm_cli.trainers.alg3 import Alg3
 from nsvm_cli.trainers.alg4 import Alg4
 from nsvm_cli.trainers.base import Problem, Trainer
 from nsvm_cli.trainers.coefficients import SampleState
@@ -126,7 +134,35 @@ class WorkingSetSVC(SVC):
         return WorkingSets(dual, Rows(problem.K, z, problem.memory_budget), self.tol)
 
 
-OPTIONS: dict[type[Trainer[Any]], tuple[str, ...]] = {
+STEPS = (
+    *("moves_theta", "step", "advance", "compare", "descend", "_advance_part_1", "_solver"),
+    *("fixed", "evaluate", "terms", "on_violation"),  # which ``LookAhead`` adds
+)
+"""What the steps of an algorithm consist of."""
+
+REPLACED: dict[type, tuple[str, ...]] = {
+    **dict.fromkeys((Pegasos, Alg1, Alg2, Alg3, Alg4), STEPS),
+    SVC: ("solver",),
+    RBF: ("__call__", "gradient", "diag", "parts"),
+    **dict.fromkeys((Binary, CrammerSinger), ("step", "of", "curvature")),
+    Hinge: ("slope", "value", "curvature"),
+    SGD: ("update", "kept"),
+    **dict.fromkeys((MLP, CNN), ("__init__", "forward")),
+    **dict.fromkeys((Dropout, MaxPool, nn.Linear, nn.Conv2d), ("forward",)),
+    **dict.fromkeys((nn.ReLU, nn.Flatten, nn.ModuleList), ("forward",)),
+}
+"""The classes that have another form in an engine, and what this takes the place of."""
+
+
+def base_of(part: object) -> type | None:
+    """Return the class whose form in an engine computes what a part does: its own, or one that it derives
+    from without overriding what that form takes the place of; None if there is none.
+    """
+    base = next((base for base in type(part).__mro__ if base in REPLACED), None)
+    return base if base and keeps(type(part), base, *REPLACED[base]) else None
+
+
+OPTIONS: dict[type | None, tuple[str, ...]] = {
     Alg1: ("refresh_every", "budget"),
     Alg2: ("objective", "projection"),
 }
@@ -137,25 +173,27 @@ def uncovered(trainer: Trainer[Any], problem: Problem, F: FeatureMap) -> str | N
     """Return what look-ahead does not cover in this run; None if it covers it."""
     if F.draws and trainer.moves_theta:
         return "networks that draw at random in training"
-    options = next((names for kind, names in OPTIONS.items() if isinstance(trainer, kind)), None)
-    if options is None:
+    if (options := OPTIONS.get(base_of(trainer))) is None:
         return None
     return changed(trainer, options) or ("penalties" if problem.penalties else None)
 
 
 def changed(trainer: Trainer[Any], options: tuple[str, ...]) -> str | None:
-    """Return the first of these settings, where the algorithm has them, that is not at its default."""
-    for field in fields(trainer):  # type: ignore[arg-type]  # a dataclass
+    """Return the first of these settings, where the algorithm has them, that is not at our default."""
+    for field in fields(base_of(trainer)):  # type: ignore[arg-type]  # a dataclass
         if field.name in options and (value := getattr(trainer, field.name)) != field.default:
             return f"algorithm.{field.name}={value}"
     return None
 
 
-def faster(trainer: Trainer[Any], trainers: Mapping[type, type[Trainer[Any]]]) -> Trainer[Any]:
+def faster(trainer: Trainer[Any], trainers: Mapping[Any, type[Trainer[Any]]]) -> Trainer[Any]:
     """Return the same algorithm as the class that ``trainers`` have for it; itself if they have none."""
-    if (fast := trainers.get(type(trainer))) is None:
+    if (fast := trainers.get(base_of(trainer))) is None:
         return trainer
-    return fast(**{field.name: getattr(trainer, field.name) for field in fields(trainer)})  # type: ignore[arg-type]
+    kind, trainer = type(trainer), copy(trainer)
+    joined = fast if issubclass(fast, kind) else new_class(kind.__name__, (fast, kind))
+    object.__setattr__(trainer, "__class__", joined)  # its fields are frozen
+    return trainer
 
 
 TRAINERS: dict[type[Trainer[Any]], type[Trainer[Any]]] = {

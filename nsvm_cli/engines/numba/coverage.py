@@ -8,23 +8,13 @@ from typing import Any, cast
 from torch import Tensor, nn
 
 from nsvm_cli.engines.look_ahead import trainers as look_ahead
+from nsvm_cli.engines.look_ahead.trainers import base_of
 from nsvm_cli.models.dropout import Dropout
 from nsvm_cli.models.feature_map import FeatureMap
-from nsvm_cli.models.kernels import RBF
-from nsvm_cli.models.losses import Binary, CrammerSinger, Hinge
 from nsvm_cli.models.networks import CNN, MLP, Normalize, WithOutput
-from nsvm_cli.models.optimizers import SGD
 from nsvm_cli.trainers import Problem, Trainer
-from nsvm_cli.trainers.alg1 import Alg1
-from nsvm_cli.trainers.alg2 import Alg2
-from nsvm_cli.trainers.alg3 import Alg3
-from nsvm_cli.trainers.alg4 import Alg4
 from nsvm_cli.trainers.pegasos import Pegasos
 from nsvm_cli.trainers.svc import SVC
-
-COMPILED: set[type] = {Pegasos, Alg1, Alg2, Alg3, Alg4, SVC}
-COMPILED |= {RBF, Hinge, Binary, CrammerSinger, SGD}
-"""What has a compiled form, beside networks. What is derived from these may compute something else."""
 
 
 def uncovered(trainer: Trainer[Any], problem: Problem, F: FeatureMap) -> str | None:
@@ -33,18 +23,19 @@ def uncovered(trainer: Trainer[Any], problem: Problem, F: FeatureMap) -> str | N
         return beyond
     if problem.x.device.type != "cpu":
         return f"device={problem.x.device.type}"
-    if isinstance(trainer, SVC):
+    if (base := base_of(trainer)) is None:
+        return f"algorithm {type(trainer).__name__}"
+    if base is SVC:
         return None
-    for name, part in (("algorithm", trainer), ("kernel", problem.K)):
-        if type(part) not in COMPILED:
-            return f"{name} {type(part).__name__}"
+    if base_of(problem.K) is None or F.of_kernel:
+        return f"kernel {type(problem.K).__name__}"
     if option := look_ahead.changed(trainer, ("objective", "loss")):
         return option
-    if not {type(problem.loss), type(problem.loss.l)} <= COMPILED:
+    if None in map(base_of, (problem.loss, problem.loss.l)):
         return "losses other than hinge, of two classes or by crammer_singer"
     if problem.penalties:
         return "penalties"
-    if isinstance(trainer, Pegasos):
+    if base is Pegasos:
         return None  # which takes the features of any network
     if F.kernel_gradient is not None:
         return "kernel.gradient"
@@ -55,7 +46,7 @@ def uncovered(trainer: Trainer[Any], problem: Problem, F: FeatureMap) -> str | N
     if not all(p.requires_grad for p in F.network.parameters()):
         return "parameters that do not move"
     settings: Any = getattr(F.optimizer, "settings", None)
-    if type(settings) not in COMPILED:
+    if base_of(settings) is None:
         return f"optimizer {type(settings).__name__}"
     if settings.groups:
         return "optimizer.groups"
@@ -64,8 +55,8 @@ def uncovered(trainer: Trainer[Any], problem: Problem, F: FeatureMap) -> str | N
 
 def units(parts: Iterable[Trainer[Any]], problem: Problem) -> list[str]:
     """Return the units of compiled code that take the steps of these parts of a run; see ``code``."""
-    names = [type(part).__name__.lower() for part in parts if type(part) in COMPILED]
-    return [unit(name, problem.x) for name in names]
+    bases = [base for part in parts if (base := base_of(part))]
+    return [unit(base.__name__.lower(), problem.x) for base in bases]
 
 
 def unit(algorithm: str, x: Tensor) -> str:
@@ -80,7 +71,8 @@ def parts_of(network: nn.Module) -> tuple[MLP | CNN, Dropout, Normalize | None] 
     normalize: Any = None
     if type(network) is WithOutput:
         network, normalize = network
-    if type(network) not in (MLP, CNN) or type(normalize) not in (Normalize, type(None)):
+    covered = isinstance(network, MLP | CNN) and None not in map(base_of, network.modules())
+    if not covered or type(normalize) not in (Normalize, type(None)):
         return None
     (dropout,) = (module for module in network.modules() if isinstance(module, Dropout))
     return cast(Any, network), dropout, normalize
@@ -98,6 +90,6 @@ def pays_off(trainer: Trainer[Any], F: FeatureMap, compiled_before: bool) -> boo
     """Return whether a run is long enough for compiled functions to be loaded, or to be compiled first, and
     its network small enough for them to be faster.
     """
-    name = type(trainer).__name__.lower()
+    name = getattr(base_of(trainer), "__name__", "").lower()
     small = not trainer.moves_theta or sum(p.numel() for p in F.network.parameters()) <= TRAINED
     return small and trainer.total >= (SHORT if compiled_before else LONG).get(name, 0)
