@@ -10,6 +10,9 @@ from typing import Any
 Rows = list[tuple[str, ...]]
 """Rows of a table as text. Those about figures have the name, the value, and in a few words what it is."""
 
+Figures = Mapping[str, Any]
+"""The figures of a result, a record, an evaluation or a diagnosis, by their names."""
+
 
 def percent(share: float | None, digits: int = 2) -> str:
     """Format a share of 1; empty if there is none."""
@@ -45,12 +48,12 @@ def counted(some: int, whole: int, kind: str) -> str:
     return f"{f'{some} of' if some < whole else 'all'} {whole} {kind} samples"
 
 
-def held_out(result: Mapping[str, Any]) -> str:
+def held_out(result: Figures) -> str:
     """Return the name of the split that a run was evaluated on."""
     return "validation" if result["data"]["samples"]["validation"] else "test"
 
 
-def score_of(result: Mapping[str, Any], by: object = None) -> tuple[str, str, float] | None:
+def score_of(result: Figures, by: object = None) -> tuple[str, str, float] | None:
     """Return the score of a result on held-out data, ``by`` a metric if it has it, with split and metric."""
     metrics = sorted(METRIC_FORMATS, key=lambda metric: metric != by)
     for split, metric in product(("validation", "test"), metrics):
@@ -59,22 +62,17 @@ def score_of(result: Mapping[str, Any], by: object = None) -> tuple[str, str, fl
     return None
 
 
-def scores_of(result: Mapping[str, Any]) -> dict[str, str]:
+def scores_of(result: Figures) -> dict[str, str]:
     """Return the figures of a result that a person looks at first, by their names."""
-    samples = result["data"]["samples"]
-    classes = result["data"]["classes"]
-    splits = [split_scores(result, samples[split], classes, split) for split in (held_out(result), "train")]
-    stopped = {"stopped": str(result["stopped"])} if "stopped" in result else {}
-    return {**splits[0], **splits[1], "training time": f"{result['train_seconds']:.1f} s", **stopped}
+    rows, data = dict[str, str](), result["data"]
+    for split in (held_out(result), "train"):
+        rows |= split_scores(result, data["samples"][split], data["classes"], split)
+    rows["training time"] = f"{result['train_seconds']:.1f} s"
+    return rows | ({"stopped": str(result["stopped"])} if "stopped" in result else {})
 
 
-def split_scores(
-    figures: Mapping[str, Any], samples: int, classes: Sequence[str], split: str = ""
-) -> dict[str, str]:
-    """Return the scores on a split, in words, by their names.
-
-    In a result, those of each ``split`` have its name.
-    """
+def split_scores(figures: Figures, samples: int, classes: Sequence[str], split: str = "") -> dict[str, str]:
+    """Return the scores on a split in words, by their names; in a result, these begin with the ``split``."""
     key, name = (f"{split}_", f"{split} ") if split else ("", "")
     if f"{key}r2" in figures:
         errors = {f"{name}{error.upper()}": _in_units(figures[f"{key}{error}"]) for error in ("rmse", "mae")}
@@ -102,7 +100,7 @@ def metric_name(metric: str, classes: Sequence[str]) -> str:
     return METRIC_FORMATS[metric][0] + of
 
 
-def no_better(result: Mapping[str, Any]) -> str:
+def no_better(result: Figures) -> str:
     """Return a sentence about a result that is no better than one answer for all samples; empty if it is."""
     split = held_out(result)
     score, majority = (result.get(f"{split}_{of}accuracy") for of in ("", "majority_"))
@@ -126,7 +124,7 @@ TRAINING_FIGURES: tuple[tuple[str, Callable[[Any], str], str], ...] = (
 """What else is said of a model and its training: field, format and meaning."""
 
 
-def training_rows(figures: Mapping[str, Any]) -> Rows:
+def training_rows(figures: Figures) -> Rows:
     """Return what else the figures of a result or an evaluation say of a model and its training."""
     rows: Rows = [
         (key.replace("_", " "), shown(figures[key]), meaning)
@@ -139,18 +137,15 @@ def training_rows(figures: Mapping[str, Any]) -> Rows:
     return rows + _learnt_rows(figures)
 
 
-def _learnt_rows(figures: Mapping[str, Any]) -> Rows:
-    """Return what the kernel has learnt, of several numbers the smallest and the largest, and from what start
-    if the figures say so.
-    """
+def _learnt_rows(figures: Figures) -> Rows:
+    """Return what the kernel has learnt, and its initial values if the figures have them."""
     start = figures.get("initial_kernel_parameters", {})
     rows: Rows = []
     for name, value in figures.get("kernel_parameters", {}).items():
         several = isinstance(value, list) and len(value) > 1
         shown, now = (f"{len(value)} values", f"{_ends(value)}, ") if several else (_ends(value), "")
-        rows.append(
-            (f"kernel {name}", shown, now + (f"{_ends(start[name])} at first" if start else "learnt"))
-        )
+        origin = f"{_ends(start[name])} at first" if start else "learnt"
+        rows.append((f"kernel {name}", shown, now + origin))
     return rows
 
 
@@ -169,27 +164,25 @@ def column_rows(columns: Iterable[Any]) -> Rows:
     return rows
 
 
-OTHERS = [metric for metric in METRIC_FORMATS if metric != "accuracy"]
-
-RECORD_FIGURES: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
-    ("validation_accuracy", "validation", percent),
-    *((f"validation_{m}", f"validation {METRIC_FORMATS[m][0]}", METRIC_FORMATS[m][1]) for m in OTHERS),
-    ("violations", "violations", str),
-    ("running_accuracy", "running accuracy", percent),
-    ("support_vectors", "support vectors", str),
-    ("full_objective", "full objective", "{:.4g}".format),
-    ("duality_gap", "duality gap", "{:.2g}".format),
-    ("objective", "objective", "{:.3g}".format),
-)
-"""What a line shows of a record: field, name and format; the most important first."""
+RECORD_FIGURES: Mapping[str, tuple[str, Callable[[Any], str]]] = {
+    **{f"validation_{metric}": (f"validation {name}", f) for metric, (name, f) in METRIC_FORMATS.items()},
+    "validation_accuracy": ("validation", percent),
+    "violations": ("violations", str),
+    "running_accuracy": ("running accuracy", percent),
+    "support_vectors": ("support vectors", str),
+    "full_objective": ("full objective", "{:.4g}".format),
+    "duality_gap": ("duality gap", "{:.2g}".format),
+    "objective": ("objective", "{:.3g}".format),
+}
+"""What a line shows of a record: name and format; the most important first."""
 
 
-def figures_of(record: Mapping[str, Any]) -> list[str]:
+def figures_of(record: Figures) -> list[str]:
     """Return the figures of a record in words, the most important first."""
     of_svm = ("violations", "support_vectors")  # hidden while zero
     return [
         f"{name} {shown(value)}"
-        for key, name, shown in RECORD_FIGURES
+        for key, (name, shown) in RECORD_FIGURES.items()
         if (value := record.get(key)) is not None and (value or key not in of_svm)
     ]
 
@@ -249,7 +242,7 @@ MEANINGS = {
 """What each figure means, in words that fit beside it in a terminal of 80 columns."""
 
 
-def diagnosis_rows(figures: Mapping[str, Any]) -> Rows:
+def diagnosis_rows(figures: Figures) -> Rows:
     """Return the figures of a diagnosis that apply, with what each means."""
     name, written = METRIC_FORMATS[metric := figures["metric"]]
     split, counts = figures["split"], sample_counts(figures)
@@ -262,7 +255,7 @@ def diagnosis_rows(figures: Mapping[str, Any]) -> Rows:
     ] + _learnt_rows(figures)
 
 
-def sample_counts(figures: Mapping[str, Any]) -> dict[str, str]:
+def sample_counts(figures: Figures) -> dict[str, str]:
     """Return in words which held-out and which training samples the figures of a diagnosis are of."""
     return {
         "held_out": counted(figures["samples"], figures["held_out_samples"], figures["split"]),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -24,7 +24,7 @@ from nsvm_cli.storage.run_directory import (
     read_config,
     read_json,
 )
-from nsvm_cli.words import METRIC_FORMATS, score_of
+from nsvm_cli.words import METRIC_FORMATS, Figures, score_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -106,13 +106,11 @@ def panels_of(run: Path) -> list[Panel]:
     return panels
 
 
-def _part(record: Mapping[str, Any]) -> int:
+def _part(record: Figures) -> int:
     return int(record.get("part") or 0)
 
 
-def _curves(
-    records: Sequence[Mapping[str, Any]], score: tuple[str, str, float] | None
-) -> dict[str, list[Curve]]:
+def _curves(records: Sequence[Figures], score: tuple[str, str, float] | None) -> dict[str, list[Curve]]:
     """Return the curves of each panel, given the score after the last of these steps if there is one."""
 
     def curve(key: str, unit: int = 1, noisy: bool = False, **style: str) -> Curve:
@@ -141,7 +139,6 @@ def _curves(
 
 
 def plot_panel(panel: Panel, axis: Axes) -> None:
-    """Plot the curves of a panel."""
     for curve in panel.curves:
         _plot_curve(axis, curve)
     noisy = any(curve.noisy for curve in panel.curves)
@@ -174,8 +171,6 @@ def _plot_curve(axis: Axes, curve: Curve) -> None:
 
 
 def moving_mean(values: Sequence[float]) -> list[float]:
-    """Return the mean of ``WINDOW`` values around each, or of fewer: at the beginning as many on both sides,
-    so that a steep start is not averaged away.
-    """
+    """Return the mean of up to ``WINDOW`` values centred on each, which keeps a steep start."""
     halves = [min(WINDOW // 2, n) for n in range(len(values))]
     return [mean(values[n - half : n + half + 1]) for n, half in enumerate(halves)]

@@ -31,6 +31,7 @@ from nsvm_cli.runs.open_model import load_trained
 from nsvm_cli.storage.run_directory import RESULT, checkpoints_in, has_records, is_finished, reading
 from nsvm_cli.tasks import Classification
 from nsvm_cli.trainers import TRAINERS
+from nsvm_cli.words import Figures
 
 MOST_CHARACTERS, MOST_COLUMNS, MOST_MISTAKES, EXPLAINED, MOST_IN_DIAGNOSIS = 120, 30, 24, 5, 1000
 """The most characters of a value, cells of a sample in a table, mistakes, and predictions explained that
@@ -40,14 +41,12 @@ FIGURES = ("figure", "value", "meaning")
 """The head of a table of figures."""
 
 
-def run_sections(
-    run: Path, result: Mapping[str, Any], settings: Blocks, runtime: Mapping[str, Any]
-) -> list[Section]:
+def run_sections(run: Path, result: Figures, settings: Blocks, runtime: Mapping[str, Any]) -> list[Section]:
     """Return what there is to show of a run: settings and curves, its model once it has a checkpoint, and
     its result, which is empty before it has finished. For ``runtime`` see ``load_trained``.
     """
 
-    def of_result(make: Callable[[Mapping[str, Any]], Blocks]) -> Blocks:
+    def of_result(make: Callable[[Figures], Blocks]) -> Blocks:
         with reading(run / RESULT):
             yield from make(result) if result else ()
 
@@ -61,7 +60,7 @@ def run_sections(
     ]
 
 
-def _result(result: Mapping[str, Any]) -> Blocks:
+def _result(result: Figures) -> Blocks:
     yield words.scores_of(result)
     if sentence := words.no_better(result):
         yield sentence
@@ -95,7 +94,7 @@ def _curves(run: Path) -> Blocks:
     yield drawn
 
 
-def confusion_table(result: Mapping[str, Any]) -> Blocks:
+def confusion_table(result: Figures) -> Blocks:
     """Show which classes were taken for which: all of them, or of many classes the most frequent."""
     if "confusion" not in result:
         return
@@ -111,7 +110,7 @@ def confusion_table(result: Mapping[str, Any]) -> Blocks:
         yield Table(caption, head, rows, range(1, len(head)), shades=shades)
 
 
-def data_and_computation(result: Mapping[str, Any]) -> Blocks:
+def data_and_computation(result: Figures) -> Blocks:
     """Show what was read, and what it was computed with."""
     how = {key: result[key] for key in ("device", "dtype", "engine", "threads")} | flat(result["versions"])
     yield [_pairs("data", flat(result["data"])), _pairs("computation", how)]
@@ -176,9 +175,7 @@ def mistakes(model: NSVM, data: Data, values: Callable[[], Float[Tensor, " m *ou
     yield _samples(model, data, f"The worst {count}: class → decision", split.x[worst], texts)
 
 
-def _samples(
-    model: NSVM, data: Data, caption: str, x: Iterable[Tensor], texts: Sequence[str]
-) -> Images | Table:
+def _samples(model: NSVM, data: Data, caption: str, x: Iterable[Tensor], texts: Sequence[str]) -> Block:
     """Return samples with a text beside each: as images, or as rows of a table."""
     if _are_images(model):
         seen = data.splits["train"].x
@@ -227,9 +224,8 @@ def support_vectors(model: NSVM, data: Data) -> Blocks:
     for x, y, (decided, total, terms) in zip(some.x, some.y, explain(model, some.x), strict=True):
         answer = f"decided {pictures.label(task, decided)}" if classifies else f"predicted {decided:.7g}"
         shown = sum(value for value, _ in terms)
-        caption = (
-            f"{pictures.label(task, float(y))}, {answer}: score {total:+.3g}, of which these are {shown:+.3g}"
-        )
+        label = pictures.label(task, float(y))
+        caption = f"{label}, {answer}: score {total:+.3g}, of which these are {shown:+.3g}"
         texts = [f"{pictures.label(task, float(train.y[j]))}: {value:+.3g}" for value, j in terms]
         rows = [x, *(train.x[j] for _, j in terms)]
         blocks.append(_samples(model, data, caption, rows, ["x", *texts]))

@@ -8,29 +8,22 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import rich.console
+from rich import progress
 from rich.box import SIMPLE_HEAD
 from rich.cells import cell_len
 from rich.console import Group
 from rich.measure import Measurement
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    ProgressColumn,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
 from rich.table import Column, Table
 from rich.text import Text
 
 from nsvm_cli import words
 from nsvm_cli.output import answer, printable, shortened
+from nsvm_cli.words import Figures
 
 WIDE = 10_000
 
@@ -54,7 +47,7 @@ class Console(rich.console.Console):
         return super().render_str(shown, **{**options, "markup": False, "emoji": False})
 
 
-def show_result(result: Mapping[str, Any], directory: Path) -> None:
+def show_result(result: Figures, directory: Path) -> None:
     """Print the result of a run as tables, and which classes were taken for which."""
     title = f"{result['algorithm']} on {result['dataset']}, seed {result['seed']}"
     _show(title, words.scores_of(result), result, result["data"]["classes"], words.held_out(result))
@@ -63,7 +56,7 @@ def show_result(result: Mapping[str, Any], directory: Path) -> None:
     answer(f"Run directory: {directory}")
 
 
-def show_evaluation(figures: Mapping[str, Any]) -> None:
+def show_evaluation(figures: Figures) -> None:
     """Print the result of ``nsvm evaluate`` as tables, and which classes were taken for which."""
     rows = {
         "data": figures["source"],
@@ -75,44 +68,32 @@ def show_evaluation(figures: Mapping[str, Any]) -> None:
     _show(str(figures["checkpoint"]), rows, figures, figures["classes"], figures["split"])
 
 
-def show_evaluations(evaluations: Sequence[Mapping[str, Any]]) -> None:
+def show_evaluations(evaluations: Sequence[Figures]) -> None:
     """Print the scores of several models as one table."""
     rows = [
-        {
-            "model": str(e["checkpoint"]),
-            "step": str(e["steps"]),
-            **words.split_scores(e, e["samples"], e["classes"]),
-        }
+        {"model": str(e["checkpoint"]), "step": str(e["steps"])}
+        | words.split_scores(e, e["samples"], e["classes"])
         for e in evaluations
     ]
     columns = dict.fromkeys(column for row in rows for column in row)
     table = Table(*(Column(name, overflow="fold", justify="right") for name in columns), box=SIMPLE_HEAD)
     table.columns[0].justify = "left"
-    for row in rows:
-        table.add_row(*(row.get(column, "") for column in columns))
-    Console(wide=True).print(table)
+    cells = ([row.get(column, "") for column in columns] for row in rows)
+    Console(wide=True).print(_filled(table, cells))
 
 
-def _show(
-    title: str, rows: Mapping[str, str], figures: Mapping[str, Any], classes: Sequence[str], split: str
-) -> None:
+def _show(title: str, rows: Mapping[str, str], figures: Figures, classes: Sequence[str], split: str) -> None:
     """Print rows below a title, the confusion matrix if there is one, and the facts below it."""
-    console, first = Console(), Table(show_header=False)
-    for row in rows.items():
-        first.add_row(*row)
+    console = Console()
     answer(title)
-    console.print(first)
+    console.print(_filled(Table(show_header=False), rows.items()))
     if "confusion" in figures and (table := _confusion_table(figures, classes, split, console)):
         console.print(table)
     show_rows(words.training_rows(figures))
 
 
-def _confusion_table(
-    figures: Mapping[str, Any], classes: Sequence[str], split: str, console: Console
-) -> Group | None:
-    """Return the confusion matrix under a title or, where there is no room for it, the most frequent ones;
-    None if there is neither room nor a confusion.
-    """
+def _confusion_table(figures: Figures, classes: Sequence[str], split: str, console: Console) -> Group | None:
+    """Return the confusion matrix or, for lack of room, the most frequent confusions; None without any."""
     cells = figures["confusion"], figures["recall"], [shortened(name) for name in classes]
     if len(classes) <= words.FEW_CLASSES:
         matrix = _table(words.matrix_cells(*cells))
@@ -131,8 +112,11 @@ def show_columns(rows: words.Rows) -> None:
 def _table(rows: words.Rows, justify: Literal["left", "right"] = "right") -> Table:
     """Return a table of rows, the first of which is its head."""
     columns = (Column(name, justify=justify, no_wrap=True) for name in rows[0])
-    table = Table(*columns, box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
-    for row in rows[1:]:
+    return _filled(Table(*columns, box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0)), rows[1:])
+
+
+def _filled(table: Table, rows: Iterable[Iterable[str]]) -> Table:
+    for row in rows:
         table.add_row(*row)
     return table
 
@@ -140,10 +124,7 @@ def _table(rows: words.Rows, justify: Literal["left", "right"] = "right") -> Tab
 def show_rows(rows: words.Rows) -> None:
     """Print figures, one a line."""
     columns = Column(), Column(justify="right"), Column()
-    table = Table(*columns, show_header=False, box=None, padding=(0, GAP, 0, 0))
-    for row in rows:
-        table.add_row(*row)
-    Console().print(table)
+    Console().print(_filled(Table(*columns, show_header=False, box=None, padding=(0, GAP, 0, 0)), rows))
 
 
 GAP = 2
@@ -176,20 +157,18 @@ def show_runs(
     for name in shown:
         side: Any = "right" if name in numbers else "left"
         table.add_column(Group(*heads[name]), justify=side, no_wrap=name not in FOLDED, overflow="fold")
-    for row in zip(*(columns[name] for name in shown), strict=True):
-        table.add_row(*row)
-    console.print(table)
+    console.print(_filled(table, zip(*(columns[name] for name in shown), strict=True)))
     return [name for name in columns if name not in shown]
 
 
-def progress_bar(console: Console, *columns: ProgressColumn) -> Progress:
+def progress_bar(console: Console, *columns: progress.ProgressColumn) -> progress.Progress:
     """Return a bar with the counts and times of one task, which only a terminal shows."""
-    return Progress(
-        TextColumn("{task.description}", markup=False),
-        BarColumn(table_column=Column(min_width=10, max_width=40, ratio=1)),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(compact=True),
+    return progress.Progress(
+        progress.TextColumn("{task.description}", markup=False),
+        progress.BarColumn(table_column=Column(min_width=10, max_width=40, ratio=1)),
+        progress.MofNCompleteColumn(),
+        progress.TimeElapsedColumn(),
+        progress.TimeRemainingColumn(compact=True),
         *columns,
         console=console,
         expand=True,

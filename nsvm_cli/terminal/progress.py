@@ -37,7 +37,6 @@ class Progress(Callback):
         self.bar.stop()
 
     def say(self, line: str) -> None:
-        """Print a line to stderr."""
         self.console.print(line, soft_wrap=True)
 
     def on_step_end(self, state: State) -> None:
