@@ -143,8 +143,7 @@ def mean_ranks(ranking: Ranking) -> Figure:
         axis.set(ylim=(len(names) - 0.5, -0.5))
         axis.set_yticks(places, names)
         style_axis(axis, "", f"bars: critical difference, {2 * half:.2f}")
-        caption = f"mean ranks over {ranking.over}; {ranking.test}"
-        figure.suptitle(caption, fontsize=SMALL, color=GRAY)
+        figure.suptitle(f"mean ranks over {ranking.over}; {ranking.test}", fontsize=SMALL, color=GRAY)
     return figure
 
 

@@ -46,11 +46,10 @@ def _of_run(record: RunRecord, runtime: Mapping[str, Any]) -> tuple[str, str, li
     title, settings = os.path.basename(os.path.abspath(record.path)), flat(record.settings)
     if {"algorithm.name", "dataset.name", "seed"} <= settings.keys():
         title = f"{settings['algorithm.name']} on {settings['dataset.name']}, seed {settings['seed']}"
-    date = str(record.figures.get("date", ""))[:16]
-    status = " ".join(filter(None, [record.status, date and f"on {date.replace('T', ' at ')} UTC"]))
-    message = record.message and f", {record.message}"
+    date = str(record.figures.get("date", ""))[:16].replace("T", " at ")
+    details = (date and f" on {date} UTC") + (record.message and f", {record.message}")
     sections = run_sections(record.path, record.figures, _settings(record), runtime)
-    return title, f"{record.path}: {status}{message}", sections
+    return title, f"{record.path}: {record.status}{details}", sections
 
 
 def _settings(record: RunRecord) -> Blocks:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from markupsafe import Markup
 
@@ -100,7 +100,7 @@ def render(title: str, subtitle: str, sections: Sequence[Section]) -> str:
 
     environment = Environment(
         autoescape=True,
-        finalize=_shown,
+        finalize=lambda value: value if isinstance(value, Markup) else printable(str(value)),
         loader=PackageLoader("nsvm_cli.page"),
         lstrip_blocks=True,
         trim_blocks=True,
@@ -108,7 +108,3 @@ def render(title: str, subtitle: str, sections: Sequence[Section]) -> str:
     )
     page = {"title": title, "subtitle": subtitle, "sections": sections, "version": __version__}
     return environment.get_template("page.html.jinja").render(page)
-
-
-def _shown(value: Any) -> Any:
-    return value if isinstance(value, Markup) else printable(str(value))

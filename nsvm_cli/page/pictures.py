@@ -22,7 +22,6 @@ from nsvm_cli.words import FEW_CLASSES, counted
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 MOST_POINTS, MOST_ROWS, BINS = 1000, 200, 10
 """The most samples in a picture of points, and in one of a kernel matrix; the points of reliability."""
@@ -56,7 +55,7 @@ def features(model: NSVM, data: Data) -> Blocks:
             axis = figure.subplots()
             style_axis(axis, title, "first principal component", "second principal component")
             axis.set(xticks=[], yticks=[])
-            _plot_points(model.task, some.y, points, axis, figure)
+            _plot_points(model.task, some.y, points, axis)
         drawn.append(to_picture(figure, f"Features of {len(some)} samples, {title}"))
     yield drawn
 
@@ -112,20 +111,18 @@ def _separate_classes(task: Task, y: Float[Tensor, " m"], axis: Axes) -> None:
         axis.set_yticks(centres, [label(task, y_r) for y_r in present], fontsize=8)
 
 
-def _plot_points(
-    task: Task, y: Float[Tensor, " m"], points: Float64[np.ndarray, "m 2"], axis: Axes, figure: Figure
-) -> None:
+def _plot_points(task: Task, y: Float[Tensor, " m"], points: Float64[np.ndarray, "m 2"], axis: Axes) -> None:
     """Plot points in the colours of their targets, or in those and the markers of their classes."""
     if not isinstance(task, Classification):
         drawn = axis.scatter(points[:, 0], points[:, 1], c=y.numpy(), s=22, cmap=COLORMAP)
-        figure.colorbar(drawn, ax=axis, label="target")
+        axis.figure.colorbar(drawn, ax=axis, label="target")
         return
     index = task.index(y).long().numpy()
     for r in np.unique(index):
         color, marker, name = SERIES[r % len(SERIES)], MARKERS[r % len(MARKERS)], shortened(task.classes[r])
         axis.plot(*points[index == r].T, marker, color=color, markersize=3.5, label=name)
     if len(task.classes) <= FEW_CLASSES:
-        figure.legend(loc="outside lower center", ncols=3, fontsize=8, frameon=False)
+        axis.figure.legend(loc="outside lower center", ncols=3, fontsize=8, frameon=False)
 
 
 def predictions(model: NSVM, data: Data) -> Blocks:
