@@ -16,6 +16,15 @@ from torch import Tensor
 Values = TypeVar("Values", np.ndarray, Tensor)
 """An array or a tensor; functions return the kind that they get."""
 
+OF_DECISIONS = ("accuracy", "balanced_accuracy", "f1")
+"""Metrics that depend on the threshold from which on decision values stand for the second of two classes."""
+
+OF_ORDER = ("roc_auc", "average_precision")
+"""Metrics that depend on the order of decision values alone."""
+
+OF_PROBABILITIES = ("log_loss", "brier_score")
+"""Metrics of the probabilities of a calibrated model."""
+
 
 class Task(ABC):
     """Everything that depends on the meaning of the labels.
@@ -76,10 +85,7 @@ class Classification(Task):
 
     kind = "classification"
     metric = "accuracy"
-    metrics = (
-        *("accuracy", "balanced_accuracy", "f1", "roc_auc", "average_precision"),
-        *("log_loss", "brier_score"),
-    )
+    metrics = (*OF_DECISIONS, *OF_ORDER, *OF_PROBABILITIES)
 
     @abstractmethod
     def index(self, y: Values) -> Values:
@@ -130,11 +136,10 @@ class Classification(Task):
         They are those of the second of two classes, or the means of each class against the rest; None if a
         class has no samples.
         """
-        index, columns = self.index(y), [g] if g.ndim == 1 else [*g.T]
-        positive = [index == r for r in ([1] if g.ndim == 1 else range(len(self.classes)))]
-        pairs = [_areas(p, column) for p, column in zip(positive, columns, strict=True)]
+        index, columns = self.index(y), {1: g} if g.ndim == 1 else dict(enumerate(g.T))
+        pairs = [_areas(index == r, column) for r, column in columns.items()]
         means = [None if None in areas else float(np.mean(areas)) for areas in zip(*pairs, strict=True)]
-        return dict(zip(("roc_auc", "average_precision"), means, strict=True))
+        return dict(zip(OF_ORDER, means, strict=True))
 
 
 def _areas(positive: np.ndarray, g: np.ndarray) -> tuple[float | None, float | None]:
@@ -152,10 +157,6 @@ def _counts(positive: np.ndarray, g: np.ndarray) -> tuple[np.ndarray, ...]:
     """Return the values of g, descending, and how many positive and other samples have at least each."""
     values, place = np.unique(-g, return_inverse=True)
     return -values, *(np.cumsum(np.bincount(place, counted)) for counted in (positive, ~positive))
-
-
-OF_DECISIONS = ("accuracy", "balanced_accuracy", "f1")
-"""Metrics that depend on the threshold from which on decision values stand for the second of two classes."""
 
 
 def best_threshold(y: np.ndarray, g: np.ndarray, metric: str) -> float:
@@ -258,10 +259,6 @@ class Regression(Task):
         }
 
 
-OF_PROBABILITIES = ("log_loss", "brier_score")
-"""Figures of the probabilities of a calibrated model."""
-
-
 def sign_of(figure: str) -> int:
     """Return 1 if a figure of a record or a result is better when it is larger, or else -1."""
     lower = ("objective", "violation_rate", "loss", "brier_score", "rmse", "mae")
@@ -281,9 +278,7 @@ def task_for(classes: Sequence[str]) -> Classification:
 
 
 def encode(labels: np.ndarray, classes: Sequence[Any]) -> np.ndarray:
-    """Return the codes of labels, each of which is one of ``classes``, as float64: -1 and +1 for two classes,
-    0, 1, 2, ... for more.
-    """
+    """Return the codes of labels among ``classes``, as float64: -1 and +1 for two, else 0, 1, 2, ..."""
     if len(classes) == 2:
         return np.where(labels == classes[1], 1.0, -1.0)
     place = {name: r for r, name in enumerate(classes)}
