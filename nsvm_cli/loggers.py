@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass as plain_dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from types import TracebackType
 from typing import Annotated, Any, ClassVar
 
 from platformdirs import user_cache_path
@@ -185,12 +184,7 @@ class WandB(Logger):
 
 
 LOGGERS: Registry[type[Logger]] = Registry("logger", Logger)
-LOGGERS |= {
-    "none": Logger,
-    "tensorboard": TensorBoard,
-    "mlflow": MLflow,
-    "wandb": WandB,
-}
+LOGGERS |= {"none": Logger, "tensorboard": TensorBoard, "mlflow": MLflow, "wandb": WandB}
 
 
 def build_logger(settings: Mapping[str, Any]) -> Logger:
@@ -233,15 +227,12 @@ class Tracking:
         return self
 
     def log(self, record: Mapping[str, Any]) -> None:
-        """Pass on a record."""
         self.last = record
         figures = numbers_in(record)
         with self._surviving():
             self.logger.log(int(figures.pop("step")), figures)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> None:
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         interrupted = isinstance(error, KeyboardInterrupt)
         status: Status = "finished" if error is None else "interrupted" if interrupted else "failed"
         known = {**self.last, **flat(self.run.settings)}
