@@ -16,8 +16,6 @@ from typing import Any
 
 import optuna
 import torch
-from optuna.distributions import distribution_to_json
-from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState
 
@@ -112,9 +110,7 @@ SHARE = 0.25
 
 
 def suited_validation(values: Mapping[str, Any], usual: str) -> str | float:
-    """Return the setting ``dataset.validation``: a usual number of samples of each class, such as
-    ``200 each``, or ``SHARE`` of all where that would be more of any class.
-    """
+    """Return ``dataset.validation``: ``usual``, such as ``200 each``, or ``SHARE`` if less of some class."""
     data = load(parse_settings(with_values(values, {"dataset.validation": SHARE})))
     y = torch.cat([data.splits[name].y for name in ("train", "validation")]).numpy()
     rarest = min(int(members.sum()) for _, members in data.task.strata(y))
@@ -164,8 +160,7 @@ def tune(
         finalists = _final(study, search, score, experiment)
     if not finalists or finalists[0].mean == 0:
         raise RunError("no candidate completed training with every seed: expected a smaller tune.space")
-    rows = [candidate.row() for candidate in finalists]
-    write_atomically(directory / "finalists.csv", csv_text(rows).encode())
+    write_atomically(directory / "finalists.csv", csv_text([c.row() for c in finalists]).encode())
     return finalists
 
 
@@ -176,9 +171,7 @@ Score = Callable[[Point, int], "Future[float]"]
 def _tried(
     study: optuna.Study, search: Search, space: Space, settings: Mapping[str, Any], score: Score, metric: str
 ) -> Iterator[Candidate]:
-    """Try what was interrupted, and further candidates until there are enough, as many at a time as there are
-    jobs. Each is trained with one seed after the other, until it is hopeless.
-    """
+    """Yield interrupted and new candidates, trained with one seed after the other until they are hopeless."""
     for interrupted in study.get_trials(states=[TrialState.RUNNING]):
         study.tell(interrupted.number, state=TrialState.FAIL)
         study.enqueue_trial(interrupted.params)
@@ -232,7 +225,7 @@ def _study(values: Mapping[str, Any], search: Search, space: Space, file: Path) 
         # the directory is locked already: any lock will do
         backend = JournalFileBackend(str(file), lock_obj=threading.Lock())  # type: ignore[arg-type]
         study = optuna.create_study(
-            storage=JournalStorage(backend),
+            storage=optuna.storages.JournalStorage(backend),
             study_name="tune",
             load_if_exists=True,
             direction="maximize",
@@ -242,7 +235,7 @@ def _study(values: Mapping[str, Any], search: Search, space: Space, file: Path) 
         seed = len(study.get_trials(deepcopy=False))
         study.sampler = optuna.samplers.TPESampler(seed=seed, multivariate=True)
         asked = {key: getattr(search, key) for key in ("first_seed", "seeds", "seconds")}
-        asked["space"] = {key: distribution_to_json(d) for key, d in space.items()}
+        asked["space"] = {key: optuna.distributions.distribution_to_json(d) for key, d in space.items()}
         question = json.dumps({"settings": dict(values), **asked}, sort_keys=True)
         known = json.loads(study.user_attrs.setdefault("question", question))
         if not is_record_of(known.pop("settings"), parse_settings(values)) or known != asked:
@@ -272,9 +265,8 @@ def _final(study: optuna.Study, search: Search, score: Score, experiment: Experi
     data, sizes = experiment.data, experiment.data.splits.sizes
     overlap = 0.0 if data.samples.generated else sizes["validation"] / sizes["train"]
     samples = sizes["validation"] if experiment.metric == "accuracy" else None
-    finals = [[known[f"{c.number} {seed}"] for seed in seeds] for c in finalists]
-    ranked = [
-        replace(c, final=scores, error=standard_error(scores, overlap, samples))
-        for c, scores in zip(finalists, finals, strict=True)
-    ]
+    ranked = []
+    for c in finalists:
+        scores = [known[f"{c.number} {seed}"] for seed in seeds]
+        ranked.append(replace(c, final=scores, error=standard_error(scores, overlap, samples)))
     return sorted(ranked, key=lambda c: c.mean, reverse=True)
