@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 ENDS = {"step": "steps", "seconds of training": "train_seconds", "support vectors": "support_vectors"}
 """The axes of the curves, and the figure of a result that says where on each its training ended."""
 
+Course = Float64[np.ndarray, "seeds records 4"]
+"""The scores at the steps where all seeds recorded one, each with its places on the axes."""
+
 RATIO = 10
 """An axis is logarithmic if the longest curve is so many times as long as the shortest."""
 
@@ -73,9 +76,7 @@ def curves(rows: Sequence[Comparison]) -> Figure | None:
         for line, cells in zip(axes, datasets, strict=True):
             for axis, (title, name) in zip(line, ends.items(), strict=True):
                 for cell, course in cells:
-                    points = course[..., [0, 1 + [*ENDS].index(title)]]
-                    end, colour = cell.mean(name), colours[cell.candidate]
-                    handles[cell.candidate] = _plot(axis, points, cell, end, colour)
+                    handles[cell.candidate] = _plot(axis, cell, course, title, colours[cell.candidate])
                 _scale(axis, [cell.mean(name) for cell, _ in cells])
                 style_axis(axis, "", title)
             cell, _ = cells[0]
@@ -90,8 +91,7 @@ def curves(rows: Sequence[Comparison]) -> Figure | None:
     return figure
 
 
-def _course(cell: Cell) -> Float64[np.ndarray, "seeds records 4"]:
-    """Return the scores at the steps where all seeds recorded one, each with its places on the axes."""
+def _course(cell: Cell) -> Course:
     name = f"{cell.split}_{cell.figure}"
     scale = 1 if cell.samples is None else 100
     runs = [_recorded(run.path, name, scale) for run in cell.runs.values()]
@@ -111,17 +111,15 @@ def _recorded(run: Path, name: str, scale: int) -> dict[int, tuple[float | int |
     }
 
 
-def _plot(
-    axis: Axes, points: Float64[np.ndarray, "seeds records 2"], cell: Cell, end: float, colour: str
-) -> Any:
+def _plot(axis: Axes, cell: Cell, course: Course, title: str, colour: str) -> Any:
     """Draw the mean during training with its band, and that after training with its bar."""
-    x, scores = points[..., 1].mean(axis=0), points[..., 0]
+    x, scores = course[..., 1 + [*ENDS].index(title)].mean(axis=0), course[..., 0]
     axis.plot(x, scores.mean(axis=0), linewidth=1.4, color=colour)
     axis.fill_between(x, scores.min(axis=0), scores.max(axis=0), color=colour, alpha=0.1, linewidth=0)
     final = np.maximum(0.0, [*cell.scores.values()])
     mean = final.mean()
     bar = [[mean - final.min()], [final.max() - mean]]
-    return axis.errorbar(end, mean, bar, fmt="o", markersize=4, capsize=2, color=colour)
+    return axis.errorbar(cell.mean(ENDS[title]), mean, bar, fmt="o", markersize=4, capsize=2, color=colour)
 
 
 def _scale(axis: Axes, lengths: Sequence[float]) -> None:

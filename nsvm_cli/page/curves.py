@@ -59,7 +59,8 @@ def draw_curves(run: Path) -> Path:
     algorithm, dataset = (shortened(str(part["name"]), 25) for part in (settings.algorithm, settings.dataset))
     end = "" if is_finished(run) else ": not finished"
     height = 2.2 * len(panels) + 0.3
-    with new_figure(7.0, height, layout=None) as figure:  # fixed margins take half the time of others
+    with new_figure(7.0, height) as figure:
+        figure.set_layout_engine(None)  # fixed margins take half the time of others
         figure.subplots_adjust(0.11, 0.5 / height, 0.98, 1 - 0.65 / height, hspace=0.55)
         figure.suptitle(f"{algorithm} on {dataset}, seed {settings.seed}{end}", fontsize=11)
         axes = figure.subplots(len(panels), squeeze=False)[:, 0]

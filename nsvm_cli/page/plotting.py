@@ -8,7 +8,7 @@ import logging
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from nsvm_cli.page.document import Picture
 from nsvm_cli.storage.files import write_atomically
@@ -26,14 +26,12 @@ SERIES = (
 
 
 @contextlib.contextmanager
-def new_figure(
-    width: float, height: float, layout: Literal["constrained"] | None = "constrained"
-) -> Iterator[Figure]:
+def new_figure(width: float, height: float) -> Iterator[Figure]:
     """Yield a figure of this size, in inches, to draw on within the context."""
     with _plain_matplotlib():
         from matplotlib.figure import Figure
 
-        yield Figure(figsize=(width, height), dpi=150, layout=layout)
+        yield Figure(figsize=(width, height), dpi=150, layout="constrained")
 
 
 def write_figure(file: Path, figure: Figure) -> Path:

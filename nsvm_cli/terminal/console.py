@@ -8,7 +8,7 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -134,9 +134,7 @@ FOLDED, NARROW = ("run", "message"), 16
 """The columns of a table of runs that may be folded, and the characters from which on they may be."""
 
 
-def show_runs(
-    columns: Mapping[str, Sequence[str]], numbers: Container[str], kept: Container[str]
-) -> list[str]:
+def show_runs(columns: Mapping[str, Sequence[str]], numbers: Sequence[str], kept: Sequence[str]) -> list[str]:
     """Print a table of runs, and return the heads there is no room for, which are none of those ``kept``.
 
     Columns come by their heads, and ``numbers`` are those of figures. Where the table is too wide, heads take
