@@ -94,21 +94,18 @@ def panels_of(run: Path) -> list[Panel]:
     if not file.is_file():
         raise InputError(f"{run} has no metrics.jsonl: expected the directory of a run")
     score = score_of(read_json(run / RESULT)) if is_finished(run) else None
-    parts = [[*records] for _, records in groupby(read_metrics(file), _part)]
+    groups = groupby(read_metrics(file), lambda record: int(record.get("part") or 0))
+    parts = [(part, [*records]) for part, records in groups]
     panels, first = [], 0
-    for records in parts:
-        prefix, last = f"Part {_part(records[0])}: " if len(parts) > 1 else "", records[-1]["step"]
-        for title, curves in _curves(records, score if records is parts[-1] else None).items():
+    for part, records in parts:
+        prefix, last = f"Part {part}: " if len(parts) > 1 else "", records[-1]["step"]
+        for title, curves in _curves(records, score if records is parts[-1][1] else None).items():
             if shown := [curve for curve in curves if any(value for _, value in curve.points)]:
                 panels.append(Panel(f"{prefix}{title}", shown, first, last))
         first = last
     if not panels:
         raise InputError(f"{file} holds nothing to draw yet: expected a record with a value other than 0")
     return panels
-
-
-def _part(record: Figures) -> int:
-    return int(record.get("part") or 0)
 
 
 def _curves(records: Sequence[Figures], score: tuple[str, str, float] | None) -> dict[str, list[Curve]]:
