@@ -22,7 +22,6 @@ examples:
 
 
 def configure(parser: CommandParser) -> None:
-    """Add the arguments of the command."""
     parser.add_argument("file", metavar="FILE", help="CSV or Parquet file")
     parser.add_argument("--label", metavar="NAME", help="column of labels, by default label if there is one")
     parser.add_dialect()

@@ -20,7 +20,6 @@ it in every new shell:
 
 
 def configure(parser: CommandParser) -> None:
-    """Add the arguments of the command."""
     parser.add_argument("shell", metavar="SHELL", choices=SHELLS, help="bash, zsh or fish")
 
 

@@ -24,11 +24,9 @@ examples:
 
 
 def configure(parser: CommandParser) -> None:
-    """Add the arguments of the command."""
     parser.add_argument("path", metavar="RUN", type=Path, help=MODEL)
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
     parser.add_runtime()
-    parser.add_plugins()
 
 
 def diagnose(options: argparse.Namespace) -> None:

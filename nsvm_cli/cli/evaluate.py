@@ -38,7 +38,6 @@ KEYS = {
 
 
 def configure(parser: CommandParser) -> None:
-    """Add the arguments of the command."""
     parser.add_argument("path", metavar="PATH", help=f"{MODEL}; further ones may follow")
     parser.add_argument(
         "--split", choices=SPLITS, metavar="NAME", help=f"samples to evaluate on: {', '.join(SPLITS)}"
@@ -46,7 +45,6 @@ def configure(parser: CommandParser) -> None:
     parser.add_argument("--json", action="store_true", help="print a JSON object for each PATH, not a table")
     parser.add_keys("overrides", KEYS)
     parser.add_runtime()
-    parser.add_plugins()
 
 
 def evaluate(options: argparse.Namespace) -> None:

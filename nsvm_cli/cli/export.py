@@ -20,7 +20,6 @@ examples:
 
 
 def configure(parser: CommandParser) -> None:
-    """Add the arguments of the command."""
     parser.add_argument("model", metavar="MODEL", help=MODEL)
     parser.add_argument(
         "file",

@@ -129,7 +129,7 @@ class CommandParser(argparse.ArgumentParser):
         )
 
     def add_runtime(self) -> None:
-        """Take how a model is computed with; see ``RUNTIME``."""
+        """Take how a model is computed with, see ``RUNTIME``, and plugins."""
         self.add_argument(
             "--device", choices=("auto", "cpu", "cuda"), metavar="NAME", help="auto, cpu or cuda"
         )
@@ -146,6 +146,7 @@ class CommandParser(argparse.ArgumentParser):
             metavar="MIB",
             help="for kernel values; also the size of the largest table that is read, if more than 1024",
         )
+        self.add_plugins()
 
 
 RUNTIME = ("device", "threads", "kernel.path", "memory_budget")

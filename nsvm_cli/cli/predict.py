@@ -28,7 +28,6 @@ examples:
 
 
 def configure(parser: CommandParser) -> None:
-    """Add the arguments of the command."""
     parser.add_argument("model", metavar="MODEL", help=MODEL)
     parser.add_argument("file", metavar="FILE", type=Path, help="table, image or folder of images")
     parser.add_argument(
@@ -40,7 +39,6 @@ def configure(parser: CommandParser) -> None:
     parser.add_dialect()
     parser.add_escape()
     parser.add_runtime()
-    parser.add_plugins()
 
 
 def predict(options: argparse.Namespace) -> None:

@@ -24,7 +24,6 @@ examples:
 
 
 def configure(parser: CommandParser) -> None:
-    """Add the arguments of the command."""
     parser.add_runs()
     parser.add_argument(
         "--output",
@@ -33,7 +32,6 @@ def configure(parser: CommandParser) -> None:
         help=f"file to write; by default {REPORT} in PATH or, for several, in the current folder",
     )
     parser.add_runtime()
-    parser.add_plugins()
 
 
 def report(options: argparse.Namespace) -> None:

@@ -30,7 +30,6 @@ examples:
 
 
 def configure(parser: CommandParser) -> None:
-    """Add the arguments of the command."""
     suites = sorted(file.stem for file in (conf_folder() / "suite").glob("*.yaml"))
     shown = ", ".join(suites[:-1])
     help_text = f"{shown} or {suites[-1]}; or a YAML file of your own, with a list of lines of words"
@@ -55,7 +54,8 @@ def reproduce(options: argparse.Namespace) -> None:
     folder = options.output or Path("outputs/reproduce") / Path(options.suite).stem
     failures: list[InputError | RunError] = []
     for line in lines_of(options.suite):
-        words = with_words(shlex.split(line), options.words)
+        by_key = {word.partition("=")[0]: word for word in [*shlex.split(line), *options.words]}
+        words = [*by_key.values()]  # options.words in place of the line's own with the same keys
         say(f"nsvm train -m {shlex.join(words)}")
         try:
             train(["-m", *words, f"hydra.sweep.dir={quoted(f'{folder}/${{dataset.name}}')}"])
@@ -84,8 +84,3 @@ def lines_of(suite: str) -> list[str]:
     if not isinstance(lines, list) or not all(isinstance(line, str) for line in lines):
         raise InputError(f"{file}: expected a list of lines, such as '- dataset=digits seed=0,1'")
     return lines
-
-
-def with_words(words: list[str], others: list[str]) -> list[str]:
-    """Return words with others in place of those with the same key, or after them."""
-    return [*{word.partition("=")[0]: word for word in [*words, *others]}.values()]

@@ -13,12 +13,7 @@ import yaml
 from rich.table import Table
 
 from nsvm_cli.cli.parser import CommandParser
-from nsvm_cli.compose.composition import (
-    complete_overrides,
-    compose_settings,
-    conf_folder,
-    search_folder,
-)
+from nsvm_cli.compose.composition import complete_overrides, compose_settings, conf_folder, search_folder
 from nsvm_cli.config.registry import construct
 from nsvm_cli.config.settings import flat, parse_settings
 from nsvm_cli.errors import InputError
@@ -51,20 +46,15 @@ USUAL = "+tune.usual_validation=${tuned:tune.validation,200 each}"
 
 
 def configure(parser: CommandParser) -> None:
-    """Add the arguments of the command."""
     parser.add_argument("--config-dir", metavar="FOLDER", help="folder of your own configurations")
     more = functools.partial(complete_overrides, given=["+tune=default"])
-    parser.add_keys("overrides (and those of nsvm train)", _keys(), "OVERRIDE", more)
-
-
-def _keys() -> dict[str, str]:
-    """Return the keys of the search, documented by the comments of their configuration."""
     lines = re.findall(r"^(\w+):(.*?) +# (.+)$", DEFAULT.read_text(), re.MULTILINE)
-    return {f"tune.{name}={default.strip()}": comment for name, default, comment in lines} | {
+    keys = {f"tune.{name}={default.strip()}": comment for name, default, comment in lines} | {
         "tune.space.KEY=[A,B]": "values to choose from",
         "tune.space.KEY.low=X": "lower end of a range; likewise high, and log=true",
         "+tune.space.KEY=...": "search one more setting; ~tune.space.KEY leaves one out",
     }
+    parser.add_keys("overrides (and those of nsvm train)", keys, "OVERRIDE", more)
 
 
 def tune(options: argparse.Namespace) -> None:
