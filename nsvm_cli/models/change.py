@@ -26,13 +26,9 @@ def theta_change(before: Map, after: Map) -> float | None:
 
     Settings of a kernel that are learnt count with their values, not with their logarithms.
     """
-    pairs = list(zip(_tensors(*before), _tensors(*after), strict=True))
-    size = _norm([theta_0 for theta_0, _ in pairs])
-    return _norm([theta - theta_0 for theta_0, theta in pairs]) / size if size > 0 else None
-
-
-def _tensors(network: nn.Module, K: Kernel) -> list[Tensor]:
-    return [*network.parameters(), *learnt_values(K).values()]
+    theta_0, theta = ([*network.parameters(), *learnt_values(K).values()] for network, K in (before, after))
+    moved, size = [b - a for a, b in zip(theta_0, theta, strict=True)], _norm(theta_0)
+    return _norm(moved) / size if size > 0 else None
 
 
 def _norm(tensors: list[Tensor]) -> float:

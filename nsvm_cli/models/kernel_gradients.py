@@ -6,10 +6,9 @@ latter has to be estimated, from values at features nearby: K may be any functio
 
 from __future__ import annotations
 
+import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass as plain_dataclass
-from dataclasses import replace
 from itertools import count
 from typing import Any
 
@@ -83,7 +82,7 @@ class SPSA(Differences):
 GRADIENTS: dict[str, type[Differences]] = {"finite_difference": FiniteDifference, "spsa": SPSA}
 
 
-@plain_dataclass
+@dataclasses.dataclass
 class WithGradient(Kernel):
     """K within the objective of a step, where its gradient is estimated from its values."""
 
@@ -100,7 +99,7 @@ class WithGradient(Kernel):
 
     @property
     def unbiased(self) -> Kernel:
-        return replace(self, K=self.K.unbiased)
+        return dataclasses.replace(self, K=self.K.unbiased)
 
 
 class _Value(torch.autograd.Function):

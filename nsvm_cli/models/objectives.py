@@ -108,12 +108,6 @@ def full_objective(
     return float(lam / 2 * norm + mean_loss(loss.of(y.to(g), g), w))
 
 
-def _unit(a: Float[Tensor, " k *outputs"]) -> Float[Tensor, "k k"]:
-    """Return the matrix of the <a_i, a_j>, divided by its norm; 0 if that is 0."""
-    norm = gram_norm(a)
-    return products(a, a) / torch.where(norm > 0, norm, 1.0)
-
-
 def gram_norm(a: Float[Tensor, " k *outputs"]) -> Value:
     """Return sqrt(sum_ij <a_i, a_j>^2), without the k^2 products."""
     return a @ a if a.ndim == 1 else torch.linalg.matrix_norm(a.mT @ a)
@@ -140,7 +134,9 @@ def _cosine(K: Float[Tensor, "k k"], a: Float[Tensor, " k *outputs"], w: Float[T
     if w is not None:
         s = w.sqrt()
         K, a = torch.outer(s, s) * K, _of_rows(s, a) * a
-    cosine: Tensor = (_unit(a) * K).sum() / torch.linalg.vector_norm(K)
+    norm = gram_norm(a)
+    U = products(a, a) / torch.where(norm > 0, norm, 1.0)
+    cosine: Tensor = (U * K).sum() / torch.linalg.vector_norm(K)
     return cosine
 
 

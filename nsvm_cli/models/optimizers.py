@@ -22,7 +22,7 @@ from torch.optim.sgd import sgd
 
 from nsvm_cli.config.registry import STRICT, Fraction, NonNegative, Registry, Text, construct, entry_of
 from nsvm_cli.errors import InputError, did_you_mean
-from nsvm_cli.storage.state_dict import StateDict, expect_keys, loaded_tensors
+from nsvm_cli.storage.state_dict import StateDict, expect_keys, loaded_tensors, saved_value
 
 SCHEDULES: dict[str, Callable[[float], float]] = {
     "constant": lambda progress: 1.0,
@@ -89,8 +89,7 @@ class Optimizer:
         self.groups = settings.grouped([*theta])
 
     def state_dict(self) -> StateDict:
-        """Return what is kept, such as momenta."""
-        return {name: _by_number(tensors) for name, tensors in self.kept.items()}
+        return {name: saved_value(name, tensors) for name, tensors in self.kept.items()}
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
         """Restore a saved state.
@@ -99,8 +98,8 @@ class Optimizer:
             ValueError: it belongs to other parameters or to another rule.
         """
         expect_keys(saved, self.kept)
-        for name, tensors in self.kept.items():
-            self.kept[name] = [*loaded_tensors(_by_number(tensors), saved[name]).values()]
+        for name, now in self.state_dict().items():
+            self.kept[name] = [*loaded_tensors(now, saved[name]).values()]
 
     @torch.no_grad()
     def step(self, gradients: Sequence[Tensor], progress: float) -> None:
@@ -127,10 +126,6 @@ def expect_names(key: str, prefixes: Sequence[str], names: Sequence[str]) -> Non
         if not any(is_within(name, [prefix]) for name in names):
             known = {".".join(name.split(".")[:2]) for name in names}
             raise InputError(f"{key}: no parameter begins with {prefix!r}; {did_you_mean(prefix, known)}")
-
-
-def _by_number(tensors: Sequence[Tensor]) -> StateDict:
-    return {str(n): tensor for n, tensor in enumerate(tensors)}
 
 
 @dataclass(frozen=True, config=STRICT)
