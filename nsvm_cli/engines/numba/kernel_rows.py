@@ -17,8 +17,8 @@ from jaxtyping import Bool, Float, Float64, Int64, UInt8
 from torch import Tensor
 
 from nsvm_cli.config.registry import keeps
+from nsvm_cli.engines.numba.arrays import exp2
 from nsvm_cli.engines.numba.jit import jit, loaded
-from nsvm_cli.engines.numba.powers import exp2
 from nsvm_cli.models.kernels import RBF, Kernel, or_one_over_n
 
 DUAL = "svc"

@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from nsvm_cli.engines.numba.arrays import add_matrix
+from nsvm_cli.engines.numba.arrays import add_matrix, exp2
 from nsvm_cli.engines.numba.forms import RBF
 from nsvm_cli.engines.numba.jit import jit
-from nsvm_cli.engines.numba.powers import exp2
 
 COLUMNS = 768
 """Support vectors whose kernel values are computed at a time, so that they stay in a core's cache."""

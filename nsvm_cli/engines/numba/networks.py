@@ -340,12 +340,8 @@ def _convolve_back(
     F: Network, layer: Layer, passed: Passed, start: int, n: int, D: Any, below: Any, by_theta: Any
 ) -> None:
     """Add the gradients of a convolution, as ``_connect_back`` does."""
-    theta, H, (at, o), (c, h, w, d, p, q, side, _, offset, _) = (
-        F.theta,
-        passed.H,
-        places(layer, start, n),
-        layer,
-    )
+    theta, H, (at, o) = F.theta, passed.H, places(layer, start, n)
+    c, h, w, d, p, q, side, _, offset, _ = layer
     largest = passed.largest[o : o + len(D)]
     weights, m = c * side * side, 2 * q * n
     row = np.empty(d * m, theta.dtype)
