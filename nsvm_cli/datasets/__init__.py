@@ -22,8 +22,7 @@ from nsvm_cli.datasets.encoding import TableEncoder, features, fit_encoder
 from nsvm_cli.datasets.image_files import CIFAR10, KMNIST, MNIST, FashionMNIST, SklearnDigits
 from nsvm_cli.datasets.image_folder import ImageFolder
 from nsvm_cli.datasets.labels import labelled
-from nsvm_cli.datasets.openml import OpenML
-from nsvm_cli.datasets.pmlb import PMLB
+from nsvm_cli.datasets.repositories import PMLB, OpenML
 from nsvm_cli.datasets.ringnorm import Ringnorm
 from nsvm_cli.datasets.scaling import mean_and_std
 from nsvm_cli.datasets.splits import expect_every_class, expect_two_of_each, split_rows

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nsvm_cli.datasets import pmlb
+from nsvm_cli.datasets import repositories
 from tests.conftest import real
 from tests.datasets.conftest import Write
 from tests.datasets.helpers import load, refusal, serving
@@ -58,7 +58,7 @@ def test_a_table_without_labels(write: Write, tmp_path: Path) -> None:
 def test_a_table_is_downloaded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     with serving(table("target")) as (address, asked):
-        monkeypatch.setattr(pmlb, "ADDRESS", address.rstrip("/"))
+        monkeypatch.setattr(repositories, "ADDRESS", address.rstrip("/"))
         for _ in range(2):
             np.testing.assert_array_equal(load("pmlb", table="letter").splits["all"].x, X)
     assert asked == ["/letter/letter.tsv.gz"]
