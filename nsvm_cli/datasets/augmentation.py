@@ -59,10 +59,7 @@ class Augmentation:
     scaling: Scaling
 
     def __call__(
-        self,
-        x: Float[Tensor, "p c h w"],
-        i: Int64[np.ndarray, " p"],
-        key: int,
+        self, x: Float[Tensor, "p c h w"], i: Int64[np.ndarray, " p"], key: int
     ) -> Float[Tensor, "p c h w"]:
         """Return changed copies of the images x, given their indices i in the training set."""
         mean, std = self.scaling.mean, self.scaling.std

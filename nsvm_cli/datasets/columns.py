@@ -79,10 +79,10 @@ def summary(columns: Sequence[Column]) -> list[str]:
         "date": f"dates are read as {', '.join(DATE_FEATURES)}",
         ID: "left out as identifiers, unless dataset.drop=[...] says what is left out",
     }
-    lines = [f"{text}: {', '.join(names[kind])}" for kind, text in advice.items() if kind in names]
-    whole = [f"columns: {counts}; {missing} empty cells"] if columns else []
+    lines = [f"columns: {counts}; {missing} empty cells"] if columns else []
+    lines += [f"{text}: {', '.join(names[kind])}" for kind, text in advice.items() if kind in names]
     lines += decimal_commas(columns, "\"dataset.decimal=','\"")
-    return [*whole, *(shortened(line, LONGEST_LINE) for line in lines)]
+    return [shortened(line, LONGEST_LINE) for line in lines]
 
 
 def decimal_commas(columns: Sequence[Column], setting: str) -> list[str]:

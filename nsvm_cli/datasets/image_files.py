@@ -91,7 +91,6 @@ class ImageFiles(Images):
 
     @property
     def folder(self) -> Path:
-        """The folder of the files."""
         if self.root is not None:
             return Path(self.root).expanduser() / self.below
         published = next(kind for kind in type(self).__mro__ if "sums" in vars(kind))
@@ -128,8 +127,8 @@ class MNIST(ImageFiles):
     The files below ``root`` have torchvision's layout, ``root/MNIST/raw/*-ubyte.gz``.
     """
 
-    address: ClassVar[str] = "https://ossci-datasets.s3.amazonaws.com/mnist/"
-    below: ClassVar[str] = "MNIST/raw"
+    address = "https://ossci-datasets.s3.amazonaws.com/mnist/"
+    below = "MNIST/raw"
     sums: ClassVar[Mapping[str, str]] = {
         "train-images-idx3-ubyte.gz": "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
         "train-labels-idx1-ubyte.gz": "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
@@ -149,10 +148,8 @@ class MNIST(ImageFiles):
 class FashionMNIST(MNIST):
     """Fashion-MNIST."""
 
-    address: ClassVar[str] = (
-        "https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion/"
-    )
-    below: ClassVar[str] = "FashionMNIST/raw"
+    address = "https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion/"
+    below = "FashionMNIST/raw"
     sums: ClassVar[Mapping[str, str]] = {
         "train-images-idx3-ubyte.gz": "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84",
         "train-labels-idx1-ubyte.gz": "a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845",
@@ -165,8 +162,8 @@ class FashionMNIST(MNIST):
 class KMNIST(MNIST):
     """Kuzushiji-MNIST."""
 
-    address: ClassVar[str] = "https://codh.rois.ac.jp/kmnist/dataset/kmnist/"
-    below: ClassVar[str] = "KMNIST/raw"
+    address = "https://codh.rois.ac.jp/kmnist/dataset/kmnist/"
+    below = "KMNIST/raw"
     sums: ClassVar[Mapping[str, str]] = {
         "train-images-idx3-ubyte.gz": "51467d22d8cc72929e2a028a0428f2086b092bb31cfb79c69cc0a90ce135fde4",
         "train-labels-idx1-ubyte.gz": "e38f9ebcd0f3ebcdec7fc8eabdcdaef93bb0df8ea12bee65224341c8183d8e17",
@@ -184,10 +181,7 @@ def _values(file: bytes) -> UInt8[np.ndarray, "..."]:
 
 ARCHIVE = "cifar-10-binary.tar.gz"
 
-CIFAR10_CLASSES = (
-    *("airplane", "automobile", "bird", "cat", "deer"),
-    *("dog", "frog", "horse", "ship", "truck"),
-)
+CIFAR10_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
@@ -198,8 +192,8 @@ class CIFAR10(ImageFiles):
     which holds pickles.
     """
 
-    address: ClassVar[str] = "https://www.cs.toronto.edu/~kriz/"
-    below: ClassVar[str] = ""
+    address = "https://www.cs.toronto.edu/~kriz/"
+    below = ""
     sums: ClassVar[Mapping[str, str]] = {
         ARCHIVE: "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd"
     }

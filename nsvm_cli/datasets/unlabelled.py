@@ -19,11 +19,8 @@ from nsvm_cli.errors import InputError
 from nsvm_cli.memory import rows_at_a_time
 from nsvm_cli.output import Say
 
-TABLE_ROWS = 2**14
-"""The most rows of a table to read at a time."""
-
-BLOCK_IMAGES = 256
-"""The most images to read at a time."""
+TABLE_ROWS, BLOCK_IMAGES = 2**14, 256
+"""The most rows of a table, and the most images, to read at a time."""
 
 PER_NUMBER = 64
 """Bytes of memory for each cell, value and decision value of a sample, until its prediction is written."""

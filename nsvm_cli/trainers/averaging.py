@@ -39,7 +39,6 @@ class MeanTheta:
                 v.copy_(self.mean[name])
 
     def state_dict(self) -> StateDict:
-        """Return the mean."""
         return dict(self.mean)
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:

@@ -33,7 +33,6 @@ class Terms(NamedTuple):
     alpha: Float[Tensor, " s *outputs"]
 
     def without(self, p: int) -> Terms:
-        """Return all terms but one."""
         kept = torch.arange(len(self.i), device=self.z.device) != p
         return Terms(*(values[kept] for values in self))
 
@@ -45,7 +44,6 @@ def least(K: Kernel, terms: Terms) -> int:
 
 
 def removal(K: Kernel, terms: Terms) -> Terms:
-    """Remove a term."""
     return terms.without(least(K, terms))
 
 
