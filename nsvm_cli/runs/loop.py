@@ -17,7 +17,7 @@ from nsvm_cli.randomness import SEEDING
 from nsvm_cli.storage.state_dict import Saved
 from nsvm_cli.tasks import sign_of
 from nsvm_cli.trainers import Problem, State, Trainer
-from nsvm_cli.trainers.tally import Tally
+from nsvm_cli.trainers.means import Tally
 
 Record = dict[str, Any]
 

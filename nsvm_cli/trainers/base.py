@@ -26,8 +26,7 @@ from nsvm_cli.models.penalties import Penalties
 from nsvm_cli.randomness import Sampler
 from nsvm_cli.storage.state_dict import NOT_SAVED, RESTORED, Saved
 from nsvm_cli.tasks import BINARY, Task
-from nsvm_cli.trainers.averaging import MeanTheta
-from nsvm_cli.trainers.tally import Tally
+from nsvm_cli.trainers.means import MeanTheta, Tally
 
 BatchSize = Annotated[int, Field(ge=1, le=10**6)]
 PairedBatchSize = Annotated[int, Field(ge=2, le=10**6)]

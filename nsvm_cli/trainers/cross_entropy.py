@@ -19,8 +19,8 @@ from nsvm_cli.models.losses import Binary, Logistic, Residual, Squared
 from nsvm_cli.models.nsvm import Expansion
 from nsvm_cli.models.objectives import mean_loss
 from nsvm_cli.tasks import BinaryClassification, MulticlassClassification, Regression, Task
-from nsvm_cli.trainers.averaging import MeanTheta, Share
 from nsvm_cli.trainers.base import BatchTrainer, Problem, State
+from nsvm_cli.trainers.means import MeanTheta, Share
 
 
 @pydantic.dataclasses.dataclass(frozen=True, config=STRICT)

@@ -29,7 +29,7 @@ from nsvm_cli.storage.run_directory import RunDirectory, checkpoints_in, read_co
 from nsvm_cli.trainers import Problem, State
 from nsvm_cli.trainers.alg3 import Alg3
 from nsvm_cli.trainers.coefficients import SampleState
-from nsvm_cli.trainers.tally import Tally
+from nsvm_cli.trainers.means import Tally
 
 VALUES: dict[str, Any] = {
     "dataset": {"name": "ringnorm", "samples": 300, "validation": "20 each"},

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from nsvm_cli.runs.loop import OnLog, run
-from nsvm_cli.trainers.tally import Tally
+from nsvm_cli.trainers.means import Tally
 from tests.conftest import LOSSES, STEPPING, MakeSmall, short
 
 pytestmark = pytest.mark.usefixtures("unchecked")
