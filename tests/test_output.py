@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any, TextIO
 
 import pytest
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 from rich.table import Table
 
-from nsvm_cli.cli.sweep import Sweep, SweepDirectory
+from nsvm_cli.cli.sweep import Sweep
 from nsvm_cli.errors import RunError
 from nsvm_cli.terminal.console import Console
 from tests.cli.process import evaluated, exit_code, nsvm, trained
@@ -127,24 +128,12 @@ def test_the_bar_shows_what_there_is_room_for(columns: int, expected: str, tmp_p
     assert re.fullmatch(expected, last), last
 
 
-BASIC = "hydra.BasicSweeper"
-
-
-@pytest.mark.parametrize(
-    ("sweeper", "words", "jobs", "keys"),
-    [
-        (BASIC, ["seed=0,1,2", "algorithm=alg1,alg2", "kernel=rbf"], 6, {"seed", "algorithm"}),
-        ("hydra_plugins.hydra_optuna_sweeper.optuna_sweeper.OptunaSweeper", ["seed=0,1"], None, {"seed"}),
-        (BASIC, ["kernel=glob(*)"], None, set()),
-    ],
-)
-def test_the_number_of_jobs(
-    sweeper: str, words: list[str], jobs: int | None, keys: set[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    hydra = {"sweep": {"dir": "."}, "sweeper": {"_target_": sweeper, "params": None}}
-    config = OmegaConf.create({"hydra": {**hydra, "overrides": {"task": words}}})
+@pytest.mark.parametrize("jobs", [6, None])
+def test_the_number_of_jobs(jobs: int | None, tmp_path: Path) -> None:
+    config = OmegaConf.create({"hydra": {"sweep": {"dir": str(tmp_path)}}, "overwrite": True})
+    words = OverridesParser.create().parse_overrides(["seed=0,1,2", "algorithm=alg1,alg2", "kernel=rbf"])
     sweep = Sweep([])
     none_ran = pytest.raises(RunError, match="6 of the sweep's jobs left nothing")
     with none_ran if jobs else contextlib.nullcontext(), sweep.reported():
-        SweepDirectory().on_multirun_start(config)
-    assert (sweep.jobs, sweep.keys) == (jobs, keys)
+        assert sweep.start(config, words, [["seed=0"]] * (jobs or 0)) == [["seed=0"]] * (jobs or 0)
+    assert (sweep.jobs, sweep.keys) == (jobs, {"seed", "algorithm"})
