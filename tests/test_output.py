@@ -130,7 +130,9 @@ def test_the_bar_shows_what_there_is_room_for(columns: int, expected: str, tmp_p
 
 @pytest.mark.parametrize("jobs", [6, None])
 def test_the_number_of_jobs(jobs: int | None, tmp_path: Path) -> None:
-    config = OmegaConf.create({"hydra": {"sweep": {"dir": str(tmp_path)}}, "overwrite": True})
+    config = OmegaConf.create(
+        {"hydra": {"sweep": {"dir": str(tmp_path)}}, "overwrite": True, "allow_mismatch": False}
+    )
     words = OverridesParser.create().parse_overrides(["seed=0,1,2", "algorithm=alg1,alg2", "kernel=rbf"])
     sweep = Sweep([])
     none_ran = pytest.raises(RunError, match="6 of the sweep's jobs left nothing")
