@@ -49,7 +49,7 @@ def out_of_memory(error: Exception) -> RunError | None:
     )
 
 
-class NotFiniteError(ArithmeticError):
+class NotFiniteError(RunError):
     """A quantity was no longer finite in a step of the training loop."""
 
     def __init__(self, quantity: str, step: int) -> None:

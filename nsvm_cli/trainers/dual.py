@@ -14,13 +14,19 @@ from torch import Tensor
 from nsvm_cli.storage.state_dict import Saved
 
 Numbers = Float64[np.ndarray, " N"]
-Status = Literal["converged", "stagnated", "out of steps"]
+Status = Literal["converged", "stagnated"]
 
 HUGE = sys.float_info.max
 """More than any gap or value: files hold no infinities."""
 
 TAU = 1e-12
 """The least curvature along a step, as in LIBSVM: K of equal samples is singular."""
+
+MOST = 10**7
+"""The most steps of SMO for an SVM. With lambda near 0, its dual value would grow almost without end."""
+
+REFRESHES = 6
+"""How often g is computed anew at most. After the last time the solver ends, so that its gap is true."""
 
 FREE = 1e300
 """The value of the variable that stands for "no bias". No step changes it, or reaches its bounds."""
@@ -56,7 +62,7 @@ class DualState(Saved):
 
     def status(self, tol: float) -> Status:
         """Return how a solver that takes no more steps has ended."""
-        return ("converged" if self.gap < tol else "stagnated") if self.done else "out of steps"
+        return "converged" if self.gap < tol else "stagnated"
 
 
 class Optimality(NamedTuple):
@@ -70,6 +76,11 @@ class Optimality(NamedTuple):
     low: Bool[np.ndarray, " N"]
     first: float
     last: float
+
+    @property
+    def gap(self) -> float:
+        """By how much the conditions of the optimum are violated."""
+        return self.last - self.first
 
 
 @dataclass(frozen=True)
@@ -119,6 +130,10 @@ class Dual:
         y, C, f, a = (numbers[bounded] for numbers in (self.y, self.C, f, state.alpha))
         return bias, float((C * np.maximum(-y * (f + bias), 0) + y * a * f).sum())
 
+    def beta(self, state: DualState) -> Numbers:
+        """Return sum_k y_k a_k for each sample, including the one that stands for "no bias"."""
+        return np.bincount(self.s, self.y * state.alpha)
+
     def value(self, state: DualState) -> float:
         """Return the dual value, minus the objective above."""
         return float((self.y * state.alpha * (self.p - state.g[self.s] / 2)).sum())
@@ -146,8 +161,8 @@ def smo_step(dual: Dual, state: DualState, K: Float64[np.ndarray, "m m"], tol: f
     With i = argmin f over up, b_k = f_k - f_i and q_k = K_ii + K_kk - 2 K_ik, it moves y_i a_i up and y_j a_j
     down by b_j / q_j, or as far as both go, for j = argmax b_k^2 / q_k over low with b_k > 0.
     """
-    (f, up, low, first, last), s, diagonal = dual.optimality(state), dual.s, K.diagonal()[dual.s]
-    state.gap = last - first
+    now, s, diagonal = dual.optimality(state), dual.s, K.diagonal()[dual.s]
+    (f, up, low, first, _), state.gap = now, now.gap
     if not state.gap >= tol:
         state.done = 1
         return

@@ -27,13 +27,10 @@ from nsvm_cli.storage.state_dict import NOT_SAVED, StateDict, expect_keys, loade
 from nsvm_cli.tasks import Classification
 from nsvm_cli.trainers.base import Problem, State, Trainer
 from nsvm_cli.trainers.direct import Grid, expect_loss, expect_searchable, searched, svm_score
-from nsvm_cli.trainers.dual import Dual, DualState, classification, regression, smo_step
+from nsvm_cli.trainers.dual import MOST, REFRESHES, Dual, DualState, classification, regression, smo_step
 
 STEPS = 100
 """The steps of a run; each closes the gap by the same factor."""
-
-MOST = 10**7
-"""The most steps of SMO for an SVM. With lambda near 0, its dual value would grow almost without end."""
 
 PATIENCE, LEAST = 1000, 1e-12
 """SMO by the book gives up after so many steps in which the dual value did not grow by this share of it."""
@@ -64,7 +61,7 @@ class Part:
     def note(self) -> None:
         """Compute the results of the state."""
         dual, state = self.dual, self.state
-        self.beta = np.bincount(dual.s, dual.y * state.alpha)[: len(self.j)]
+        self.beta = dual.beta(state)[: len(self.j)]
         self.bias, self.gap = dual.bias_and_gap(state)
         self.value = dual.value(state)
 
@@ -164,10 +161,7 @@ class SVC(Trainer[SVCState]):
         return searched(self.grid, problem, F, score) if self.grid else None
 
     def start(self, problem: Problem, F: FeatureMap) -> SVCState:
-        z = F(problem.x)
-        if not problem.K.diag(z.double()).isfinite().all():
-            raise NotFiniteError("a kernel value", 1)
-        parts = Parts(self.parts_of(problem))
+        z, parts = F(problem.x), Parts(self.parts_of(problem))
         return SVCState(F=F, sampler=problem.sampler(), t=0, z=z, parts=parts, scale=self.lam)
 
     def parts_of(self, problem: Problem) -> list[Part]:
@@ -220,13 +214,16 @@ class SVC(Trainer[SVCState]):
         part = state.parts[state.solved]
         if state.solver is None:
             z = state.z[torch.from_numpy(part.j).to(state.z.device)]
+            if not problem.K.diag(z).isfinite().all():
+                raise NotFiniteError("a kernel value", state.t + 1)
             state.solver = self.solver(problem, z, part.dual)
         state.solver.step(part.state)
-        gap = part.state.gap
+        if not (gap := part.state.gap) < math.inf:
+            raise NotFiniteError("the gap of the KKT conditions", state.t + 1)
         if gap > state.widest:
             state.widest = state.closest = gap
         state.closest = min(state.closest, gap)
-        if not (part.state.done or part.state.steps >= MOST):
+        if not part.state.done:
             return
         part.note()
         state.solved += 1
@@ -234,9 +231,10 @@ class SVC(Trainer[SVCState]):
         if state.solved < len(state.parts):
             state.take_over(state.solver, part.j)
         elif (gap := max(part.state.gap for part in state.parts)) >= self.tol:
+            exact = "dtype=float64 or " if state.z.dtype == torch.float32 else ""
             WARN.get()(
                 f"{self.name} stopped at a gap of {gap:.2g}, where it expects {self.tol:g}: raise "
-                f"algorithm.lam={self.lam:g}, or use pegasos"
+                f"algorithm.lam={self.lam:g}, or use {exact}pegasos"
             )
 
     def solver(self, problem: Problem, z: Float[Tensor, "n d"], dual: Dual) -> Any:
@@ -251,7 +249,7 @@ class SVC(Trainer[SVCState]):
                 f"{self.name} needs the {len(z)} x {len(z)} kernel matrix here, {needed:.1f} MiB of "
                 f"memory_budget={problem.memory_budget}: pip install 'nsvm[fast]', or use pegasos"
             )
-        K = problem.K(z, z).double().cpu().numpy()
+        K = problem.K(z.double(), z.double()).cpu().numpy()
         return Book(dual, np.pad(K, (0, int(dual.s.max()) + 1 - len(z))), self.tol)
 
     def finish(self, problem: Problem, state: SVCState) -> Expansion:
@@ -313,8 +311,13 @@ class Book:
     tol: float
 
     def step(self, state: DualState) -> None:
+        """Take a step, or if none would help, compute g anew: it holds the rounding of all steps."""
         smo_step(self.dual, state, self.K, self.tol)
         if (value := self.dual.value(state)) > state.best + LEAST * abs(value):
             state.best, state.since = value, state.steps
-        elif state.steps - state.since > PATIENCE:
-            state.done = 1
+        stagnates = state.steps - state.since > PATIENCE or state.steps >= MOST
+        if not (state.done or stagnates):
+            return
+        state.g, state.refreshed = self.K @ self.dual.beta(state), state.refreshed + 1
+        state.gap = self.dual.optimality(state).gap
+        state.done = int(state.gap < self.tol or stagnates or state.refreshed == REFRESHES)

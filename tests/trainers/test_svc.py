@@ -11,8 +11,10 @@ import pytest
 import torch
 from sklearn import svm
 from sklearn.datasets import load_digits
+from torch import Tensor
 
 from nsvm_cli.engines import TORCH, Engine, taken_by
+from nsvm_cli.errors import RunError
 from nsvm_cli.estimators import NSVMClassifier
 from nsvm_cli.models.kernels import RBF, Kernel, Laplacian, Linear, Normalized, Polynomial
 from nsvm_cli.models.losses import (
@@ -133,7 +135,8 @@ def test_svc_ends_where_no_step_closes_the_gap(
     kind: str, small: MakeSmall, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """LIBSVM would never end."""
-    monkeypatch.setattr("nsvm_cli.trainers.svc.MOST", 10**4)
+    for module in ("trainers.svc", "engines.numba.working_sets"):
+        monkeypatch.setattr(f"nsvm_cli.{module}.MOST", 10**4)
     s = small(1, m=M, K=Linear(), loss=LOSSES[kind])
     state, g = train(SVC(1e-100), s.problem, s.theta(0), engine=TORCH)
     assert state.t == 100
@@ -142,6 +145,45 @@ def test_svc_ends_where_no_step_closes_the_gap(
     assert re.fullmatch(
         r"svc stopped at a gap of \S+, where .* 0\.001: raise algorithm\.lam=1e-100, or .*", last
     )
+
+
+class Coarse(RBF):
+    """RBF with three digits in float32."""
+
+    def __call__(self, a: Tensor, b: Tensor) -> Tensor:
+        K = super().__call__(a, b)
+        return K.bfloat16().to(K) if K.dtype == torch.float32 else K
+
+
+@pytest.mark.parametrize("engine", ["literal", "torch"])
+def test_the_gap_is_that_of_the_result(
+    engine: Engine, small: MakeSmall, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """However far the kernel values that the solver works with are from exact ones."""
+    s, lam = small(1, m=M, K=Coarse(0.05)), 1e-6
+    z, y = s.problem.x.float(), s.problem.host_y
+    svc: Any = taken_by(engine, SVC(lam))
+    state = svc.solved(replace(s.problem, x=z, y=s.problem.y.float()))
+    g, K = svc.finish(s.problem, state), RBF(0.05)(z.double(), z.double()).numpy()
+    beta = np.zeros(M)
+    beta[g.i] = g.alpha.double()
+    f, a, C = K @ beta - y, y * beta, 1 / lam / M
+    up, low = np.where(y > 0, a < C, a > 0), np.where(y > 0, a > 0, a < C)
+    gap = f[low].max() - f[up].min()
+    reported = float((re.findall(r"stopped at a gap of (\S+),", capsys.readouterr().err) or [0])[0])
+    assert reported == pytest.approx(gap, rel=0.05) if gap > 2e-3 else reported < 2e-3
+    loss = np.maximum(0, 1 - y * (K @ beta + g.bias)).mean()
+    excess = lam * beta @ K @ beta + loss - lam * a.sum()
+    assert state.figures["duality_gap"] == pytest.approx(excess, rel=0.05, abs=1e-4)
+
+
+@pytest.mark.parametrize("engine", ["literal", "torch"])
+def test_kernel_values_beyond_float32_are_an_error(engine: Engine, small: MakeSmall) -> None:
+    s = small(1, m=M, K=Polynomial(200))
+    problem = replace(s.problem, x=s.problem.x.float(), y=s.problem.y.float())
+    svc: Any = taken_by(engine, SVC(LAM))
+    with pytest.raises(RunError, match="a kernel value is not finite at step 1"):
+        svc.solved(problem)
 
 
 @pytest.mark.parametrize("engine", ["literal", "torch"])

@@ -17,7 +17,7 @@ from nsvm_cli.engines.numba.jit import loaded
 from nsvm_cli.engines.numba.kernel_rows import FEW, Rows
 from nsvm_cli.engines.numba.smo import smo
 from nsvm_cli.models.kernels import RBF, kernel_sums
-from nsvm_cli.trainers.dual import FREE, HUGE, Dual, DualState, Optimality, regression
+from nsvm_cli.trainers.dual import FREE, HUGE, MOST, REFRESHES, Dual, DualState, Optimality, regression
 
 SMALLEST, LARGEST, MANY = 64, 1024, 3072
 """The first working set, which doubles, since an easy problem needs few rows, and the last. And the most
@@ -32,8 +32,8 @@ SHARE = 0.03
 PATIENCE, LEAST = 50, 1e-10
 """The solver gives up after so many iterations in which the dual value did not grow by this share of it."""
 
-REFRESHES, PAIRS = 5, 2**24
-"""How often g is computed anew at most, and of how many pairs of samples at a time: a third of a second."""
+PAIRS = 2**24
+"""The pairs of samples for which g is computed anew at a time: a third of a second."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class WorkingSets:
     def step(self, state: DualState) -> None:
         """Take an iteration, or if none would help, check g: compute it anew, or end."""
         m, now, value = self.rows.m, self.dual.optimality(state), self.dual.value(state)
-        state.gap = now.last - now.first
+        state.gap = now.gap
         if state.stale:
             some = np.arange(m - state.stale, m)[: max(LARGEST, PAIRS // m)]
             state.g[some] = self._exact(state, some)
@@ -56,7 +56,8 @@ class WorkingSets:
             return
         if value > state.best + LEAST * abs(value):
             state.best, state.since = value, state.iterations
-        if state.gap >= self.tol and state.iterations - state.since <= PATIENCE:
+        helps = state.iterations - state.since <= PATIENCE and state.steps < MOST
+        if state.gap >= self.tol and helps and state.refreshed < REFRESHES:
             state.iterations += 1
             self._descend(state, now, self._choose(state, now))
         elif state.refreshed == REFRESHES or self._drift(state, now) < self.tol / 10:
