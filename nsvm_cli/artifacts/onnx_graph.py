@@ -26,21 +26,21 @@ class Graph(nn.Module):
 
     def __init__(self, model: NSVM) -> None:
         super().__init__()
-        self.model, self.network = model, model.network
+        self.model, self.network, self.g = model, model.network, model.expansion.exact
         self.outputs = ["scores", "prediction", *(["probabilities"] if model.sigmoids is not None else [])]
 
     def forward(self, x: Float64[Tensor, "p ..."]) -> tuple[Tensor, ...]:
         """Return the outputs for raw samples; a prediction is the index of a class, or a target."""
-        g, task, sigmoids = self.model.expansion, self.model.task, self.model.sigmoids
+        g, task, sigmoids = self.g, self.model.task, self.model.sigmoids
         scaling = self.model.scaling
-        z = self.network(((x - scaling.mean) / scaling.std).to(g.z.dtype))
-        scores = self.model.kernel(z, g.z) @ g.alpha / g.scale + g.bias
-        scores = self.model.facts.widened(votes(scores) if g.one_vs_one else scores)
+        z = self.network(((x - scaling.mean) / scaling.std).to(self.model.expansion.z.dtype))
+        scores = self.model.kernel(z.to(g.z.dtype), g.z) @ g.alpha / g.scale + g.bias
+        scores = self.model.facts.widened((votes(scores) if g.one_vs_one else scores).to(z.dtype))
         decided = task.decide(scores)
         prediction = task.index(decided) if isinstance(task, Classification) else decided
         if sigmoids is None:
             return scores, prediction
-        return scores, prediction, probabilities(sigmoids, scores).to(g.z.dtype)
+        return scores, prediction, probabilities(sigmoids, scores).to(z.dtype)
 
 
 def onnx_graph(model: NSVM) -> bytes:

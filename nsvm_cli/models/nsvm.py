@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Annotated, Any
 
 import pydantic
@@ -26,6 +27,9 @@ from nsvm_cli.models.feature_map import features, theta_of
 from nsvm_cli.models.initial import at_start
 from nsvm_cli.models.kernels import Kernel, kernel_sums
 from nsvm_cli.tasks import Regression, Task, task_for
+
+ROUNDING = 1e-3
+"""The error of decision values, beside a margin of 1, above which their sums are taken in float64."""
 
 
 @dataclass(frozen=True)
@@ -54,10 +58,21 @@ class Expansion:
         i = None if self.i is None else self.i[kept]
         return self if bool(kept.all()) else replace(self, z=self.z[kept], alpha=self.alpha[kept], i=i)
 
+    @cached_property
+    def exact(self) -> Expansion:
+        """The same function, in float64 if the type of z would round its sums by more than ``ROUNDING``, for
+        kernel values up to 1. That does not depend on the samples, so no decision depends on its batch.
+        """
+        eps = torch.finfo(self.z.dtype).eps
+        if not float(eps / self.scale * self.alpha.norm(dim=0).max()) > ROUNDING:
+            return self
+        return replace(self, z=self.z.double(), alpha=self.alpha.double())
+
     def __call__(self, K: Kernel, z: Float[Tensor, "p n"]) -> Float[Tensor, " p *outputs"]:
         """Return g at features z of shape (p, n)."""
-        g = kernel_sums(K, z, self.z, self.alpha) / self.scale + self.bias
-        return votes(g) if self.one_vs_one else g
+        f = self.exact
+        g = kernel_sums(K, z.to(f.z.dtype), f.z, f.alpha) / self.scale + self.bias
+        return (votes(g) if self.one_vs_one else g).to(z.dtype)
 
 
 def votes(g: Float[Tensor, "p pairs"]) -> Float[Tensor, "p C"]:

@@ -5,16 +5,16 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from jaxtyping import Bool, Float64, Int64
 from torch import Tensor
 
 from nsvm_cli.storage.state_dict import Saved
 
 Numbers = Float64[np.ndarray, " N"]
-Status = Literal["converged", "stagnated"]
 
 HUGE = sys.float_info.max
 """More than any gap or value: files hold no infinities."""
@@ -26,7 +26,7 @@ MOST = 10**7
 """The most steps of SMO for an SVM. With lambda near 0, its dual value would grow almost without end."""
 
 REFRESHES = 6
-"""How often g is computed anew at most. After the last time the solver ends, so that its gap is true."""
+"""How often g is computed anew at most. The last time it is that of the model as saved, and then it ends."""
 
 FREE = 1e300
 """The value of the variable that stands for "no bias". No step changes it, or reaches its bounds."""
@@ -60,10 +60,6 @@ class DualState(Saved):
         if ((self.kept < 0) | (self.kept >= len(self.alpha))).any():
             raise ValueError("the working set names variables that there are not")
 
-    def status(self, tol: float) -> Status:
-        """Return how a solver that takes no more steps has ended."""
-        return "converged" if self.gap < tol else "stagnated"
-
 
 class Optimality(NamedTuple):
     """The derivatives f, which y_k a_k may go ``up`` and which down (are ``low``), and their extreme f.
@@ -76,11 +72,6 @@ class Optimality(NamedTuple):
     low: Bool[np.ndarray, " N"]
     first: float
     last: float
-
-    @property
-    def gap(self) -> float:
-        """By how much the conditions of the optimum are violated."""
-        return self.last - self.first
 
 
 @dataclass(frozen=True)
@@ -130,9 +121,15 @@ class Dual:
         y, C, f, a = (numbers[bounded] for numbers in (self.y, self.C, f, state.alpha))
         return bias, float((C * np.maximum(-y * (f + bias), 0) + y * a * f).sum())
 
-    def beta(self, state: DualState) -> Numbers:
-        """Return sum_k y_k a_k for each sample, including the one that stands for "no bias"."""
-        return np.bincount(self.s, self.y * state.alpha)
+    def beta(self, state: DualState, dtype: torch.dtype = torch.float64) -> Numbers:
+        """Return sum_k y_k a_k for each sample, rounded to a type; 0 for the one that means "no bias"."""
+        beta = np.bincount(self.s, np.where(self.C < FREE, self.y * state.alpha, 0))
+        return torch.from_numpy(beta).to(dtype).double().numpy()
+
+    def rounding(self, state: DualState, dtype: torch.dtype) -> float:
+        """Return how far rounding sum_k y_k a_k to a type moves g, for kernel values up to 1."""
+        beta = self.beta(state)
+        return float(torch.finfo(dtype).eps * np.abs(beta).max() * np.sqrt(np.count_nonzero(beta)))
 
     def value(self, state: DualState) -> float:
         """Return the dual value, minus the objective above."""
@@ -161,8 +158,8 @@ def smo_step(dual: Dual, state: DualState, K: Float64[np.ndarray, "m m"], tol: f
     With i = argmin f over up, b_k = f_k - f_i and q_k = K_ii + K_kk - 2 K_ik, it moves y_i a_i up and y_j a_j
     down by b_j / q_j, or as far as both go, for j = argmax b_k^2 / q_k over low with b_k > 0.
     """
-    now, s, diagonal = dual.optimality(state), dual.s, K.diagonal()[dual.s]
-    (f, up, low, first, _), state.gap = now, now.gap
+    (f, up, low, first, last), s, diagonal = dual.optimality(state), dual.s, K.diagonal()[dual.s]
+    state.gap = last - first
     if not state.gap >= tol:
         state.done = 1
         return

@@ -250,7 +250,7 @@ class SVC(Trainer[SVCState]):
                 f"memory_budget={problem.memory_budget}: pip install 'nsvm[fast]', or use pegasos"
             )
         K = problem.K(z.double(), z.double()).cpu().numpy()
-        return Book(dual, np.pad(K, (0, int(dual.s.max()) + 1 - len(z))), self.tol)
+        return Book(dual, np.pad(K, (0, int(dual.s.max()) + 1 - len(z))), self.tol, z.dtype)
 
     def finish(self, problem: Problem, state: SVCState) -> Expansion:
         z = state.z
@@ -304,11 +304,12 @@ class WarmStart:
 
 @dataclass(frozen=True)
 class Book:
-    """SMO by the book, an iteration a step; K is that of all samples."""
+    """SMO by the book, an iteration a step; K is that of all samples, and ``dtype`` that of the model."""
 
     dual: Dual
     K: Float64[np.ndarray, "n n"]
     tol: float
+    dtype: torch.dtype
 
     def step(self, state: DualState) -> None:
         """Take a step, or if none would help, compute g anew: it holds the rounding of all steps."""
@@ -318,6 +319,12 @@ class Book:
         stagnates = state.steps - state.since > PATIENCE or state.steps >= MOST
         if not (state.done or stagnates):
             return
-        state.g, state.refreshed = self.K @ self.dual.beta(state), state.refreshed + 1
-        state.gap = self.dual.optimality(state).gap
+        self._refresh(state, torch.float64)
         state.done = int(state.gap < self.tol or stagnates or state.refreshed == REFRESHES)
+        if state.done and self.dual.rounding(state, self.dtype) > self.tol / 10:
+            self._refresh(state, self.dtype)
+
+    def _refresh(self, state: DualState, dtype: torch.dtype) -> None:
+        state.g, state.refreshed = self.K @ self.dual.beta(state, dtype), state.refreshed + 1
+        *_, first, last = self.dual.optimality(state)
+        state.gap = last - first

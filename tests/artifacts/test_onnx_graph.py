@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -117,6 +117,15 @@ MODELS: dict[str, dict[str, Any]] = {
 )
 def test_every_kind_of_model(name: str, tmp_path: Path) -> None:
     expect_same(*trained(tmp_path, **MODELS[name]))
+
+
+def test_sums_with_large_coefficients(tmp_path: Path) -> None:
+    """In which float32 would have errors as large as the margin."""
+    section = {"network": {"name": "identity"}, "kernel": {"name": "rbf", "gamma": 1e-4}}
+    model, data = trained(tmp_path, **TABLE, **section, algorithm={"name": "pegasos", "steps": 100})
+    alpha = 1e6 * torch.tensor([-1.0, 1.0]).repeat(len(model.expansion.alpha))
+    e = replace(model.expansion, alpha=alpha[: len(model.expansion.alpha)], scale=1.0)
+    expect_same(replace(model, expansion=e), data)
 
 
 @pytest.mark.thorough

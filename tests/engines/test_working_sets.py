@@ -84,7 +84,7 @@ def assert_equal_to(machine: Any, decide: Any, dual: Dual, state: DualState, G: 
     theirs[machine.support_] = machine.dual_coef_[0]
     other = replace(state, alpha=np.maximum(dual.y * theirs[dual.s], 0), g=G @ theirs)
     ours = replace(state, g=G @ beta_of(dual, state, len(G)))
-    assert state.status(1e-6) == "converged"
+    assert state.gap < 1e-6
     least = pytest.approx(dual.value(other), rel=1e-6, abs=1e-9)
     assert dual.value(state) >= dual.value(other) or dual.value(state) == least
     assert gap(dual, ours) < 2e-6
@@ -133,7 +133,7 @@ def test_working_sets_equal_smo_by_the_book(seed: int, bias: bool) -> None:
         while not literal.done and literal.steps < 20_000:
             smo_step(dual, literal, whole, 1e-6)
         state = solved(dual, K, z)
-        assert literal.status(1e-6) == state.status(1e-6) == "converged"
+        assert max(literal.gap, state.gap) < 1e-6
         assert dual.value(state) == pytest.approx(dual.value(literal), rel=1e-6, abs=1e-9)
         assert dual.bias_and_gap(state) == pytest.approx(dual.bias_and_gap(literal), abs=1e-3)
 
@@ -167,7 +167,7 @@ def test_neither_the_cache_nor_an_interruption_changes_bits(n: int, dtype: torch
     y = np.sign(np.sin(3 * z[:, 0].double().numpy()) + z[:, 1].double().numpy() * z[:, 2].double().numpy())
     dual, K = classification(y, np.full(2500, 10.0)), build_kernel({"name": "rbf", "gamma": 1 / n})
     state = solved(dual, K, z, 1e-3)
-    assert state.status(1e-3) == "converged"
+    assert state.gap < 1e-3
     rows = Rows(K, z, 10 if dtype == torch.float32 else 20)
     tiny = WorkingSets(dual, rows, 1e-3)
     half = iterated(tiny, state.iterations // 2)
@@ -187,7 +187,6 @@ def test_extreme_problems_end(C: float, dtype: torch.dtype) -> None:
     for section in KERNELS[:4]:
         dual = classification(y, np.full(len(y), C))
         state = iterated(WorkingSets(dual, Rows(build_kernel(section), z, 1), 1e-3), most=20)
-        assert (state.status(1e-3) == "converged") == (state.gap < 1e-3)
         assert ((state.alpha >= 0) & (state.alpha <= C)).all()
 
 
@@ -196,7 +195,7 @@ def test_errors_of_rows_in_float32_are_found_and_removed() -> None:
     y = np.where(z[:, 0].numpy() * z[:, 1].numpy() > 0.3, 1.0, -1.0)
     dual, K = classification(y, np.full(800, 1e5)), build_kernel({"name": "rbf", "gamma": 1e-3})
     rough, exact = solved(dual, K, z, 1e-3), solved(dual, K, z.double(), 1e-3)
-    assert rough.status(1e-3) == exact.status(1e-3) == "converged"
+    assert max(rough.gap, exact.gap) < 1e-3
     assert rough.refreshed > 0
     assert dual.value(rough) == pytest.approx(dual.value(exact), rel=1e-5)
     g = K(z.double(), z.double()).numpy() @ beta_of(dual, rough, 800)

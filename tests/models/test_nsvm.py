@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from torch import nn
 
 from nsvm_cli.datasets.scaling import Scaling
 from nsvm_cli.models.feature_map import CHUNK
-from nsvm_cli.models.kernels import Linear
+from nsvm_cli.models.kernels import RBF, Linear, kernel_sums
 from nsvm_cli.models.nsvm import NSVM, Expansion, Facts
 from tests.small_runs import small_settings
 
@@ -53,3 +54,20 @@ def test_a_wide_network_sees_few_samples_at_a_time() -> None:
     g = model.decision_function(x)
     assert (sum(seen), max(seen)) == (500, 128)
     torch.testing.assert_close(g[-1:], model.decision_function(x[-1:]), rtol=1e-4, atol=0)
+
+
+@pytest.mark.parametrize("outputs", [(), (3,)])
+def test_sums_with_large_coefficients_are_those_of_float64(outputs: tuple[int, ...]) -> None:
+    """Terms of a million, in whose sums float32 has errors as large as the margin; those of 1 stay in it."""
+    generator = torch.Generator().manual_seed(0)
+    z, x = torch.randn(200, 5, generator=generator), torch.randn(300, 5, generator=generator)
+    alpha, K = torch.randn(200, *outputs, generator=generator), RBF(1e-4)
+    alpha -= alpha.mean(0)
+    assert torch.equal(Expansion(z, alpha, 1.0)(K, x), kernel_sums(K, x, z, alpha))
+    large = Expansion(z, 2**20 * alpha, 1.0)
+    g = K(x.double(), z.double()) @ (2**20 * alpha).double()
+    for part in (x, x[:1], x[:20]):
+        decided = large(K, part)
+        assert decided.dtype == torch.float32
+        torch.testing.assert_close(decided, g[: len(part)].float(), rtol=1e-6, atol=1e-4)
+    torch.testing.assert_close(Expansion(z, 2**-10 * alpha, 2**-30)(K, x), g.float(), rtol=1e-6, atol=1e-4)

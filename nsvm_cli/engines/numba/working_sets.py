@@ -17,7 +17,7 @@ from nsvm_cli.engines.numba.jit import loaded
 from nsvm_cli.engines.numba.kernel_rows import FEW, Rows
 from nsvm_cli.engines.numba.smo import smo
 from nsvm_cli.models.kernels import RBF, kernel_sums
-from nsvm_cli.trainers.dual import FREE, HUGE, MOST, REFRESHES, Dual, DualState, Optimality, regression
+from nsvm_cli.trainers.dual import HUGE, MOST, REFRESHES, Dual, DualState, Optimality, regression
 
 SMALLEST, LARGEST, MANY = 64, 1024, 3072
 """The first working set, which doubles, since an easy problem needs few rows, and the last. And the most
@@ -47,7 +47,7 @@ class WorkingSets:
     def step(self, state: DualState) -> None:
         """Take an iteration, or if none would help, check g: compute it anew, or end."""
         m, now, value = self.rows.m, self.dual.optimality(state), self.dual.value(state)
-        state.gap = now.gap
+        state.gap = now.last - now.first
         if state.stale:
             some = np.arange(m - state.stale, m)[: max(LARGEST, PAIRS // m)]
             state.g[some] = self._exact(state, some)
@@ -60,10 +60,12 @@ class WorkingSets:
         if state.gap >= self.tol and helps and state.refreshed < REFRESHES:
             state.iterations += 1
             self._descend(state, now, self._choose(state, now))
-        elif state.refreshed == REFRESHES or self._drift(state, now) < self.tol / 10:
-            state.done = 1
-        else:
+        elif state.refreshed < REFRESHES and self._drift(state, now) >= self.tol / 10:
             state.refreshed, state.stale = state.refreshed + 1, m
+        elif state.refreshed < REFRESHES and self.dual.rounding(state, self.rows.z.dtype) > self.tol / 10:
+            state.refreshed, state.stale = REFRESHES, m
+        else:
+            state.done = 1
 
     def _choose(self, state: DualState, now: Optimality) -> Int64[np.ndarray, " q"]:
         """Return the working set: all variables, or those that matter, or the worst of both ends."""
@@ -109,11 +111,12 @@ class WorkingSets:
         return float(np.abs(self._exact(state, some) - state.g[some]).max())
 
     def _exact(self, state: DualState, i: Int64[np.ndarray, " p"]) -> Float64[np.ndarray, " p"]:
-        """Return g at the samples i, all in float64."""
-        support = np.flatnonzero((state.alpha > 0) & (state.alpha < FREE))
-        a, b = self.rows.z[i].double(), self.rows.z[self.dual.s[support]].double()
-        beta = torch.from_numpy((self.dual.y * state.alpha)[support]).to(a.device)
-        return kernel_sums(self.rows.K, a, b, beta).cpu().numpy()
+        """Return g at the samples i in float64; the last time with coefficients as a model file has them."""
+        z = self.rows.z
+        beta = self.dual.beta(state, z.dtype if state.refreshed == REFRESHES else torch.float64)
+        support = np.flatnonzero(beta)
+        a, b, w = z[i].double(), z[support].double(), torch.from_numpy(beta[support]).to(z.device)
+        return kernel_sums(self.rows.K, a, b, w).cpu().numpy()
 
 
 def _smallest(f: Float64[np.ndarray, " N"], i: Int64[np.ndarray, " n"], most: int) -> Int64[np.ndarray, " q"]:
