@@ -82,15 +82,26 @@ def _differences(a: Points, b: Others) -> Float[Tensor, "*batch p q n"]:
     return b.unsqueeze(-3) - a.unsqueeze(-2)
 
 
-def squared_distances(a: Points, b: Others) -> Gram:
-    """Return ||a_i - b_j||^2 for all i, j; for many points, with a single matrix product."""
+FAR = 128.0
+"""A gamma ||b_j||^2 above which products of matrices in float32 would move exp(-gamma ||a_i - b_j||^2) by
+1e-5 or more where a_i is near b_j. Standardised data have less than 20."""
+
+
+def squared_distances(a: Points, b: Others, gamma: float | Tensor | None = None) -> Gram:
+    """Return ||a_i - b_j||^2 for all i, j; for many points, with a single matrix product.
+
+    It is in float64 where points are ``FAR`` from their mean, for a kernel with this gamma; None: 1/n.
+    """
     if _few(a, b):
         return _differences(a, b).square().sum(-1)
     # Distances are translation invariant; centring the data reduces cancellation in the three-term form.
     origin = b.detach().mean(-2, keepdim=True)
-    a, b = a - origin, b - origin
-    square_a, square_b = (c.square().sum(-1, keepdim=True) for c in (a, b))
-    return (-2 * a @ b.mT).add_(square_a).add_(square_b.mT).clamp_min_(0)
+    shifted_a, shifted_b = a - origin, b - origin
+    square_a, square_b = (c.square().sum(-1, keepdim=True) for c in (shifted_a, shifted_b))
+    exporting = torch.compiler.is_exporting()  # a graph has no branches
+    if a.dtype == torch.float32 and (exporting or bool((or_one_over_n(gamma, a) * square_b > FAR).any())):
+        return squared_distances(a.double(), b.double()).to(a.dtype)
+    return (-2 * shifted_a @ shifted_b.mT).add_(square_a).add_(square_b.mT).clamp_min_(0)
 
 
 def or_one_over_n(gamma: float | Tensor | None, a: Tensor) -> float | Tensor:
@@ -111,7 +122,8 @@ class RBF(Kernel):
 
     def __call__(self, a: Points, b: Others) -> Gram:
         # exp(x) = 2^(x / ln 2); torch computes exp2 several times faster than exp
-        return squared_distances(a, b).mul_(-or_one_over_n(self.gamma, a) / math.log(2)).exp2_()
+        gamma = or_one_over_n(self.gamma, a)
+        return squared_distances(a, b, gamma).mul_(-gamma / math.log(2)).exp2_()
 
     def gradient(self, a: Points, b: Others, K: Gram, G: Gram) -> Points:
         """Return sum_j G_ij K_ij 2 gamma (b_j - a_i) for all i."""
@@ -124,14 +136,23 @@ class RBF(Kernel):
         return 2 * gamma * (GK @ (b - origin) - GK.sum(-1, keepdim=True) * (a - origin))
 
 
+SAME = 64
+"""The features of a sample may differ by this many units of rounding between two batches."""
+
+
 @dataclass(frozen=True, config=STRICT)
 class Laplacian(Kernel):
-    """K(a, b) = exp(-gamma ||a - b||_1). gamma=None: 1/n."""
+    """K(a, b) = exp(-gamma ||a - b||_1). gamma=None: 1/n.
+
+    Distances of rounding are 0, so that they do not decide the signs in the gradient at the same sample.
+    """
 
     gamma: Positive | None = None
 
     def __call__(self, a: Points, b: Others) -> Gram:
-        return torch.exp(-or_one_over_n(self.gamma, a) * torch.cdist(a, b, p=1))
+        d, size_a, size_b = torch.cdist(a, b, p=1), a.detach().abs().sum(-1), b.detach().abs().sum(-1)
+        rounding = SAME * torch.finfo(a.dtype).eps * (size_a.unsqueeze(-1) + size_b.unsqueeze(-2))
+        return torch.exp(-or_one_over_n(self.gamma, a) * torch.where(d > rounding, d, 0.0))
 
 
 @dataclass(frozen=True, config=STRICT)

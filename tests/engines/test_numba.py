@@ -7,6 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+import torch
+from torch import nn
 
 pytest.importorskip("numba")
 
@@ -52,6 +54,21 @@ def check(small: Small, trainer: Trainer[Any], rule: Rule) -> None:
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_two_classes(algorithm: str, small: MakeSmall) -> None:
     check(small(3, m=300, network=NETWORK), trainer_of(algorithm), momentum(1e-3))
+
+
+def test_features_of_distant_clusters_in_float32(small: MakeSmall) -> None:
+    """Where products of float32 have no digits left for the distances within a cluster."""
+    s, lam = small(3, m=200, d=40, K=RBF(0.025)), 0.0123456789
+    x = (s.problem.x + torch.tensor([300.0, -300.0]).repeat(100)[:, None]).float()
+    single = replace(s.problem, x=x, y=s.problem.y.float())
+    exact = replace(s.problem, x=x.double())
+    F, pegasos = (
+        FeatureMap(nn.Identity(), momentum(1e-3), seed=5),
+        short("pegasos", 600, None, "literal", lam=lam),
+    )
+    ours, theirs = (train(pegasos, *run)[1] for run in ((exact, F), (single, F, None, "numba")))
+    assert torch.equal(ours.i, theirs.i)
+    assert torch.equal(ours.alpha, theirs.alpha.double())
 
 
 def first_of(*algorithms: str) -> list[Any]:

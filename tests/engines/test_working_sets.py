@@ -160,6 +160,22 @@ def test_a_row_has_the_same_bits_whatever_is_computed_with_it(
     np.testing.assert_allclose(first[:203, :203], K, rtol=1e-4, atol=1e-5 * np.abs(K).max())
 
 
+@pytest.mark.parametrize("n", [5, 40, 200])
+def test_rows_of_distant_clusters_keep_their_digits(n: int) -> None:
+    z = torch.randn(203, n, generator=torch.Generator().manual_seed(n))
+    z[::2] += 300
+    z[1::2] -= 300
+    y = np.sign(z[:, 0].numpy() - np.where(np.arange(203) % 2, -300, 300))
+    K, dual = build_kernel({"name": "rbf", "gamma": 1 / n}), classification(y, np.full(203, 100.0))
+    G, rows = K(z.double(), z.double()).numpy(), Rows(K, z, 1)
+    first = np.zeros((203, rows.width), rows.dtype)
+    rows.formula.write(np.arange(203), rows.formula.columns, first, np.arange(203))
+    np.testing.assert_allclose(first[:, :203], G, rtol=0, atol=1e-4)
+    state = solved(dual, K, z, 1e-3)
+    assert state.gap < 1e-3
+    assert gap(dual, replace(state, g=G @ beta_of(dual, state, 203))) < 2e-3
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("n", [5, 40])
 def test_neither_the_cache_nor_an_interruption_changes_bits(n: int, dtype: torch.dtype) -> None:

@@ -8,7 +8,7 @@ from sklearn.metrics import pairwise
 
 from nsvm_cli.errors import InputError
 from nsvm_cli.models import kernels
-from nsvm_cli.models.composed_kernels import build_kernel
+from nsvm_cli.models.composed_kernels import begin, build_kernel
 from nsvm_cli.models.kernels import RBF, Kernel, Laplacian, Linear, Normalized, Polynomial, kernel_sums
 
 Points = tuple[torch.Tensor, torch.Tensor]
@@ -145,6 +145,27 @@ def test_values_and_gradients_far_from_the_origin_keep_their_digits(p: int) -> N
     exact = K.gradient(a.double(), b.double(), K(a.double(), b.double()), G.double())
     ours = K.gradient(a, b, K(a.double(), b.double()).float(), G)
     torch.testing.assert_close(ours.double(), exact, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("learn", [[], ["gamma"]])
+def test_values_of_distant_clusters_do_not_depend_on_the_batch(learn: list[str]) -> None:
+    """In float32, ||a||^2 + ||b||^2 - 2ab has errors of 1 where each feature is 300 from its mean."""
+    generator = torch.Generator().manual_seed(0)
+    z = torch.randn(200, 40, generator=generator) + torch.tensor([300.0, -300.0]).repeat(100)[:, None]
+    K = begin(build_kernel({"name": "rbf", "gamma": 0.025, "learn": learn}), z)
+    exact = torch.exp(-0.025 * torch.cdist(z.double(), z.double()).square()).float()
+    for part in (z, z[:1], z[:7]):
+        torch.testing.assert_close(K(part, z), exact[: len(part)], atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_rounding_is_no_distance_of_the_laplacian_kernel(dtype: torch.dtype) -> None:
+    """The features of a sample, computed in two batches, differ in their last digits."""
+    a = torch.randn(6, 8, generator=torch.Generator().manual_seed(0), dtype=dtype)
+    b, K = torch.nextafter(a, torch.full_like(a, torch.inf)), Laplacian(0.5)
+    assert torch.equal(K(a, b).diagonal(), torch.ones(6, dtype=dtype))
+    assert torch.equal(K.gradient(a, b, K(a, b), torch.eye(6, dtype=dtype)), torch.zeros_like(a))
+    torch.testing.assert_close(K(a, a.flip(0)), torch.exp(-0.5 * torch.cdist(a, a.flip(0), p=1)))
 
 
 def test_a_subclass_with_another_formula_does_not_inherit_the_gradient() -> None:

@@ -9,7 +9,7 @@ import numpy as np
 from nsvm_cli.engines.numba.arrays import add_matrix, inner
 from nsvm_cli.engines.numba.forms import RBF
 from nsvm_cli.engines.numba.jit import jit, jit_in_order
-from nsvm_cli.engines.numba.kernels import COLUMNS, gradient, of_products, squared_lengths, values
+from nsvm_cli.engines.numba.kernels import COLUMNS, are_far, gradient, of_products, squared_lengths, values
 from nsvm_cli.engines.numba.products import MatrixAt, RowsAt, add_products
 
 
@@ -80,6 +80,8 @@ def centre(K: RBF, a: Any, b: FeatureColumns, count: int) -> Any:
 def column_values(K: RBF, a: Any, b: FeatureColumns, block: int, count: int) -> Any:
     """Return K(a_i, b_j) for the first columns of a block."""
     rows, n = a.shape
+    if are_far(K, b.squares[block, :count]):
+        return values(K, a, b.z[block, :, :count].T.copy())
     P = np.zeros((rows, count), a.dtype)
     z = RowsAt(b.z.reshape(-1), block * n * COLUMNS, COLUMNS)
     add_products(RowsAt(P.reshape(-1), 0, count), MatrixAt(a.reshape(-1), 0, n, 1), z, rows, n, count)

@@ -19,7 +19,7 @@ from torch import Tensor
 from nsvm_cli.config.registry import keeps
 from nsvm_cli.engines.numba.arrays import exp2
 from nsvm_cli.engines.numba.jit import jit, loaded
-from nsvm_cli.models.kernels import RBF, Kernel, or_one_over_n
+from nsvm_cli.models.kernels import FAR, RBF, Kernel, or_one_over_n
 
 DUAL = "svc"
 """The name of the compiled code, and its type of numbers, is that of a unit."""
@@ -65,7 +65,7 @@ class Rows:
         self.unit = f"{DUAL}-{self.dtype}"
         self.formula: Any = _formula(K, z, self.width)
         self.lazy = isinstance(self.formula, Differences)
-        products = isinstance(self.formula, Products) and self.dtype == np.float32
+        products = isinstance(self.formula, Products) and self.formula.z.dtype == torch.float32
         self.gathers = products and z.shape[1] >= GATHERED
         self.diagonal = np.append(self.formula.diagonal[: self.m], 0).astype(self.dtype)
         row = self.width * self.dtype.itemsize
@@ -134,6 +134,8 @@ def _formula(K: Kernel, z: Float[Tensor, "m n"], width: int) -> Any:
         return AnyKernel(K, z, width)
     gamma, z = or_one_over_n(K.gamma, z), z[:, (z != z[0]).any(0)]  # constant features do not matter
     few = z.shape[1] <= FEW
+    far = not few and bool((gamma * (z - z.mean(0)).square().sum(1) > FAR).any())
+    z = z.double() if far else z
     scaled = z.new_zeros(width, _up(z.shape[1], 8))
     torch.sub(z, z.mean(0), out=scaled[: len(z), : z.shape[1]])
     scaled *= math.sqrt((1 if few else 2) * gamma / math.log(2))

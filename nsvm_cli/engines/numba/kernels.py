@@ -10,6 +10,7 @@ import numpy as np
 from nsvm_cli.engines.numba.arrays import add_matrix, exp2
 from nsvm_cli.engines.numba.forms import RBF
 from nsvm_cli.engines.numba.jit import jit
+from nsvm_cli.models.kernels import FAR
 
 COLUMNS = 768
 """Support vectors whose kernel values are computed at a time, so that they stay in a core's cache."""
@@ -82,12 +83,22 @@ def values(K: RBF, a: Any, b: Any) -> Any:
     """Return K(a_i, b_j) for all i, j."""
     if _takes_differences(K, a, b):
         return _values_by_differences(K, a, b)
+    shifted_a, shifted_b = a, b
     if not K.normalized:
         origin = _mean(b)
-        a, b = _shifted(a, origin), _shifted(b, origin)
-    P = np.dot(a, b.T)
-    of_products(K, P, squared_lengths(a), squared_lengths(b))
+        shifted_a, shifted_b = _shifted(a, origin), _shifted(b, origin)
+    square_b = squared_lengths(shifted_b)
+    if are_far(K, square_b):
+        return _values_by_differences(K, a, b)
+    P = np.dot(shifted_a, shifted_b.T)
+    of_products(K, P, squared_lengths(shifted_a), square_b)
     return P
+
+
+@jit
+def are_far(K: RBF, squares: Any) -> bool:
+    """Return whether float32 has too few digits for products of features of these squared lengths."""
+    return squares.itemsize == 4 and (K.gamma * squares > FAR).any()
 
 
 @jit

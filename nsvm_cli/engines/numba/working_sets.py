@@ -127,6 +127,7 @@ def _smallest(f: Float64[np.ndarray, " N"], i: Int64[np.ndarray, " n"], most: in
 def solve_small_problems(z: Float[Tensor, "m n"]) -> None:
     """Take an iteration with every function, so that all are compiled."""
     t = z[:, 0].double().numpy()
-    for features, tol in ((z, 1e-3), (z, 1e-9), (z.repeat(1, FEW), 1e-3)):
+    many = z.repeat(1, FEW)
+    for features, tol in ((z, 1e-3), (z, 1e-9), (many, 1e-3), (1e4 * many, 1e-3)):
         dual = regression(t, 0.1, np.ones(len(t)))
         WorkingSets(dual, Rows(RBF(), features, 1), tol).step(dual.start())
