@@ -282,7 +282,8 @@ def sources_sha256(hydra: Any) -> str | None:
     resolver, such as ``${oc.env:X}``.
     """
     sweep: Any = OmegaConf.to_container(hydra.sweep)
-    words = [*hydra.overrides.task, sweep["subdir"], hydra.job.config_name]
+    own: Any = OmegaConf.to_container(hydra.overrides.task)  # ${oc.env:X} stays as it was written
+    words = [*own, sweep["subdir"], hydra.job.config_name]
     files: dict[str, str] = {}
     for source in hydra.runtime.config_sources:
         folder = Path(hydra.runtime.cwd, source.path)
@@ -290,8 +291,8 @@ def sources_sha256(hydra: Any) -> str | None:
             return None
         if source.schema == "file":
             files |= {str(file): file.read_text() for file in sorted(folder.rglob("*.yaml"))}
-    own = [text for file, text in files.items() if not file.startswith(f"{conf_folder()}{os.sep}")]
-    if any(re.search(r"\$\{(?!tuned:|nsvm\.)([\w.]+:|hydra\.)", str(text)) for text in (*words, *own)):
+    theirs = [text for file, text in files.items() if not file.startswith(f"{conf_folder()}{os.sep}")]
+    if any(re.search(r"\$\{(?!tuned:|nsvm\.)([\w.]+:|hydra\.)", str(text)) for text in (*words, *theirs)):
         return None
     content = [nsvm_cli.__version__, words[-2:], files, code_sha256()]
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()
