@@ -83,15 +83,16 @@ def split_scores(figures: Figures, samples: int, classes: Sequence[str], split: 
     rows = {f"{name}accuracy": accuracy, f"{name}errors": f"{figures[f'{key}errors']} of {samples}"}
     if split == "train":
         return rows
+    metrics = ["log_loss", "brier_score"]
     if (majority := percent(figures.get(f"{key}majority_accuracy"))) not in ("", accuracy):
         rows[f"{name}accuracy of the majority"] = majority
-    balanced = percent(figures.get(f"{key}balanced_accuracy"))
-    if balanced not in ("", accuracy):
+    if (balanced := percent(figures.get(f"{key}balanced_accuracy"))) not in ("", accuracy):
         rows[f"{name}balanced accuracy"] = balanced
-    of = ("f1", "roc_auc", "average_precision") if balanced not in ("", accuracy) else ()
-    known = {metric: figures.get(f"{key}{metric}") for metric in (*of, "log_loss", "brier_score")}
-    shown = {metric: _number(value) for metric, value in known.items() if value is not None}
-    return rows | {f"{name}{metric_name(metric, classes)}": text for metric, text in shown.items()}
+        metrics = ["f1", "roc_auc", "average_precision", *metrics]
+    for metric in metrics:
+        if (value := figures.get(f"{key}{metric}")) is not None:
+            rows[f"{name}{metric_name(metric, classes)}"] = _number(value)
+    return rows
 
 
 def metric_name(metric: str, classes: Sequence[str]) -> str:

@@ -20,8 +20,6 @@ from nsvm_cli.output import printable
 
 @dataclass(frozen=True)
 class Command:
-    """A command line."""
-
     text: str
 
 

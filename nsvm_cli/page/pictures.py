@@ -17,7 +17,7 @@ from nsvm_cli.models.nsvm import NSVM
 from nsvm_cli.output import shortened
 from nsvm_cli.page.document import Block, Blocks, Picture, Table
 from nsvm_cli.page.plotting import BLUE, GRAY, SERIES, new_figure, style_axis, to_picture
-from nsvm_cli.tasks import Classification, Task
+from nsvm_cli.tasks import BINARY, Classification, Task
 from nsvm_cli.words import FEW_CLASSES, counted
 
 if TYPE_CHECKING:
@@ -172,7 +172,7 @@ def _against_rest(positive: np.ndarray, g: Tensor, p: Tensor | None) -> tuple[Cu
         ("ROC", "false positive rate", "recall"): (fpr, tpr),
         ("Precision-recall", "recall", "precision"): (recall, precision),
     }
-    areas = [f(positive, g.numpy()) for f in (metrics.roc_auc_score, metrics.average_precision_score)]
+    areas = BINARY.rank_scores(positive, g.numpy()).values()
     figures = [*map("{:.4f}".format, areas), f"{100 * positive.mean():.3g} %"]
     if p is not None:
         share, mean = calibration.calibration_curve(positive, p.numpy(), n_bins=BINS, strategy="quantile")

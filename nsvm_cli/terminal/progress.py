@@ -22,11 +22,10 @@ class Progress(Callback):
         self.next_line = 0.0
         self.figures: dict[str, Any] = {}
         self.console = Console(sys.stderr)
-        self.live = self.console.is_terminal
         figures = TextColumn("{task.fields[figures]}", table_column=Column(no_wrap=True, ratio=2))
         self.bar = progress_bar(self.console, figures)
         self.task = self.bar.add_task(title, total=total, figures="")
-        if not self.live:
+        if not self.console.is_terminal:
             self.say(f"{title}: {total} steps")
 
     def __enter__(self) -> Progress:
@@ -48,7 +47,7 @@ class Progress(Callback):
         self.figures |= {name: value for name, value in record.items() if value is not None}
         step, figures = record["step"], figures_of(self.figures)
         self.bar.update(self.task, completed=step, figures=" ".join(figures))
-        if not self.live and (step >= self.next_line or step == self.total):
+        if not self.console.is_terminal and (step >= self.next_line or step == self.total):
             self.next_line = step + self.total / 10
             task = self.bar.tasks[0]
             times = f"{clock(task.elapsed)} elapsed, {clock(task.time_remaining)} left"
