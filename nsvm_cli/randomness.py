@@ -91,13 +91,11 @@ class Sampler:
         block, row = divmod(t, BLOCK)
         if block != self._block:
             self._block, self._drawn = block, self._draw(generator(self.seed, Stream.SAMPLING, self.k, block))
-        coming: np.ndarray = self._drawn[row:]
-        return coming
+        return self._drawn[row:]
 
     def _draw(self, rng: np.random.Generator) -> np.ndarray:
         if self.k == 1:
-            drawn: np.ndarray = rng.integers(self.m, size=(BLOCK, 1))
-            return drawn
+            return rng.integers(self.m, size=(BLOCK, 1))
         return np.stack([rng.choice(self.m, self.k, replace=False) for _ in range(BLOCK)])
 
 
@@ -126,5 +124,4 @@ def number_at(key: Any, place: Any) -> Any:
 
 
 def key_of_step(seed: int, t: int) -> int:
-    """Return the key of the random numbers of step t."""
     return int(number_at(np.array([seed]), np.array([t]))[0])

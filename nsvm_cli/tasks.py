@@ -95,7 +95,6 @@ class Classification(Task):
         return int(np.count_nonzero(self.decide(g) == y))
 
     def strata(self, y: Values) -> Iterator[tuple[str, Values]]:
-        """Yield the members of each class."""
         index = self.index(y)
         for r, name in enumerate(self.classes):
             yield name, index == r

@@ -179,7 +179,6 @@ def write_parquet(file: BinaryIO, blocks: Iterable[Mapping[str, Sequence[Any]]])
 
 
 def header_of(file: Path, dialect: Dialect) -> list[str]:
-    """Return the names of the columns of a file."""
     import pandas as pd
 
     if is_parquet(file):
@@ -206,8 +205,7 @@ def _read(table: pd.DataFrame, dialect: Dialect, labels: Collection[str]) -> pd.
     """Return a table with labels as they are written, and with decimal points for commas where pandas has
     taken numbers for text, beside text.
     """
-    written = {name: table[name].str.removeprefix(PREFIX) for name in labels if name in table}
-    table = table.assign(**written)
+    table = table.assign(**{name: table[name].str.removeprefix(PREFIX) for name in labels if name in table})
     if dialect.decimal == ".":
         return table
     return table.replace(r"^(\s*[+-]?\d*),(\d*(?:[eE][+-]?\d+)?\s*)$", r"\1.\2", regex=True)

@@ -27,7 +27,6 @@ Random = Iterator[np.random.Generator]
 
 
 def directions(seed: int, t: int) -> Random:
-    """Return the generators of step t."""
     return (generator(seed, Stream.KERNEL, t, n) for n in count(1))
 
 

@@ -187,8 +187,7 @@ def build_network(settings: Mapping[str, Any], shape: Shape, seed: int, outputs:
         InputError: a setting is wrong, or does not fit the shape.
     """
     values = dict(settings)
-    own = {key: values.pop(key) for key in OUTPUT if key in values}
-    output = construct(Output, "network", own)
+    output = construct(Output, "network", {key: values.pop(key) for key in OUTPUT if key in values})
     with seeded(seed):
         try:
             network = build(NETWORKS, "network", values, shape)

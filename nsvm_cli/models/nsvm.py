@@ -184,7 +184,6 @@ class NSVM:
 
     @property
     def task(self) -> Task:
-        """The task that it was trained for."""
         return self.facts.task
 
     @property

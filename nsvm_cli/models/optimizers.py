@@ -55,7 +55,6 @@ class Rule(ABC):
     groups: dict[Text, dict[str, Any]] | None = None
 
     def rate(self, progress: float) -> float:
-        """Return the learning rate at this point of the run."""
         rise = min(1.0, progress / self.warmup) if self.warmup else 1.0
         return self.lr * rise * SCHEDULES[self.schedule](progress)
 
@@ -103,7 +102,6 @@ class Optimizer:
 
     @torch.no_grad()
     def step(self, gradients: Sequence[Tensor], progress: float) -> None:
-        """Update each parameter, given the gradient of each."""
         laid_out = [  # with the strides of the parameters, as the fused functions require
             gradient if gradient.stride() == p.stride() else torch.empty_like(p).copy_(gradient)
             for p, gradient in zip(self.parameters, gradients, strict=True)

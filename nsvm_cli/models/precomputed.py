@@ -41,7 +41,6 @@ class Precomputed(Kernel):
 
     @cached_property
     def G(self) -> np.memmap:
-        """What the file holds."""
         try:
             file = Path(os.path.expanduser(self.path))
             open_regular(file).close()  # a stranger's settings may name any file

@@ -53,7 +53,6 @@ class Alg1State(State):
     def add(
         self, i: Int64[np.ndarray, " v"], z: Float[Tensor, "v n"], alpha: Float[Tensor, " v *outputs"]
     ) -> None:
-        """Add terms."""
         self.i = torch.cat([self.i, torch.from_numpy(i).to(self.i.device)])
         self.z, self.alpha = torch.cat([self.z, z]), torch.cat([self.alpha, alpha.to(self.alpha)])
 

@@ -174,9 +174,9 @@ class Alg4(BatchTrainer[Alg4State]):
         """Return the expansion of Part 2; during Part 1, that of a Part 2 started now, or if it takes its own
         steps, with all of these.
         """
-        if state.part_2 is not None:
-            return self.svm.finish(problem, state.part_2)
-        started = self.svm.start(problem, state.F)
-        return self.svm.finish(
-            problem, self.svm.complete(problem, started) if self.svm.own_steps else started
-        )
+        part_2 = state.part_2
+        if part_2 is None:
+            part_2 = self.svm.start(problem, state.F)
+            if self.svm.own_steps:
+                self.svm.complete(problem, part_2)
+        return self.svm.finish(problem, part_2)

@@ -56,11 +56,9 @@ class Problem:
     @cached_property
     def host_y(self) -> Float64[np.ndarray, " m"]:
         """y in host memory, where violations are decided."""
-        y: np.ndarray = self.y.double().cpu().numpy()
-        return y
+        return self.y.double().cpu().numpy()
 
     def __getitem__(self, i: Int64[np.ndarray, " p"]) -> tuple[Batch, Float[Tensor, " p"]]:
-        """Return x_i and y_i for the samples i."""
         j = torch.from_numpy(i).to(self.y.device)
         return Batch(self.x.index_select(0, j), i), self.y[j]  # several times faster than x[j]
 
@@ -102,8 +100,7 @@ class Problem:
         kappa = self.K.diag(z).double().cpu().numpy() / shrinkage
         if self.weights is not None:
             kappa *= self.weights[batch].mean()
-        damped: np.ndarray = (steps.T / (1 + self.loss.curvature * kappa)).T
-        return damped
+        return (steps.T / (1 + self.loss.curvature * kappa)).T
 
     def sampler(self, k: int = 1) -> Sampler:
         """Return the sampler that draws i_t, or A_t of size k; InputError if k > m."""

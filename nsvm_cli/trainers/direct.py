@@ -50,7 +50,6 @@ class DirectSolver(Trainer[State]):
         return State(F=F, sampler=problem.sampler(), t=0)
 
     def step(self, problem: Problem, state: State) -> None:
-        """Raise an error: there are no steps."""
         raise NotImplementedError
 
     def finish(self, problem: Problem, state: State) -> Expansion:
@@ -90,8 +89,7 @@ class ScikitLearn(DirectSolver):
 
     def inputs(self, problem: Problem, z: Float[Tensor, "m n"]) -> np.ndarray:
         """Return what the estimator is fitted to, given the features z."""
-        inputs: np.ndarray = z.double().cpu().numpy()
-        return inputs
+        return z.double().cpu().numpy()
 
     def check(self, problem: Problem, F: FeatureMap) -> None:
         super().check(problem, F)
@@ -132,10 +130,7 @@ def expect_searchable(name: str, grid: Grid | None, known: Collection[str]) -> N
 
 
 def searched(
-    grid: Grid,
-    problem: Problem,
-    F: FeatureMap,
-    score: Callable[[Values, Problem, Problem], float],
+    grid: Grid, problem: Problem, F: FeatureMap, score: Callable[[Values, Problem, Problem], float]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the settings with the best mean score in cross-validation, and the result's fields about it.
 
@@ -173,8 +168,7 @@ def searched(
     settings = dict(
         STANDS_FOR[k](v, m) if k in STANDS_FOR else (f"algorithm.{k}", v) for k, v in chosen.items()
     )
-    figures = {"candidates": len(candidates), "chosen": chosen}
-    return {**settings, "algorithm.grid": None}, figures
+    return {**settings, "algorithm.grid": None}, {"candidates": len(candidates), "chosen": chosen}
 
 
 def svm_score(
@@ -220,7 +214,6 @@ class Regularised(ScikitLearn):
     grid: Grid | None = None
 
     def C(self, problem: Problem) -> float:
-        """Return 1/(lambda m)."""
         limits = np.finfo(np.float64)  # the quotient may be 0 or infinite, which scikit-learn refuses
         return float(np.clip(1 / (self.lam * len(problem.y)), limits.tiny, limits.max))
 
