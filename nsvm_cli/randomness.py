@@ -117,9 +117,7 @@ def mixed(x: Any) -> Any:
 
 
 def number_at(key: Any, place: Any) -> Any:
-    """Return the numbers at these places of the sequence of ``key``: uniform signed 64-bit integers, computed
-    without the ones before them.
-    """
+    """Return the uniform signed 64-bit integers at these places of the sequence of ``key``."""
     return mixed(place * GOLDEN + key)
 
 

@@ -211,7 +211,7 @@ def _read(table: pd.DataFrame, dialect: Dialect, labels: Collection[str]) -> pd.
     return table.replace(r"^(\s*[+-]?\d*),(\d*(?:[eE][+-]?\d+)?\s*)$", r"\1.\2", regex=True)
 
 
-def parsing(dialect: Dialect, labels: Collection[str] = (), text: Collection[str] = ()) -> dict[str, Any]:
+def parsing(dialect: Dialect, labels: Collection[str], text: Collection[str]) -> dict[str, Any]:
     """Return pandas' options for a table.
 
     Labels get a prefix, or pandas would take NA for an empty cell. Columns of text are never taken for

@@ -71,9 +71,7 @@ def _code_labels(
 
 
 def _classes(labels: pd.Series, table: Table) -> tuple[str, ...]:
-    """Return the different labels in ascending order, the positive one last: by their values if all are
-    numbers, or else as text.
-    """
+    """Return the labels in ascending order, as numbers if all are, or else as text; the positive one last."""
     import pandas as pd
 
     names = pd.Series(sorted(labels.unique()), dtype=object)

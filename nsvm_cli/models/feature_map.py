@@ -81,9 +81,7 @@ class Training:
 
 
 def theta_of(network: nn.Module, K: Kernel | None) -> dict[str, nn.Parameter]:
-    """Return theta by name: the parameters of a network, and those of a kernel as ``kernel.NAME``; see
-    ``own_name``.
-    """
+    """Return theta: a network's parameters by ``own_name``, and a kernel's as ``kernel.NAME``."""
     own = {own_name(network, name): p for name, p in network.named_parameters()}
     return own | {f"kernel.{name}": p for name, p in learnt(K).items()}
 

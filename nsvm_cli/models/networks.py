@@ -158,9 +158,7 @@ _CONTAINERS = "torchvision.models.", "torchvision.ops.misc"  # as modeless as th
 
 
 def has_modes(network: nn.Module) -> bool:
-    """Return whether the network may compute something else in training mode than in evaluation mode, apart
-    from its dropout.
-    """
+    """Return whether training mode may change what the network computes, apart from its dropout."""
     return not all(
         any(keeps(type(module), kind, "forward") for kind in _MODELESS)
         or type(module).__module__.startswith(_CONTAINERS)

@@ -147,8 +147,7 @@ ALIGNMENT_LOSSES: dict[str, Callable[[float, Value], Value]] = {
 """L(beta, gamma) of Algorithm 4's Part 1."""
 
 ALIGNMENT_SAMPLES = 10_000
-"""Largest number of samples in ``dataset_alignment``, which takes m^2 kernel values; a random subset of this
-size stands in for more."""
+"""The most samples in ``dataset_alignment``, which takes m^2 kernel values; of more, a random subset."""
 
 KERNEL_ROWS = 64
 """Rows of a data set's kernel matrix that are computed at a time."""

@@ -152,9 +152,7 @@ def _diagnosis(model: NSVM, data: Data) -> Blocks:
 
 
 def mistakes(model: NSVM, data: Data, values: Callable[[], Float[Tensor, " m *outputs"]]) -> Blocks:
-    """Show the held-out samples with the largest g_decided - g_true (with two classes, 2 |g|), the worst
-    first, given their decision values.
-    """
+    """Show the held-out samples of largest g_decided - g_true (with two classes, 2 |g|), the worst first."""
     task, split, name = model.task, data.held_out, data.splits.held_out
     if not isinstance(task, Classification):
         return

@@ -171,9 +171,7 @@ class Alg4(BatchTrainer[Alg4State]):
         state.t = self.last_theta_step + state.part_2.t
 
     def finish(self, problem: Problem, state: Alg4State) -> Expansion:
-        """Return the expansion of Part 2; during Part 1, that of a Part 2 started now, or if it takes its own
-        steps, with all of these.
-        """
+        """Return the expansion of Part 2; in Part 1, of one started now, and complete if it has own steps."""
         part_2 = state.part_2
         if part_2 is None:
             part_2 = self.svm.start(problem, state.F)

@@ -216,9 +216,7 @@ class Trainer(ABC, Generic[S]):
         return self.part_steps[0]
 
     def for_samples(self, m: int) -> Trainer[S]:
-        """Return this algorithm with batches of at most m training samples, and its steps limited to its
-        epochs over these.
-        """
+        """Return this algorithm with its batches and epochs limited to m training samples."""
         return self
 
     def search(self, problem: Problem, F: FeatureMap) -> tuple[dict[str, Any], dict[str, Any]] | None:
@@ -293,9 +291,7 @@ class Trainer(ABC, Generic[S]):
         return v, torch.from_numpy(added).to(z.device)
 
     def descend(self, problem: Problem, state: S, objective: Objective) -> None:
-        """Take a step in theta on an objective plus the penalties, as part of step ``state.t + 1``, and add
-        what it becomes to the mean.
-        """
+        """Take a step in theta on an objective plus the penalties, as part of step ``state.t + 1``."""
         t = state.t + 1
         if problem.penalties:
             objective = problem.penalties.added_to(objective, problem[state.sampler(t)][0])

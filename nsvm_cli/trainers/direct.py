@@ -148,17 +148,15 @@ def searched(
     whole = problem.of(rows.cpu().numpy(), F(problem.x[rows]))
     sizes = {name: int(members.sum()) for name, members in problem.task.strata(whole.host_y)}
     rarest = min(sizes, key=lambda name: sizes[name])
-    if sizes[rarest] < 2:
+    if (few := sizes[rarest]) < 2:
         of_class = f" of class {rarest}" if rarest else ""
-        raise InputError(
-            f"algorithm.grid: expected at least 2 training samples{of_class}, found {sizes[rarest]}"
-        )
+        raise InputError(f"algorithm.grid: expected at least 2 training samples{of_class}, found {few}")
     splitter = StratifiedKFold if problem.task.classes else KFold
     candidates = [*ParameterGrid(grid)]
     by_C = sorted(candidates, key=lambda values: [values[k] for k in sorted(values, reverse=True)])
     scores = np.zeros(len(by_C))
     try:
-        for fold in splitter(min(FOLDS, sizes[rarest])).split(whole.host_y, whole.host_y):
+        for fold in splitter(min(FOLDS, few)).split(whole.host_y, whole.host_y):
             train, test = (whole.of(part, whole.x[part]) for part in fold)
             scores += [score(values, train, test) for values in by_C]
     except ValueError as error:
@@ -199,8 +197,7 @@ STANDS_FOR: dict[str, Callable[[float, int], tuple[str, Any]]] = {
     "gamma": lambda gamma, m: ("kernel.gamma", gamma),
     "epsilon": lambda epsilon, m: ("loss", {"name": "epsilon_insensitive", "epsilon": epsilon}),
 }
-"""The settings that parameters of scikit-learn stand for with m training samples, unless they are the
-algorithm's own."""
+"""What scikit-learn's parameters stand for with m training samples, unless they are the algorithm's own."""
 
 
 @pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
