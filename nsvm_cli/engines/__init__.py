@@ -7,7 +7,6 @@ takes many steps in one call of compiled code (see ``numba``), where it covers t
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from importlib.metadata import version
 from importlib.util import find_spec
 from typing import Any, Literal
@@ -17,6 +16,7 @@ from nsvm_cli.engines.numba.code import compile_once, is_compiled, is_usable
 from nsvm_cli.engines.numba.coverage import pays_off, uncovered, units
 from nsvm_cli.errors import InputError
 from nsvm_cli.models.feature_map import FeatureMap
+from nsvm_cli.output import Say
 from nsvm_cli.trainers import Problem, Trainer
 
 Engine = Literal["literal", "torch", "numba"]
@@ -68,9 +68,7 @@ def taken_by(engine: Engine, trainer: Trainer[Any]) -> Trainer[Any]:
     return look_ahead.faster(trainer, TRAINERS)
 
 
-def compile_steps(
-    engine: Engine, trainer: Trainer[Any], problem: Problem, say: Callable[[str], object]
-) -> None:
+def compile_steps(engine: Engine, trainer: Trainer[Any], problem: Problem, say: Say) -> None:
     """Compile what takes the steps of a run, unless that is done, and say so first.
 
     Raises:

@@ -28,14 +28,7 @@ from nsvm_cli.errors import NotFiniteError
 from nsvm_cli.models.feature_map import Batch, FeatureMap
 from nsvm_cli.models.kernels import Kernel
 from nsvm_cli.models.losses import any_output
-from nsvm_cli.storage.state_dict import (
-    NOT_SAVED,
-    RESTORED,
-    Saved,
-    StateDict,
-    expect_keys,
-    loaded_like,
-)
+from nsvm_cli.storage.state_dict import NOT_SAVED, RESTORED, Saved, StateDict, expect_keys, loaded_like
 from nsvm_cli.trainers.base import Problem, State, Trainer
 
 S = TypeVar("S", bound=State)
@@ -71,12 +64,8 @@ class Evaluation:
 def descend(
     F: FeatureMap, at: Sequence[Evaluation], objective: Objective, K: Kernel, t: int, T: int
 ) -> Float[Tensor, ""]:
-    """Take one gradient descent step in theta, and return the objective's value before it.
-
-    Args:
-        at: the evaluations whose features the objective takes; theta has not moved since.
-        objective: see ``Objective``.
-        K, t, T: as for ``FeatureMap.descend``.
+    """Take a step as ``FeatureMap.descend`` does, on an objective of features that were evaluated ``at`` the
+    current theta.
 
     Raises:
         NotFiniteError: the objective is not finite.
@@ -141,7 +130,6 @@ class LookAhead(Trainer[S]):
     """
 
     def fixed(self, state: S) -> bool:
-        """Return whether theta is fixed."""
         return not self.moves_theta or state.F.fixed
 
     def evaluate(self, problem: Problem, state: S, i: Int64[np.ndarray, " p"]) -> Evaluation:

@@ -35,8 +35,6 @@ from nsvm_cli.trainers.svc import SVC
 
 
 class LookAheadPegasos(LookAhead[PegasosState], Pegasos):
-    """Algorithm 0."""
-
     def evaluate(self, problem: Problem, state: PegasosState, i: Int64[np.ndarray, " p"]) -> Evaluation:
         z = state.z.index_select(0, torch.from_numpy(i).to(state.z.device))
         return Evaluation(Batch(z, i), z)  # Algorithm 0 uses only the features of a sample
@@ -50,8 +48,6 @@ class LookAheadPegasos(LookAhead[PegasosState], Pegasos):
 
 
 class LookAheadAlg1(LookAhead[Alg1State], Alg1):
-    """Algorithm 1."""
-
     def terms(self, problem: Problem, state: Alg1State) -> Terms:
         return state.z, state.alpha
 
@@ -71,8 +67,6 @@ class LookAheadAlg1(LookAhead[Alg1State], Alg1):
 
 
 class LookAheadAlg2(LookAhead[SampleState], Alg2):
-    """Algorithm 2."""
-
     def terms(self, problem: Problem, state: SampleState) -> Terms:
         _, alpha, at_j = self._support(problem, state)
         return at_j.z, alpha

@@ -81,7 +81,6 @@ def set_row(out: Any, i: int, A: Any, j: int) -> None:
 
 @jit
 def rows_of(x: Any, i: Any) -> Any:
-    """Return the rows i of x."""
     out = np.empty((len(i), x.shape[1]), x.dtype)
     for row in range(len(i)):
         for k in range(x.shape[1]):

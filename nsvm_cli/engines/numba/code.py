@@ -16,7 +16,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -24,6 +24,7 @@ from pathlib import Path
 from platformdirs import user_cache_path
 
 from nsvm_cli.errors import RunError
+from nsvm_cli.output import Say
 from nsvm_cli.storage.files import locked, write_atomically
 
 
@@ -45,9 +46,7 @@ CODE, CHECKSUM = "code", "sha256"
 
 @cache
 def code_folder() -> Path:
-    """Return the folder of the machine code: the user's, or if that cannot be written to, one that is removed
-    when this process ends.
-    """
+    """Return the user's folder of machine code; a temporary one if that cannot be written to."""
     if COMPILES in os.environ:
         return Path(os.environ[COMPILES])
     folder = user_cache_path("nsvm", appauthor=False) / "compiled" / _key()
@@ -65,8 +64,8 @@ def _key() -> str:
     """Return a hash of the sources, of what compiles them, and of the processor.
 
     Numba notices a change of the file that a function is in, but not of the functions that it calls. It does
-    not use the code of other files, even of copies: hence their paths and times; nor that
-    of other bytecode, which ``python -O`` changes.
+    not use the code of other files, even of copies: hence their paths and times; nor that of other bytecode,
+    which ``python -O`` changes.
     """
     here = Path(__file__).absolute().parent
     package = here.parents[1]
@@ -85,13 +84,11 @@ def _processor() -> str:
     except OSError:
         lines = [platform.processor()]
     kind = {line for line in lines if line.startswith(("model name", "flags", "Features", "CPU part"))}
-    return "\n".join(
-        [*sorted(kind or lines), *(os.environ.get(f"NUMBA_CPU_{name}", "") for name in ("NAME", "FEATURES"))]
-    )
+    told = [os.environ.get(f"NUMBA_CPU_{name}", "") for name in ("NAME", "FEATURES")]
+    return "\n".join([*sorted(kind or lines), *told])
 
 
 def unit_folder(unit: str) -> Path:
-    """Return the folder of Numba's files of a unit."""
     return code_folder() / unit / CODE
 
 
@@ -111,7 +108,7 @@ def _checksum(folder: Path) -> str:
     return checksum.hexdigest()
 
 
-def compile_once(units: Iterable[str], say: Callable[[str], object] = lambda line: None) -> None:
+def compile_once(units: Iterable[str], say: Say = str) -> None:
     """Have units compiled, unless that is done or another process does it, and say so first.
 
     Raises:

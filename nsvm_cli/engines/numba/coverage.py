@@ -48,9 +48,7 @@ def uncovered(trainer: Trainer[Any], problem: Problem, F: FeatureMap) -> str | N
     settings: Any = getattr(F.optimizer, "settings", None)
     if base_of(settings) is None:
         return f"optimizer {type(settings).__name__}"
-    if settings.groups:
-        return "optimizer.groups"
-    return None
+    return "optimizer.groups" if settings.groups else None
 
 
 def units(parts: Iterable[Trainer[Any]], problem: Problem) -> list[str]:
@@ -65,9 +63,7 @@ def unit(algorithm: str, x: Tensor) -> str:
 
 
 def parts_of(network: nn.Module) -> tuple[MLP | CNN, Dropout, Normalize | None] | None:
-    """Return a network that compiled functions cover, its dropout, and what normalises its features; None for
-    another one.
-    """
+    """Return a covered network, its dropout, and what normalises its features; None for any other one."""
     normalize: Any = None
     if type(network) is WithOutput:
         network, normalize = network
@@ -87,9 +83,7 @@ LONG = {"pegasos": 200_000, "alg1": 20_000, "alg2": 4_000, "alg3": 4_000, "alg4"
 
 
 def pays_off(trainer: Trainer[Any], F: FeatureMap, compiled_before: bool) -> bool:
-    """Return whether a run is long enough for compiled functions to be loaded, or to be compiled first, and
-    its network small enough for them to be faster.
-    """
+    """Return whether a run is long enough, and its network small enough, for compiled steps to be faster."""
     name = getattr(base_of(trainer), "__name__", "").lower()
     small = not trainer.moves_theta or sum(p.numel() for p in F.network.parameters()) <= TRAINED
     return small and trainer.total >= (SHORT if compiled_before else LONG).get(name, 0)

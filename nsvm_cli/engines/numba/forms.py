@@ -36,7 +36,6 @@ class RBF(NamedTuple):
 
 
 def kernel_form(K: Kernel, z: Tensor, normalized: bool = False) -> RBF:
-    """Return an RBF kernel on features like z."""
     return RBF(z.numpy().dtype.type(or_one_over_n(cast(kernels.RBF, K).gamma, z)), normalized)
 
 
@@ -134,8 +133,7 @@ def _layers(network: MLP | CNN, drops: bool, shape: Sequence[int]) -> list[Layer
 
 def vector(tensors: Sequence[Tensor]) -> np.ndarray:
     """Return the numbers of all tensors in a vector of its own."""
-    numbers: np.ndarray = torch.cat([tensor.detach().flatten() for tensor in tensors]).numpy()
-    return numbers
+    return torch.cat([tensor.detach().flatten() for tensor in tensors]).numpy()
 
 
 def fill(tensors: Sequence[Tensor], numbers: np.ndarray) -> None:

@@ -37,7 +37,6 @@ class Passed(NamedTuple):
 
 @jit
 def layer_of(F: Network, number: int) -> Any:
-    """Return a layer of F."""
     of, i = F.layers, number  # no row, which would be a new reference to count
     c, h, w, d, p, q = of[i, 0], of[i, 1], of[i, 2], of[i, 3], of[i, 4], of[i, 5]
     return Layer(c, h, w, d, p, q, of[i, 6], of[i, 7] > 0, of[i, 8], of[i, 9])

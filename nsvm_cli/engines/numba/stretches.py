@@ -94,9 +94,7 @@ def decide(run: Run, i: Any, s: Any, begin: int, end: int, g: Any, steps: Any) -
 
 @jit
 def group(progress: Progress, drawn: Any, first: int) -> Any:
-    """Return the first step of the group that the next step is in, the step after its last one, and its
-    samples.
-    """
+    """Return the first step of the next step's group, the step after its last one, and its samples."""
     gap, k = progress.mean_gap[0], drawn.shape[1]
     steps = max(1, int(min(1.5 * math.sqrt(gap) + gap / 3, LONGEST)) // k)
     if k == 1 and steps > 2:
@@ -258,9 +256,7 @@ def alg2(run: Run, support: Support, x_j: Any, drawn: Any, first: int, until: in
 
 @jit
 def _places(support: Support, i: Any) -> Any:
-    """Return the rows of the batch that the violating samples i are in, those of the support or after it, and
-    how many rows it has.
-    """
+    """Return the rows of the samples i in the batch, within the support or after it, and its length."""
     at, new = np.empty(len(i), np.int64), support.joined[0]
     for v in range(len(i)):
         if support.member[i[v]]:
@@ -298,7 +294,6 @@ def _descend_on_support(
 
 
 def alg3(run: Run, support: Support, mu: float, centred: bool, drawn: Any, first: int, until: int) -> None:
-    """Take steps of Algorithm 3."""
     progress, k, C = run.progress, drawn.shape[1], support.alpha.shape[1]
     g, steps = np.empty((k, C)), np.empty((k, C))
     while progress.t[0] < until:

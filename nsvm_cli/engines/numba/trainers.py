@@ -94,7 +94,6 @@ class Stretches:
             raise NotFiniteError(str(error), int(self.run.progress.t[0])) from None
 
     def store(self) -> None:
-        """Write everything back."""
         state, progress, tally = self.state, self.run.progress, self.state.tally
         total, objectives, latest = progress.objectives.tolist()
         if objectives:
@@ -127,8 +126,6 @@ def _with_room(x: np.ndarray, state: SampleState, more: int) -> np.ndarray:
 
 
 class CompiledPegasos(look_ahead.LookAheadPegasos):
-    """Algorithm 0."""
-
     def advance(self, problem: Problem, state: PegasosState, until: int) -> None:
         steps, window = Stretches(stretches.pegasos, self, problem, state), state.engine.window
         z_support = _with_room(steps.run.x, state, self.k * (until - state.t))
@@ -146,8 +143,6 @@ class CompiledPegasos(look_ahead.LookAheadPegasos):
 
 
 class CompiledAlg1(look_ahead.LookAheadAlg1):
-    """Algorithm 1."""
-
     def advance(self, problem: Problem, state: Alg1State, until: int) -> None:
         steps, filled = Stretches(stretches.alg1, self, problem, state), np.array([len(state.i)])
         for block in steps.blocks(until):
@@ -159,8 +154,6 @@ class CompiledAlg1(look_ahead.LookAheadAlg1):
 
 
 class CompiledAlg2(look_ahead.LookAheadAlg2):
-    """Algorithm 2."""
-
     def advance(self, problem: Problem, state: SampleState, until: int) -> None:
         steps = Stretches(stretches.alg2, self, problem, state)
         x_j = _with_room(steps.run.x, state, self.k * (until - state.t))
@@ -170,8 +163,6 @@ class CompiledAlg2(look_ahead.LookAheadAlg2):
 
 
 class CompiledAlg3(Alg3):
-    """Algorithm 3."""
-
     def advance(self, problem: Problem, state: SampleState, until: int) -> None:
         steps = Stretches(stretches.alg3, self, problem, state)
         centred = problem.task.centred if self.centred is None else self.centred
