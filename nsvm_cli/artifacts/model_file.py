@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -29,10 +29,8 @@ from nsvm_cli.trainers import TRAINERS, Trainer
 from nsvm_cli.trainers.parts import build_parts
 
 
-def save_model(
-    path: Path, model: NSVM, named: bool = False, write: Callable[..., None] = tensor_file.write
-) -> None:
-    """Write a model file, or ``tensor_file.check`` it.
+def save_model(path: Path, model: NSVM, named: bool = False, only_check: bool = False) -> None:
+    """Write a model file, or only check that it can be written.
 
     Raises:
         InputError: the algorithm's models are not tensors, or the file would be too large.
@@ -47,7 +45,7 @@ def save_model(
     if e.alpha.ndim > 1:
         tensors["bias"] = torch.zeros_like(e.alpha[:1].sum(0)) + e.bias
     content = {"settings": plain(model.settings), "facts": asdict(model.facts)}
-    write(path, MODEL, content, tensors, named)
+    tensor_file.write(path, MODEL, content, tensors, named, only_check)
 
 
 def expect_tensors(settings: Mapping[str, Any]) -> None:

@@ -30,7 +30,6 @@ from nsvm_cli.runs.checkpoint import (
 )
 from nsvm_cli.runs.experiment import Experiment
 from nsvm_cli.runs.loop import Callback, Record, record
-from nsvm_cli.storage import tensor_file
 from nsvm_cli.storage.metrics_file import START, check_metrics
 from nsvm_cli.storage.run_directory import METRICS, RunDirectory, checkpoints_in, is_finished, resume_command
 from nsvm_cli.storage.state_dict import StateDict
@@ -142,9 +141,9 @@ class CheckpointManager(Callback):
         """Refuse a run that files cannot hold, before it takes time."""
         path, e = self.directory.path, self.experiment
         if self.wanted.every is not None:
-            save_checkpoint(path, self._checkpoint(state), tensor_file.check)
+            save_checkpoint(path, self._checkpoint(state), only_check=True)
         if e.algorithm.saves_model:
-            save_model(path, e.untrained(), write=tensor_file.check)
+            save_model(path, e.untrained(), only_check=True)
 
     @property
     def seconds(self) -> float:

@@ -145,10 +145,8 @@ def restore_state(experiment: Experiment, checkpoint: Checkpoint) -> State:
     return state
 
 
-def save_checkpoint(
-    path: Path, checkpoint: Checkpoint, write: Callable[..., None] = tensor_file.write
-) -> None:
-    """Write a checkpoint atomically, or ``tensor_file.check`` it.
+def save_checkpoint(path: Path, checkpoint: Checkpoint, only_check: bool = False) -> None:
+    """Write a checkpoint atomically, or only check that it can be written.
 
     Raises:
         InputError: it would be too large.
@@ -158,7 +156,7 @@ def save_checkpoint(
     numbers = {path: value for path, value in values.items() if path not in tensors}
     fields = {key: value for key, value in vars(checkpoint).items() if key not in ("values", "metrics")}
     content = {**fields, "metrics": asdict(checkpoint.metrics), "numbers": numbers}
-    write(path, KIND, content, tensors)
+    tensor_file.write(path, KIND, content, tensors, only_check=only_check)
 
 
 def load_checkpoint(path: Path) -> Checkpoint:

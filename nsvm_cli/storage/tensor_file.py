@@ -77,16 +77,24 @@ class TensorFile:
 
 
 def write(
-    path: Path, kind: str, content: Mapping[str, Any], tensors: Mapping[str, Tensor], named: bool = False
+    path: Path,
+    kind: str,
+    content: Mapping[str, Any],
+    tensors: Mapping[str, Tensor],
+    named: bool = False,
+    only_check: bool = False,
 ) -> None:
-    """Write a file of this kind; see ``write_atomically``.
+    """Write a file of this kind, see ``write_atomically``, or only check that ``read`` would accept it.
 
     Raises:
-        InputError: ``read`` would refuse the file; see ``check``.
+        InputError: ``read`` would refuse the file.
+        RunError: a tensor holds NaN or infinity.
     """
-    check(path, kind, content, tensors)
     # the checksum is computed with zeros in its place
     text = json.dumps({"sha256": BLANK, **content}, allow_nan=False)
+    _check_limits(path, {kind: text}, tensors)
+    if only_check:
+        return
     # copied, because safetensors refuses tensors that share memory, as those of an expansion may
     ready = {
         name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
@@ -100,14 +108,7 @@ def write(
     write_atomically(path, data, named)
 
 
-def check(
-    path: Path, kind: str, content: Mapping[str, Any], tensors: Mapping[str, Tensor], named: bool = False
-) -> None:
-    """Check what ``write`` would write, without writing it.
-
-    Raises:
-        InputError: ``read`` would refuse the file.
-    """
+def _check_limits(path: Path, metadata: Mapping[str, str], tensors: Mapping[str, Tensor]) -> None:
     for name, t in tensors.items():
         if t.dtype not in DTYPES or t.ndim > DIMENSIONS:
             limits = f"{', '.join(DTYPES.values())} and at most {DIMENSIONS} dimensions"
@@ -115,12 +116,11 @@ def check(
                 f"{path} cannot hold {shown(name)}: expected {limits}, got {t.dtype} and {t.ndim}"
             )
     size = sum(t.nbytes for t in tensors.values())
-    text = json.dumps({"sha256": BLANK, **content}, allow_nan=False)
     entries = {
         n: {"dtype": "BOOL", "shape": t.shape, "data_offsets": [size, size]} for n, t in tensors.items()
     }
     # a few bytes more than safetensors needs
-    header = len(json.dumps({"__metadata__": {kind: text}, **entries}, separators=(",", ":")))
+    header = len(json.dumps({"__metadata__": metadata, **entries}, separators=(",", ":")))
     if len(tensors) > TENSORS or header > HEADER_BYTES or header + size > FILE_BYTES:
         raise InputError(
             f"{path} cannot be written: it would have {len(tensors)} tensors, {header} bytes of header and "
