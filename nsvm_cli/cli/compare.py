@@ -28,7 +28,6 @@ examples:
 
 
 def configure(parser: CommandParser) -> None:
-    """Add the arguments of the command."""
     parser.add_runs()
     parser.add_argument(
         "--against", metavar="SETTINGS", help="the reference, as the table names it, in place of the best"

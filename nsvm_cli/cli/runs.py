@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from nsvm_cli.cli.parser import CommandParser
 from nsvm_cli.errors import InputError
 from nsvm_cli.output import answer, answer_lines, say
 from nsvm_cli.storage.files import csv_text
-
-if TYPE_CHECKING:
-    from nsvm_cli.comparison.records import RunRecord
 
 DESCRIPTION = """\
 List the runs in folders and below them, finished or not: their status, the
@@ -29,7 +24,6 @@ examples:
 
 
 def configure(parser: CommandParser) -> None:
-    """Add the arguments of the command."""
     parser.add_runs()
     parser.add_argument("--sort", metavar="KEY", help="in the order of a setting or a figure")
     parser.add_argument("--descending", action="store_true", help="the largest first")
@@ -41,7 +35,7 @@ def configure(parser: CommandParser) -> None:
 
 def runs(options: argparse.Namespace) -> None:
     """Print the runs as a table, as CSV or as JSON. Writes no file."""
-    from nsvm_cli.comparison.records import find_runs, in_order, rows_of
+    from nsvm_cli.comparison.records import KEPT, figures_shown, find_runs, in_order, rows_of, runs_table
 
     if options.escape_formulas and not options.csv:
         raise InputError("--escape-formulas needs --csv: it changes the cells of CSV only")
@@ -52,20 +46,14 @@ def runs(options: argparse.Namespace) -> None:
         answer(json.dumps([record.to_json() for record in records]))
     elif options.csv:
         answer_lines(csv_text(rows_of(records), options.escape_formulas) if records else "path\n")
-    else:
-        _show(records)
-
-
-def _show(records: Sequence[RunRecord]) -> None:
-    if not records:
+    elif not records:
         answer("no run matches the filter")
-        return
-    from nsvm_cli.comparison.records import KEPT, figures_shown, runs_table
-    from nsvm_cli.terminal.console import show_runs
+    else:
+        from nsvm_cli.terminal.console import show_runs
 
-    folder, count, columns = runs_table(records)
-    answer(f"{folder}: {count}")
-    figures = figures_shown(records)
-    kept = [*KEPT, *(name for name in figures if name.startswith(("validation", "test")))]
-    if left_out := show_runs(columns, figures, kept):
-        say(f"left out for lack of room: {', '.join(left_out)}; --csv and --json have all")
+        folder, count, columns = runs_table(records)
+        answer(f"{folder}: {count}")
+        figures = figures_shown(records)
+        kept = [*KEPT, *(name for name in figures if name.startswith(("validation", "test")))]
+        if left_out := show_runs(columns, figures, kept):
+            say(f"left out for lack of room: {', '.join(left_out)}; --csv and --json have all")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import product
@@ -254,10 +254,9 @@ def _distinctions(records: Sequence[RunRecord], groups: Sequence[Any], of: str) 
     for rows in _grouped(range(len(records)), groups).values():
         runs = [records[row] for row in rows]
         differ = [key for key in differing(runs) if _belongs_to(key) == of]
-        some, full = [key for key in differ if key in chosen], {_in_words(run, differ, str) for run in runs}
-        forms: tuple[Callable[[Any], str], ...] = (_brief, str)
-        for keys, form in product((some, differ), forms):
-            texts = [_in_words(run, keys, form) for run in runs]
+        some, full = [key for key in differ if key in chosen], {_in_words(run, differ) for run in runs}
+        for keys, brief in product((some, differ), (True, False)):
+            texts = [_in_words(run, keys, brief) for run in runs]
             if len({*texts}) == len(full):
                 break
         for row, text in zip(rows, texts, strict=True):
@@ -278,11 +277,7 @@ def _grouped(members: Iterable[T], by: Iterable[K]) -> dict[K, list[T]]:
     return groups
 
 
-def _brief(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-def _in_words(record: RunRecord, keys: Sequence[str], form: Callable[[Any], str]) -> str:
+def _in_words(record: RunRecord, keys: Sequence[str], brief: bool = False) -> str:
     """Return those of these settings that the run has in words, the names of parts first.
 
     It is the value alone for the name of a part, and for others with the last part of the key, unless
@@ -294,7 +289,7 @@ def _in_words(record: RunRecord, keys: Sequence[str], form: Callable[[Any], str]
         short = key.rpartition(".")[2]
         named = "" if short == "name" else f"{key if last[short] > 1 else short}="
         if (value := values.get(key)) is not None:
-            words.append(f"{named}{form(value)}")
+            words.append(f"{named}{value:.4g}" if brief and isinstance(value, float) else f"{named}{value}")
     return " ".join(words)
 
 
