@@ -223,9 +223,8 @@ def _score(path: Path) -> str:
             split, metric, value = score
             name, shown = METRIC_FORMATS[metric]
             sentence = no_better(result).rstrip(".")
-            return f", {split} {name} {shown(value)}" + (
-                sentence and f", {sentence[0].lower()}{sentence[1:]}"
-            )
+            caution = sentence and f", {sentence[0].lower()}{sentence[1:]}"
+            return f", {split} {name} {shown(value)}{caution}"
     return ""
 
 

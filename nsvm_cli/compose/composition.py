@@ -338,13 +338,11 @@ LAUNCHERS = {"joblib": "'nsvm[joblib]'", "ray": "'nsvm[ray]'", "submitit": "'nsv
 MEANT = {"learning_rate": "lr", "epochs": "steps", "iterations": "steps", "lambda": "lam", "model": "network"}
 """Names of settings in other programs, and their names here."""
 
-OF_RESOLVER = f"{InputError.__name__} raised while resolving interpolation: "
-"""What OmegaConf puts before a message of ours."""
-
 
 def _line_of(error: Exception) -> str:
     """Return the line that matters of an error of Hydra, with "did you mean" for an unknown name."""
-    text = (str(error) or str(error.__cause__)).replace(OF_RESOLVER, "")
+    text = str(error) or str(error.__cause__)
+    text = text.replace("InputError raised while resolving interpolation: ", "")
     if isinstance(error, MissingConfigException) and (file := error.missing_cfg_file):
         group, _, option = file.rpartition("/") if file.startswith("hydra/") else file.partition("/")
         launchers = LAUNCHERS if group == "hydra/launcher" else {}

@@ -7,7 +7,6 @@ import os
 import signal
 import threading
 import time
-from types import FrameType
 
 from nsvm_cli.output import printable
 
@@ -18,8 +17,6 @@ a terminal closes, nor SIGXCPU, which the kernel sends every second."""
 
 ONE_REQUEST = 0.1
 """Seconds within which a signal counts once: timeout(1) signals its child, and then the whole group."""
-
-SHOW_CURSOR = "\x1b[?25h"
 
 
 class Signals:
@@ -48,8 +45,8 @@ class Signals:
         heeded = [signum for signum in STOPPING if signal.getsignal(signum) is not signal.SIG_IGN]
         if signal.getsignal(signal.SIGUSR1) in (signal.SIG_DFL, signal.SIG_IGN):  # else a launcher handles it
             heeded.append(signal.SIGUSR1)
-        for signum in heeded:
-            self._after.callback(signal.signal, signum, signal.signal(signum, _do_nothing))
+        for signum in heeded:  # Python writes a signal to the wakeup pipe only if it has a Python handler
+            self._after.callback(signal.signal, signum, signal.signal(signum, lambda *_: None))
         threading.Thread(target=self._listen, args=(listening,), daemon=True).start()
         return self
 
@@ -85,12 +82,8 @@ class Signals:
                 self.noted = self.noted or signum
 
     def _leave(self, signum: int) -> None:
-        show_cursor = SHOW_CURSOR if os.isatty(2) else ""
+        show_cursor = "\x1b[?25h" if os.isatty(2) else ""
         line = f"nsvm: {printable(self._last_words or 'interrupted at once')}\n"
         with contextlib.suppress(OSError):  # standard error may be closed
             os.write(2, f"{show_cursor}{line}".encode())
         os._exit(128 + signum)
-
-
-def _do_nothing(signum: int, frame: FrameType | None) -> None:
-    """Ignore the signal. Python writes a signal to the wakeup pipe only if a Python handler is set."""

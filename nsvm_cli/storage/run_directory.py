@@ -41,9 +41,6 @@ FILES = (*AT_THE_END, "best.safetensors", "best.onnx", METRICS, TIMES, TRACKING,
 KEPT_BY_LOGGERS = (CONFIG, RESULT, "final.safetensors")
 """The files of a finished run that its logger gets."""
 
-RUN_ID = re.compile(r"[^/\\#?%:\s]{1,128}")
-"""The ids that a logger may give a run: all that W&B allows."""
-
 IfExists = Literal["refuse", "resume", "overwrite"]
 Status = Literal["running", "finished", "failed", "interrupted"]
 
@@ -178,14 +175,10 @@ def read_status(path: Path) -> dict[str, Any]:
     return {}
 
 
-SWEEPS = 9
-"""How many sweeps a status names: several may run at once, or one after the other."""
-
-
 def sweeps_in(status: Mapping[str, Any]) -> list[str]:
     """Return the marks of the latest sweeps that the run in a directory was a job of."""
     marks = status.get("sweep")
-    return [str(mark) for mark in marks[-SWEEPS:]] if isinstance(marks, list) else []
+    return [str(mark) for mark in marks[-9:]] if isinstance(marks, list) else []
 
 
 def command_in(record: Mapping[str, Any]) -> dict[str, Any]:
@@ -223,7 +216,8 @@ def read_tracking(path: Path) -> dict[str, str]:
     """
     file = path / TRACKING
     runs = read_json(file) if file.exists() else {}
-    if not all(isinstance(run, str) and RUN_ID.fullmatch(run) for run in runs.values()):
+    allowed = re.compile(r"[^/\\#?%:\s]{1,128}")  # by W&B
+    if not all(isinstance(run, str) and allowed.fullmatch(run) for run in runs.values()):
         raise InputError(f"{file} cannot be read: expected names of runs, got {shown(runs)}")
     return runs
 
@@ -237,10 +231,8 @@ def outcome_of(path: Path, status: Mapping[str, Any]) -> tuple[str, str]:
     plugins = None
     with contextlib.suppress(InputError):
         plugins = read_config(path).get("plugins")
-    return (
-        "interrupted",
-        f"interrupted at step {_last_step(path)}; resume with {resume_command(path, plugins)}",
-    )
+    resume = f"resume with {resume_command(path, plugins)}"
+    return "interrupted", f"interrupted at step {_last_step(path)}; {resume}"
 
 
 def resume_command(path: Path, plugins: object = None) -> str:
