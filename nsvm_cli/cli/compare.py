@@ -62,7 +62,6 @@ def configure(parser: CommandParser) -> None:
 
 
 def compare(options: argparse.Namespace) -> None:
-    """Print the comparison, and draw its figures."""
     from nsvm_cli.comparison import compare as study
     from nsvm_cli.comparison.cells import cells
     from nsvm_cli.comparison.records import find_runs

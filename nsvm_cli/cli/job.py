@@ -73,7 +73,7 @@ class Job:
         hydra = HydraConfig.get()
         several = hydra.mode == RunMode.MULTIRUN
         words: Any = OmegaConf.to_container(hydra.overrides.task)  # ${oc.env:X} stays as it was written
-        job = {"job": int(hydra.job.num), "sweep": [self.sweep]} if several else NO_JOB
+        job = {"job": int(hydra.job.num), "sweep": self.sweep} if several else NO_JOB
         job = {**job, "overrides": settings_words(words), "config_dir": self.config_dir}
         directory = created = Path(hydra.runtime.output_dir)
         if several and not hydra.job.chdir:  # a worker of Ray has started in a folder of its cluster
@@ -117,11 +117,9 @@ class Run:
     full_error: bool = False
     changes: Sequence[str] = ()
     held: bool = False
-    joined: bool = False
 
     @property
     def single(self) -> bool:
-        """Whether this is no job of a sweep."""
         return self.fields["job"] is None
 
     def train(self, settings: Settings, if_exists: IfExists, allow_mismatch: bool) -> None:
@@ -161,9 +159,8 @@ class Run:
         at, recorded, finished = self.directory, read_config(self.directory), is_finished(self.directory)
         same = is_record_of(recorded, settings)
         if not self.single and not same:
-            raise InputError(
-                f"{at} holds a run with other settings: name another hydra.sweep.dir, or overwrite=true"
-            )
+            advice = "name another hydra.sweep.dir, or overwrite=true"
+            raise InputError(f"{at} holds a run with other settings: {advice}")
         if finished and not same and recorded["algorithm"].get("name") != settings.algorithm["name"]:
             raise InputError(f"{at} has finished with another algorithm: start a new run")
         if finished and not same and not checkpoints_in(at):
@@ -199,9 +196,8 @@ class Run:
 
     def write(self, status: Status, message: str = "") -> None:
         """Write the status of the run. It keeps naming earlier sweeps, one of which may still run."""
-        if not self.joined and not self.single:
-            self.joined, own = True, self.fields["sweep"]
-            self.fields["sweep"] = [*sweeps_in(read_status(self.directory)), *own]
+        if isinstance(own := self.fields["sweep"], str):
+            self.fields["sweep"] = [*sweeps_in(read_status(self.directory)), own]
         write_status(self.directory, status, message, **self.fields)
 
     def _note(self, line: str) -> None:

@@ -30,7 +30,6 @@ class JobSweeper(Sweeper):
         self.max_batch_size, self.params = max_batch_size, params
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
-        """Take over the context in which Hydra runs the sweep."""
         self.hydra_context, self.config = hydra_context, config
         self.launcher = Plugins.instance().instantiate_launcher(
             hydra_context=hydra_context, task_function=task_function, config=config

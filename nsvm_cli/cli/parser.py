@@ -60,9 +60,8 @@ class CommandParser(argparse.ArgumentParser):
         name = self.prog.removeprefix("nsvm ")
         if choice := re.search(r"argument (\S+): invalid choice: '(.*)' \(choose from (.*)\)", message):
             hint = did_you_mean(choice[2], re.findall(r"[\w-]+", choice[3]))
-            raise InputError(
-                f"there is no {choice[1].partition('/')[0].lstrip('-').lower()} {choice[2]!r}; {hint}"
-            )
+            noun = choice[1].partition("/")[0].lstrip("-").lower()
+            raise InputError(f"there is no {noun} {choice[2]!r}; {hint}")
         if flag := re.search(r"unrecognized arguments: (-\S+)", message):
             hint = did_you_mean(flag[1], {*re.findall(r"--[a-z-]+", self.format_help())})
             raise InputError(f"there is no flag {flag[1]}; {hint}; a setting is written KEY=VALUE")

@@ -34,7 +34,6 @@ def configure(parser: CommandParser) -> None:
 
 
 def runs(options: argparse.Namespace) -> None:
-    """Print the runs as a table, as CSV or as JSON. Writes no file."""
     from nsvm_cli.comparison.records import KEPT, figures_shown, find_runs, in_order, rows_of, runs_table
 
     if options.escape_formulas and not options.csv:

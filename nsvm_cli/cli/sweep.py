@@ -43,7 +43,6 @@ class SweepDirectory(Callback):
     sweep: ClassVar[Sweep | None] = None
 
     def on_multirun_start(self, config: DictConfig, **_: Any) -> None:
-        """Start to watch."""
         if SweepDirectory.sweep is not None and not config.hydra.sweeper._target_.endswith("JobSweeper"):
             words: list[Override] = []
             with contextlib.suppress(HydraException, ValueError):  # a mistake that Hydra reports
@@ -103,9 +102,8 @@ class Sweep:
             same = {path: one for path, one in found.items() if one.get("sources") == sources}
             at = {tuple(command_in(one)["overrides"]): path for path, one in same.items()}
             kept = {n: path for n, words in enumerate(jobs) if (path := at.get(tuple(settings_words(words))))}
-            self.kept = {
-                path: {**same[path], "job": n, "directory": path, "jobs": 1} for n, path in kept.items()
-            }
+            for n, path in kept.items():
+                self.kept[path] = {**same[path], "job": n, "directory": path, "jobs": 1}
             jobs = [words for n, words in enumerate(jobs) if n not in kept]
         self._ended = {*self.kept}
         self._watching.enter_context(sweep_progress(self.look, self.jobs))
@@ -141,10 +139,9 @@ class Sweep:
         outcomes = self._report()
         if failed := [one for one in outcomes if one["status"] in ("failed", "interrupted")]:
             raise _failure(failed)
-        if lacking := self._lacking:
-            raise RunError(
-                f"{lacking} of the sweep's jobs left nothing in {self.directory}: can they write there?"
-            )
+        if self._lacking:
+            nothing = f"nothing in {self.directory}: can they write there?"
+            raise RunError(f"{self._lacking} of the sweep's jobs left {nothing}")
 
     def look(self) -> tuple[list[str], int]:
         """Return a line for each new notice and job that has ended, and how many jobs have ended."""
@@ -166,7 +163,6 @@ class Sweep:
         return lines, len(self._ended)
 
     def _paths(self) -> list[Path]:
-        """Return the directories of jobs."""
         assert self.directory is not None
         return [file.parent for file in self.directory.rglob(STATUS)]
 

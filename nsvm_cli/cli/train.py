@@ -48,12 +48,10 @@ def train(arguments: list[str]) -> None:
         if key in ("hydra.run.dir", "hydra.sweep.dir") and value.strip("'\"") in ("", "null"):
             raise InputError(f"{key}={value}: expected a folder; without {key} nsvm makes one in outputs")
     resumed = [word.partition("=")[2] for word in line.words if word.startswith("resume=")]
-    if line.multirun and (resumed or line.estimate):
-        raise InputError(
-            "resume=RUN is for one run: the same sweep, started again, resumes by itself"
-            if resumed
-            else "--estimate is for one run: leave out -m, and try one job"
-        )
+    if line.multirun and resumed:
+        raise InputError("resume=RUN is for one run: the same sweep, started again, resumes by itself")
+    if line.multirun and line.estimate:
+        raise InputError("--estimate is for one run: leave out -m, and try one job")
     if line.estimate:
         estimate(line.words, line.config_dir)
     elif resumed:
@@ -93,11 +91,7 @@ def resume(name: str, words: Sequence[str]) -> None:
 
 
 def _changes(words: Sequence[str], recorded: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of words by their keys.
-
-    Raises:
-        InputError: a word is no setting, or chooses a part.
-    """
+    """Return the values of words by their keys; InputError if one is no setting, or chooses a part."""
     for word in words:
         key, equals, _ = word.lstrip("+").partition("=")
         is_part = isinstance(recorded.get(key), dict) and key != "logger"
@@ -116,13 +110,12 @@ def estimate(words: Sequence[str], config_dir: str | None) -> None:
     settings = parse_settings(compose_settings([*search_folder(config_dir), *words]))
     load_plugins(settings.plugins)
     flash("loading PyTorch and the data")
-    from nsvm_cli.runs.estimate import estimate as parts_of
-    from nsvm_cli.runs.estimate import rows_of
+    from nsvm_cli.runs import estimate as trial
     from nsvm_cli.runs.experiment import prepare
     from nsvm_cli.terminal.console import show_rows
 
     experiment = prepare(settings)
-    parts = parts_of(experiment, say)
-    show_rows([*rows_of(experiment, parts)])
+    parts = trial.estimate(experiment, say)
+    show_rows([*trial.rows_of(experiment, parts)])
     if any(part.tried < part.steps for part in parts):
         answer("Beyond the steps that were tried, support vectors and seconds follow from a power law.")
