@@ -15,12 +15,7 @@ from nsvm_cli.trainers import TRAINERS
 
 
 def evaluate_model(
-    file: Path,
-    model: NSVM,
-    split: str | None,
-    dataset: Section | None,
-    changes: Section,
-    say: Say = str,
+    file: Path, model: NSVM, split: str | None, dataset: Section | None, changes: Section, say: Say = str
 ) -> dict[str, Any]:
     """Return the scores of a model on one split of a data set.
 

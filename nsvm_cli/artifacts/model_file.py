@@ -61,10 +61,8 @@ def expect_tensors(settings: Mapping[str, Any]) -> None:
         )
     name = flat(settings).get("algorithm.name", "")
     if not TRAINERS.get(name, Trainer).saves_model:
-        raise InputError(
-            f"a model of algorithm={name} cannot be saved: it is evaluated in its run only, and the scores "
-            "are in its result.json"
-        )
+        why = "it is evaluated in its run only, and the scores are in its result.json"
+        raise InputError(f"a model of algorithm={name} cannot be saved: {why}")
 
 
 def load_model(path: Path, runtime: Mapping[str, Any] | None = None) -> NSVM:
@@ -107,7 +105,6 @@ def within_means(settings: Settings, changes: Mapping[str, Any]) -> Settings:
 
 
 def _understood(content: Mapping[str, Any]) -> tuple[Settings, Facts]:
-    """Return the settings and facts of a model file."""
     if content.keys() != {"settings", "facts"}:
         raise ValueError(f"expected settings and facts, got {', '.join(content) or 'nothing'}")
     if not all(isinstance(value, dict) for value in content.values()):

@@ -30,7 +30,7 @@ from nsvm_cli.runs.checkpoint import (
 )
 from nsvm_cli.runs.experiment import Experiment
 from nsvm_cli.runs.loop import Callback, Record, record
-from nsvm_cli.storage.metrics_file import START, check_metrics
+from nsvm_cli.storage.metrics_file import check_metrics
 from nsvm_cli.storage.run_directory import METRICS, RunDirectory, checkpoints_in, is_finished, resume_command
 from nsvm_cli.storage.state_dict import StateDict
 from nsvm_cli.tasks import OF_PROBABILITIES, sign_of
@@ -75,26 +75,26 @@ class CheckpointManager(Callback):
         self._expect_steps(checkpoint)
         changes = self._changes(checkpoint)
         if changes and not allow_mismatch:
-            raise InputError(
-                f"{self.directory.path} cannot be resumed bit for bit: {'; '.join(changes)}; restore these, "
-                "or accept a different result with allow_mismatch=true"
-            )
+            advice = "restore these, or accept a different result with allow_mismatch=true"
+            path = self.directory.path
+            raise InputError(f"{path} cannot be resumed bit for bit: {'; '.join(changes)}; {advice}")
         began = time.monotonic()
         if checkpoint is None or changes:
             self.experiment = self.experiment.searched()
         else:
             self.experiment = self.experiment.with_choice(checkpoint.chosen, checkpoint.search)
         self.seconds_before = time.monotonic() - began
-        state = None if checkpoint is None else restore_state(self.experiment, checkpoint)
-        metrics = START if checkpoint is None else checkpoint.metrics
-        self.directory.resume(plain(self.experiment.asked), metrics)
-        if checkpoint is not None:
-            self.seconds_before += checkpoint.seconds
-            self.resumed, self.exact = checkpoint.resumed + 1, checkpoint.bitwise and not changes
-            if not changes:
-                self._restored, self.stopped = checkpoint.values["callbacks"], checkpoint.stopped
-            why = f", where it was stopped: {self.stopped}" if self.stopped else ""
-            self.say(f"resuming after step {checkpoint.step} of {self.experiment.trainer.total}{why}")
+        if checkpoint is None:
+            self.directory.resume(plain(self.experiment.asked))
+            return None
+        state = restore_state(self.experiment, checkpoint)
+        self.directory.resume(plain(self.experiment.asked), checkpoint.metrics)
+        self.seconds_before += checkpoint.seconds
+        self.resumed, self.exact = checkpoint.resumed + 1, checkpoint.bitwise and not changes
+        if not changes:
+            self._restored, self.stopped = checkpoint.values["callbacks"], checkpoint.stopped
+        why = f", where it was stopped: {self.stopped}" if self.stopped else ""
+        self.say(f"resuming after step {checkpoint.step} of {self.experiment.trainer.total}{why}")
         return state
 
     def restore_callbacks(self, callbacks: Sequence[Callback]) -> None:
@@ -108,12 +108,9 @@ class CheckpointManager(Callback):
             raise InputError(f"the checkpoint does not fit the callbacks: {error}") from None
 
     def _newest(self) -> Checkpoint | None:
-        """Return the newest intact checkpoint; None if there is none."""
-        metrics = self.directory.path / METRICS
+        paths, metrics = checkpoints_in(self.directory.path), self.directory.path / METRICS
         try:
-            found = newest_intact(
-                checkpoints_in(self.directory.path), self.say, lambda c: check_metrics(metrics, c.metrics)
-            )
+            found = newest_intact(paths, self.say, lambda c: check_metrics(metrics, c.metrics))
         except ValueError as error:
             raise InputError(f"{error}; start over with overwrite=true") from None
         return found[1] if found else None

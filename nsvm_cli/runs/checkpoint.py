@@ -30,10 +30,7 @@ from nsvm_cli.trainers import State
 
 KIND = "nsvm-checkpoint-6"
 
-DATA_PATHS = (
-    *("dataset.path", "dataset.validation_path", "dataset.test_path", "dataset.root"),
-    "kernel.path",
-)
+DATA_PATHS = ("dataset.path", "dataset.validation_path", "dataset.test_path", "dataset.root", "kernel.path")
 """Paths of the data, which may change: the data are compared by their checksum."""
 
 Number = StrictInt | Annotated[StrictFloat, Field(allow_inf_nan=False)]
@@ -71,10 +68,9 @@ class Checkpoint:
 
 def with_engine_of(checkpoint: Checkpoint, experiment: Experiment) -> Experiment:
     """Return the run with the engine that took the steps so far, if it is at hand."""
-    engine = checkpoint.environment.get("engine", TORCH)
+    e, engine = experiment, checkpoint.environment.get("engine", TORCH)
     if not engine.startswith(NUMBA):
-        return replace(experiment, engine=LITERAL if engine == LITERAL else TORCH)
-    e = experiment
+        return replace(e, engine=LITERAL if engine == LITERAL else TORCH)
     usable = not uncovered(e.algorithm, e.problem, e.F) and is_usable()
     return replace(e, engine=NUMBA) if usable else e
 

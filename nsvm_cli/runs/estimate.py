@@ -21,9 +21,6 @@ from nsvm_cli.trainers import State, Trainer
 SECONDS = 2.0
 """How long to train, in all parts of an algorithm together."""
 
-TRIAL_SAMPLES = 100
-"""Number of samples that a solver with its own steps is tried on first."""
-
 Numbers = Float64[np.ndarray, " numbers"]
 
 
@@ -62,13 +59,11 @@ def estimate(experiment: Experiment, say: Say = str) -> list[Part]:
     """Estimate the parts of a run by training for ``SECONDS``. The experiment cannot be used afterwards."""
     experiment.compile(say)
     parts = experiment.trainer.parts
-    return [
-        (_solved if part.own_steps else _stepped)(part, experiment, SECONDS / len(parts)) for part in parts
-    ]
+    seconds = SECONDS / len(parts)
+    return [(_solved if part.own_steps else _stepped)(part, experiment, seconds) for part in parts]
 
 
 def _stepped(trainer: Trainer[Any], e: Experiment, seconds: float) -> Part:
-    """Try the first steps of a part."""
     probe = Probe(seconds, trainer.last_theta_step)
     state = run(trainer, e.problem, e.F, e.log_every, [probe])
     course = np.array(probe.course or [(state.t, 0, state.support_vectors)], np.float64)
@@ -101,7 +96,7 @@ def _solved(trainer: Trainer[Any], e: Experiment, seconds: float) -> Part:
     """Try a solver that takes its own steps on more and more samples, spread over all of them."""
     x, y, m = e.problem.x, e.problem.y, len(e.problem.y)
     course: list[tuple[float, float, float]] = []
-    n, tried = min(TRIAL_SAMPLES, m), 0
+    n, tried = min(100, m), 0
     while tried < m and (len(course) < 2 or course[-1][1] < seconds / 4):
         tried, rows = n, torch.arange(n, device=y.device) * m // n
         problem = replace(e.problem, x=x[rows], y=y[rows])

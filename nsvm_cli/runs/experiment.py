@@ -303,11 +303,7 @@ def calibrates(settings: Settings, data: Data) -> bool:
 
 
 def _facts(data: Data) -> Facts:
-    """Return what a model knows of its data.
-
-    Raises:
-        InputError: a model file could not hold it.
-    """
+    """Return what a model knows of its data; InputError if a model file could not hold it."""
     try:
         return Facts(
             scale=1.0,

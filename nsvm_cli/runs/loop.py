@@ -159,7 +159,10 @@ def _steps(
         log_at = min(*(t for t in parts if t > state.t), *(_next_multiple(state.t, n) for n in logs))
         began, before = time.monotonic(), state.t
         until = min(log_at, state.t + piece, *(_next_multiple(state.t, n) for n in ends))
-        _advance(trainer, problem, state, until)
+        try:
+            trainer.advance(problem, state, until)
+        except NotFiniteError as error:
+            raise diverged(error.step, error.quantity, trainer.moves_theta) from None
         done = state.t - before
         piece = max(1, 2 * done) if time.monotonic() - began < PAUSE_SECONDS / 2 else max(1, done // 2)
         if state.t == log_at:
@@ -186,18 +189,9 @@ def _log(trainer: Trainer[Any], state: State, callbacks: Sequence[Callback], mea
         figures |= dict.fromkeys(state.tally.means())
     reasons = [reason for callback in callbacks if (reason := callback.on_log(state, figures))]
     if reasons and not (trainer.parts[-1].own_steps or trainer.classifies(state)):
-        raise InputError(
-            f"callbacks: {reasons[0]}, and Part 1 of two cannot stop early, at step {state.t}: "
-            "expected a figure of Part 2, or algorithm.solver=svc"
-        )
+        when = f"at step {state.t}: expected a figure of Part 2, or algorithm.solver=svc"
+        raise InputError(f"callbacks: {reasons[0]}, and Part 1 of two cannot stop early, {when}")
     return reasons[0] if reasons else None
-
-
-def _advance(trainer: Trainer[Any], problem: Problem, state: State, until: int) -> None:
-    try:
-        trainer.advance(problem, state, until)
-    except NotFiniteError as error:
-        raise diverged(error.step, error.quantity, trainer.moves_theta) from None
 
 
 def record(state: State) -> Record:

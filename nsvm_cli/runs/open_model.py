@@ -26,9 +26,7 @@ class NoModelYetError(InputError):
 
 
 def open_model(
-    path: str | Path,
-    runtime: Mapping[str, Any] | None = None,
-    say: Say = str,
+    path: str | Path, runtime: Mapping[str, Any] | None = None, say: Say = str
 ) -> tuple[Path, NSVM]:
     """Return a trained model and the file that it comes from, which may come from an untrusted source.
 

@@ -18,12 +18,6 @@ from nsvm_cli.runs.experiment import Experiment
 from nsvm_cli.tasks import Classification
 from nsvm_cli.trainers import State
 
-OF_CLASSES = ("recall", "precision", "confusion")
-"""Figures that a result holds for the held-out data only, under these names."""
-
-PACKAGES = ("torch", "numpy", "scikit-learn", "safetensors")
-"""Those that may affect the figures."""
-
 
 def result_of(experiment: Experiment, state: State, model: NSVM) -> dict[str, Any]:
     """Return the fields of a result about the trained model, its data and its training."""
@@ -58,7 +52,8 @@ def _scores(experiment: Experiment, model: NSVM) -> dict[str, Any]:
     for name in filter(splits.sizes.get, ("test", "validation", "train")):
         y = splits[name].y
         scores = model.score(splits[name].x, y)
-        of_classes = {figure: scores.pop(figure) for figure in OF_CLASSES if figure in scores}
+        names: list[str] = [figure for figure in ("recall", "precision", "confusion") if figure in scores]
+        of_classes = {figure: scores.pop(figure) for figure in names}
         figures |= of_classes if name == held_out else {}
         figures |= {f"{name}_{figure}": value for figure, value in scores.items()}
         if name != "train" and isinstance(task, Classification):
@@ -71,6 +66,7 @@ def _scores(experiment: Experiment, model: NSVM) -> dict[str, Any]:
 
 def _circumstances(experiment: Experiment) -> dict[str, Any]:
     settings, data = experiment.settings, experiment.data
+    packages = ("torch", "numpy", "scikit-learn", "safetensors")  # which may affect the figures
     own = {"nsvm": __version__, "python": platform.python_version()}
     return {
         "algorithm": settings.algorithm["name"],
@@ -80,7 +76,7 @@ def _circumstances(experiment: Experiment) -> dict[str, Any]:
         "device": experiment.problem.x.device.type,
         "threads": torch.get_num_threads(),
         "engine": experiment.engine,
-        "versions": {**own, **{package: version(package) for package in PACKAGES}},
+        "versions": {**own, **{package: version(package) for package in packages}},
         "plugins_sha256": code_of(settings),
         "data": {
             "source": data.samples.source,

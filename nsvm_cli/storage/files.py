@@ -19,8 +19,6 @@ from nsvm_cli.errors import InputError
 ORPHANS = f".*.{'[0-9a-f]' * 8}.tmp"
 """Temporary files that ``write_atomically`` leaves behind if its process is killed."""
 
-FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
-"""Beginnings of cells that a spreadsheet may take for formulas."""
 LINE_END = "\r\n\0"
 """The end of lines for ``csv``, which then quotes any \\r and \\n; names of files hold no \\0."""
 PROBE_SECONDS = 0.2
@@ -75,7 +73,6 @@ def fsync_folder(path: Path) -> None:
 
 @contextlib.contextmanager
 def _opened(folder: Path) -> Iterator[int]:
-    """Yield a descriptor of a folder."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         yield descriptor
@@ -129,12 +126,11 @@ def csv_lines(rows: Iterable[Iterable[Any]], escape: bool = False) -> str:
 
 def escape_formula(cell: Any) -> Any:
     """Return a cell, with a quote in front if a spreadsheet would take it for a formula, as OWASP advises."""
-    if not isinstance(cell, str) or not cell.startswith(FORMULA):
-        return cell
-    try:
-        float(cell)
-    except ValueError:
-        return f"'{cell}"
+    if isinstance(cell, str) and cell.startswith(("=", "+", "-", "@", "\t", "\r", "\n")):
+        try:
+            float(cell)
+        except ValueError:
+            return f"'{cell}"
     return cell
 
 

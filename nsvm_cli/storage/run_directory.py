@@ -26,11 +26,6 @@ STATUS = "status.json"
 RESULT = "result.json"
 CONFIG = "config.yaml"
 TRACKING = "tracking.json"
-EVENTS = "events.out.tfevents.*"
-"""The names of TensorBoard's files."""
-
-CHECKPOINT = re.compile(r"step-([0-9]{8,})\.safetensors")
-"""The names of checkpoints."""
 
 AT_THE_END = (RESULT, "final.safetensors", "final.onnx", CURVES, REPORT)
 """The files that only a finished run has."""
@@ -67,16 +62,15 @@ class RunDirectory:
         with contextlib.ExitStack() as opened:
             opened.enter_context(locked(path, wait))
             if if_exists == "overwrite":
-                for file in (*path.glob(EVENTS), *checkpoints_in(path), *(path / name for name in FILES)):
+                events = path.glob("events.out.tfevents.*")  # of TensorBoard
+                for file in (*events, *checkpoints_in(path), *(path / name for name in FILES)):
                     file.unlink(missing_ok=True)
             if not has_run(path):
                 write_config(path, settings)
             elif if_exists != "resume":
                 resume = f" that is not finished (resume it with {resume_command(path)})"
-                raise InputError(
-                    f"{path} already holds a run{'' if is_finished(path) else resume}: name a new folder, or "
-                    "replace it with overwrite=true"
-                )
+                advice = "name a new folder, or replace it with overwrite=true"
+                raise InputError(f"{path} already holds a run{'' if is_finished(path) else resume}: {advice}")
             self.recorded = read_config(path)
             self._open = opened.pop_all()  # an error above closes it
 
@@ -120,7 +114,8 @@ class RunDirectory:
 
 def checkpoints_in(path: Path) -> list[Path]:
     """Return the checkpoints in a run directory, newest first."""
-    found = ((CHECKPOINT.fullmatch(file.name), file) for file in path.glob("step-*") if file.is_file())
+    named = re.compile(r"step-([0-9]{8,})\.safetensors")
+    found = ((named.fullmatch(file.name), file) for file in path.glob("step-*") if file.is_file())
     files = {int(match[1]): file for match, file in found if match}
     return [files[step] for step in sorted(files, reverse=True)]
 

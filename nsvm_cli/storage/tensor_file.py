@@ -116,11 +116,9 @@ def _check_limits(path: Path, metadata: Mapping[str, str], tensors: Mapping[str,
                 f"{path} cannot hold {shown(name)}: expected {limits}, got {t.dtype} and {t.ndim}"
             )
     size = sum(t.nbytes for t in tensors.values())
-    entries = {
-        n: {"dtype": "BOOL", "shape": t.shape, "data_offsets": [size, size]} for n, t in tensors.items()
-    }
+    specs = {n: {"dtype": "BOOL", "shape": t.shape, "data_offsets": [size, size]} for n, t in tensors.items()}
     # a few bytes more than safetensors needs
-    header = len(json.dumps({"__metadata__": metadata, **entries}, separators=(",", ":")))
+    header = len(json.dumps({"__metadata__": metadata, **specs}, separators=(",", ":")))
     if len(tensors) > TENSORS or header > HEADER_BYTES or header + size > FILE_BYTES:
         raise InputError(
             f"{path} cannot be written: it would have {len(tensors)} tensors, {header} bytes of header and "
