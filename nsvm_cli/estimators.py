@@ -189,9 +189,8 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
         how = {name: getattr(self, name) for name in HOW} | {"seed": _seed(self.random_state)}
         shared = {f"{part}.{key}" for part in PARTS for key in Registry.kinds[part].common}
         if isinstance(self.class_weight, Mapping):
-            names = {
-                label: str(label) for label in getattr(self, "classes_", np.array([])).tolist()
-            }  # 0 is 0.0
+            labels = getattr(self, "classes_", np.array([])).tolist()
+            names = {label: str(label) for label in labels}  # 0 is 0.0
             how["class_weight"] = {names.get(k, str(k)): weight for k, weight in self.class_weight.items()}
         for key in self.settings or {}:
             if (section := key.partition(".")[0]) not in APPLY and key not in APPLY:
@@ -229,7 +228,6 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
         self.n_support_, self.kernel_parameters_ = len(model.expansion.alpha), model.kernel_parameters
 
     def _of_model(self, compute: Callable[[NSVM, torch.Tensor], Any], X: Any) -> np.ndarray:
-        """Return what the model computes for samples."""
         check_is_fitted(self, "model_")
         x = self._samples(X)
         if x.shape[1:] != (shape := self.model_.facts.shape):
@@ -376,7 +374,6 @@ def _as_labels(names: Sequence[str]) -> np.ndarray:
 
 
 def _parameters(settings: Settings) -> dict[str, Any]:
-    """Return the parameters of an estimator with these settings."""
     values = plain(settings)
     parts = {part: section["name"] for part in PARTS if (section := values[part]) is not None}
     inner = {f"{part}.{key}": value for part in parts for key, value in values[part].items() if key != "name"}

@@ -48,9 +48,8 @@ def load_plugins(modules: Iterable[str]) -> None:
         except Exception as error:
             raise InputError(f"plugin {name} failed: {message_of(error)}{location(error)}") from error
         if name not in _sources:
-            files = {key: getattr(module, "__file__", None) for key, module in [*sys.modules.items()]}
-            for key in files.keys() - _sources:
-                if (file := files[key]) and _is_own(file):
+            for key in sys.modules.keys() - _sources:
+                if (file := getattr(sys.modules[key], "__file__", None)) and _is_own(file):
                     _sources[key] = Path(file).read_bytes()
 
 
@@ -134,7 +133,5 @@ def _entry(error: BaseException) -> traceback.FrameSummary | None:
 def _is_own(file: str) -> bool:
     """Return whether a file is a plugin's, or a module that is found in a folder where one was named."""
     path = os.path.splitext(file)[0] + os.sep  # text, which is fast: all of sys.modules are asked for
-    inside = [
-        path.removeprefix(root).split(os.sep)[1:-1] for root in _roots if path.startswith(root + os.sep)
-    ]
-    return any(all(map(str.isidentifier, parts)) and parts[:1] != ["nsvm_cli"] for parts in inside)
+    below = [path.removeprefix(root).split(os.sep)[1:-1] for root in _roots if path.startswith(root + os.sep)]
+    return any(all(map(str.isidentifier, parts)) and parts[:1] != ["nsvm_cli"] for parts in below)

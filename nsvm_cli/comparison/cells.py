@@ -13,14 +13,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from nsvm_cli.comparison.intervals import (
-    Estimate,
-    Inferred,
-    Values,
-    estimate,
-    mean_test,
-    proportion_interval,
-)
+from nsvm_cli.comparison.intervals import Estimate, Inferred, Values, estimate, mean_test, proportion_interval
 from nsvm_cli.comparison.records import ONLY_HOW, Repetition, RunRecord, differing, telling
 from nsvm_cli.config.settings import flat
 from nsvm_cli.errors import InputError
@@ -88,7 +81,6 @@ class Cell:
 
     @property
     def unit(self) -> str:
-        """The unit of the scores."""
         name = metric_name(self.figure, self.figures["data"].get("classes", ())).replace("^2", "²")
         return name if self.samples is None else f"{name}, %"
 
@@ -232,9 +224,8 @@ def _places(records: Sequence[RunRecord]) -> list[tuple[str, str]]:
     They are that of the data set and, if there are several, that of the algorithm, with the settings that
     tell them from others of this name: data sets from all, candidates from those on the same data set.
     """
-    sets, algorithms = (
-        [str(run.settings[part]["name"]) for run in records] for part in ("dataset", "algorithm")
-    )
+    sets = [str(run.settings["dataset"]["name"]) for run in records]
+    algorithms = [str(run.settings["algorithm"]["name"]) for run in records]
     words = _distinctions(records, sets, "data")
     datasets = [printable(f"{name} {more}".strip()) for name, more in zip(sets, words, strict=True)]
     words = _distinctions(records, [*zip(datasets, algorithms, strict=True)], "candidate")
@@ -300,7 +291,7 @@ def _expect_the_same_data(records: Sequence[RunRecord], places: Sequence[tuple[s
         other = first.setdefault((dataset, run.repetition), run)
         ours, theirs = (r.figures["data"] for r in (other, run))
         if any(ours[about] != theirs[about] for about in ("sha256", "samples")):
+            same = f"dataset={dataset} and seed={run.repetition[0]}"
             raise InputError(
-                f"{other.path} and {run.path} were trained on different data, though both have "
-                f"dataset={dataset} and seed={run.repetition[0]}"
+                f"{other.path} and {run.path} were trained on different data, though both have {same}"
             )

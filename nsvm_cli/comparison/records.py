@@ -77,7 +77,6 @@ class RunRecord:
         return {**own, **flat(self.settings), **flat({"test_accuracy": None, **self.figures}), **own}
 
     def to_json(self) -> dict[str, Any]:
-        """Return the record as one JSON object."""
         own = {name: getattr(self, name) for name in ("status", "message", "settings", "overrides")}
         return {"path": str(self.path), **own, "test_accuracy": None, **self.figures}
 

@@ -94,11 +94,9 @@ def _tuned_file(kind: object, root: DictConfig) -> Path:
 
 def _options() -> str:
     """Return the groups with their options, as lines for the help."""
-    listed = functools.partial(
-        GlobalHydra.instance().config_loader().get_group_options,
-        config_name=CONFIG_NAME,
-        overrides=[*HydraConfig.get().overrides.hydra],  # a search path may be among them
-    )
+    words = [*HydraConfig.get().overrides.hydra]  # a search path may be among them
+    options = GlobalHydra.instance().config_loader().get_group_options
+    listed = functools.partial(options, config_name=CONFIG_NAME, overrides=words)
     groups = (group for group in listed("", ObjectType.GROUP) if group not in NO_GROUPS)
     return "\n".join(f"{group}: {', '.join(listed(group))}" for group in groups)
 

@@ -169,9 +169,8 @@ def build(registry: Mapping[str, Callable[..., T]], kind: str, settings: Mapping
             raise InputError(f"{kind}.{next(iter(values))}: {name} is an object, which has its own settings")
         return copy.deepcopy(name.part)  # type: ignore[return-value]
     if not isinstance(name, str) or name not in registry:
-        raise InputError(
-            f"{kind}: there is no {kind} {shown(name)}; {did_you_mean(name, registry)}; {OWN_PART}"
-        )
+        hint = f"{did_you_mean(name, registry)}; {OWN_PART}"
+        raise InputError(f"{kind}: there is no {kind} {shown(name)}; {hint}")
     parameters, _ = _constructor(registry[name])
     parameters = parameters[len(args) :]
     accepted = {p.name: p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
@@ -233,16 +232,13 @@ def _constructor(factory: Any) -> tuple[list[inspect.Parameter], dict[str, Calla
     return parameters, converters
 
 
-KINDS = ("int", "float", "str", "bool")
-"""Where a setting takes several kinds of values, pydantic reports an error for each; the last is shown."""
-
-
 def one_line(error: ValidationError, prefix: str = "") -> str:
     """Return pydantic's findings as one line, such as ``algorithm.lam should be greater than 0, got 0``."""
+    kinds = ("int", "float", "str", "bool")  # each has a finding where a setting takes several of them
     findings = {}
     for finding in error.errors():
         places = [str(part).removeprefix("constrained-") for part in finding["loc"]]
-        places = [part for part in places if part not in KINDS and "[" not in part]
+        places = [part for part in places if part not in kinds and "[" not in part]
         where = ".".join([prefix, *places]).strip(".")
         if finding["type"] == "value_error":
             said = f": {finding['ctx']['error']}"

@@ -48,9 +48,6 @@ DATASETS |= {
     "pmlb": PMLB,
 }
 
-REPORTED_DUPLICATES = 0.01
-"""Least share of held-out samples equal to training samples that a run reports."""
-
 
 class Splits(dict[str, Split]):
     """The raw splits ``train``, ``validation``, ``test`` and ``all``.
@@ -107,10 +104,8 @@ class Data:
             return self.task, self.task.targets(y)
         present = [r for r, name in enumerate(names) if name not in self.absent]
         if len(present) < 2:
-            only = (
-                f"expected training samples of two classes with a weight above 0, found {names[present[0]]}"
-            )
-            raise InputError(f"{self.samples.source}: {only} alone")
+            expected = "expected training samples of two classes with a weight above 0"
+            raise InputError(f"{self.samples.source}: {expected}, found {names[present[0]]} alone")
         codes = encode(self.task.index(y.numpy()), present)
         return task_for([names[r] for r in present]), torch.from_numpy(codes)
 
@@ -160,7 +155,7 @@ class Data:
         size = self.splits.sizes[name]
         held_out = self.task.strata(self.held_out.y)
         lines += [f"class {c} has no {name} samples" for c, members in held_out if not members.any()]
-        if self.duplicates / size >= REPORTED_DUPLICATES:
+        if self.duplicates / size >= 0.01:
             lines += [
                 f"{self.duplicates} of {size} {name} samples have exactly the features of a training sample: "
                 "the score on these says little about new samples"

@@ -39,10 +39,8 @@ class ImageFolder(Images):
         names, *others = (folder.classes for folder in folders)
         for theirs in others:
             if theirs != names:
-                raise InputError(
-                    f"dataset.test_path={self.test_path}: expected the classes of {self.path}, got "
-                    f"{', '.join(theirs)}"
-                )
+                expected = f"expected the classes of {self.path}, got {', '.join(theirs)}"
+                raise InputError(f"dataset.test_path={self.test_path}: {expected}")
         parts = [
             (np.stack([folder.loader(file) for file, _ in folder.samples]), np.array(folder.targets))
             for folder in folders

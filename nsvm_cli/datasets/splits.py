@@ -72,7 +72,6 @@ def _test_set(samples: Samples, rows: np.ndarray, fold: str | None, seed: int) -
 def _validation_set(
     samples: Samples, train: np.ndarray, validation: Validation, seed: int, lenient: bool
 ) -> np.ndarray:
-    """Return the rows that are taken from the training set."""
     each = isinstance(validation, str)
     amount = int(validation.removesuffix(EACH)) if isinstance(validation, str) else validation
     sizes, share = _sizes(samples, train), isinstance(amount, float)
@@ -80,9 +79,8 @@ def _validation_set(
     for name, size in whole.items():
         if amount >= size and not lenient:
             of_class = f" of class {name}" if name else ""
-            raise InputError(
-                f"dataset.validation={validation}: expected less than the {size} training samples{of_class}"
-            )
+            expected = f"expected less than the {size} training samples{of_class}"
+            raise InputError(f"dataset.validation={validation}: {expected}")
     count = round(amount * len(train)) if share else min(int(amount), len(train))
     if amount and samples.times is not None:
         return _latest(samples, train, max(1, count))
@@ -107,19 +105,16 @@ def _fold(samples: Samples, rows: np.ndarray, k: int, n: int, seed: int, fixed: 
     sizes = _sizes(samples, rows).values()
     if groups is None:
         found = {"samples of each class" if classes else "samples": min(sizes)}
+        splitter = StratifiedKFold if classes else KFold
     else:
         found = {"groups": len(np.unique(groups[rows])), "samples of some class": max(sizes)}
+        splitter = StratifiedGroupKFold if classes else GroupKFold
     n = n if fixed else max(2, min(n, *found.values()))
     for what, count in found.items():
         if count < n:
-            raise InputError(
-                f"{samples.source}: expected at least {n} {what} for {n} folds, found {count}"
-                + "; for fewer folds: dataset.fold=K/N" * (n > 2)
-            )
-    if groups is None:
-        splitter = StratifiedKFold if classes else KFold
-    else:
-        splitter = StratifiedGroupKFold if classes else GroupKFold
+            hint = "; for fewer folds: dataset.fold=K/N" if n > 2 else ""
+            expected = f"expected at least {n} {what} for {n} folds, found {count}"
+            raise InputError(f"{samples.source}: {expected}{hint}")
     of_rows = rows, samples.y[rows], None if groups is None else groups[rows]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # of classes rarer than folds, see ``Data.remarks``

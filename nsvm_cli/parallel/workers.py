@@ -19,7 +19,6 @@ class Workers(ProcessPoolExecutor):
     """
 
     def __init__(self, count: int) -> None:
-        """Start ``count`` processes."""
         super().__init__(count, multiprocessing.get_context("spawn"), initializer=_follow_parent)
         before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # inherited: only the parent acts on Ctrl-C
         for _ in range(count):
@@ -32,9 +31,8 @@ class Workers(ProcessPoolExecutor):
             process.kill()
         self.shutdown(cancel_futures=True)
         if failed is BrokenProcessPool:
-            raise RunError(
-                "a worker process died (out of memory?); fewer jobs at a time need less memory"
-            ) from None
+            advice = "fewer jobs at a time need less memory"
+            raise RunError(f"a worker process died (out of memory?); {advice}") from None
 
 
 def cores() -> int:
