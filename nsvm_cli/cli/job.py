@@ -79,7 +79,9 @@ class Job:
         if several and not hydra.job.chdir:  # a worker of Ray has started in a folder of its cluster
             os.chdir(hydra.runtime.cwd)
             directory = Path(hydra.sweep.dir, hydra.sweep.subdir).absolute()
-        run = Run(directory, {**job, "sources": sources_sha256(hydra)}, self.full_error)
+        if several:
+            job["sources"] = sources_sha256(hydra)
+        run = Run(directory, job, self.full_error)
         try:
             with run.recorded():
                 settings = parse_settings(plain_values(config))
