@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from typing import Annotated, Any
 
@@ -151,11 +151,11 @@ def begin(K: Kernel, z: Float[Tensor, "_ n"]) -> Kernel:
 
 
 def with_gamma_of_scale(
-    settings: Mapping[str, Any], z: Float[Tensor, "m n"], w: Float64[Tensor, " m"] | None = None
+    settings: Mapping[str, Any], z: Callable[[], Float[Tensor, "m n"]], w: Float64[Tensor, " m"] | None = None
 ) -> dict[str, Any]:
     """Return the settings of a kernel with 1/(n var z) where a gamma is None, as scikit-learn's ``scale``.
 
-    The variance is taken over all features of the samples, which count w times; where it is 0, gamma is 1/n.
+    The variance is taken over all numbers in z(), whose rows count w times; where it is 0, gamma is 1/n.
     """
     if not isinstance(name := settings.get("name"), str) or name not in KERNELS:
         return dict(settings)
@@ -164,10 +164,11 @@ def with_gamma_of_scale(
         return {**settings, "of": [with_gamma_of_scale(section, z, w) for section in values["of"]]}
     if not KERNELS[name].scale_by_variance or values.get("gamma", 0) is not None:
         return dict(settings)
-    z, w = z.double(), torch.ones(len(z), dtype=torch.float64) if w is None else w
-    w = (w / w.sum() / z.shape[1]).to(z.device)[:, None]
-    variance = float((w * (z - (w * z).sum()).square()).sum())
-    return {**settings, "gamma": 1 / z.shape[1] / (variance or 1.0)}
+    x = z().double()
+    w = torch.ones(len(x), dtype=torch.float64) if w is None else w
+    w = (w / w.sum() / x.shape[1]).to(x.device)[:, None]
+    variance = float((w * (x - (w * x).sum()).square()).sum())
+    return {**settings, "gamma": 1 / x.shape[1] / (variance or 1.0)}
 
 
 def kernel_of(settings: Settings) -> Kernel:

@@ -6,7 +6,7 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -220,13 +220,12 @@ def prepare(settings: Settings, data: Data | None = None) -> Experiment:
     scaling = fit_scaling(train.x, data.global_scaling, kind, train.weight)
     x, shape = scaling(train.x, dtype).to(parts.device), tuple(train.x.shape[1:])
     network, K = at_start(settings, parts.kernel, shape, task.outputs, x)
-    asked, chosen = settings, {}
+    asked = settings
     if parts.algorithm.trains_svm and not parts.algorithm.moves_theta:
-        kernel = with_gamma_of_scale(settings.kernel, features(network, x), train.weight)
-        chosen = {f"kernel.{key}": v for key, v in kernel.items() if v != settings.kernel.get(key)}
-        if chosen:
-            settings = replace(settings, kernel=kernel)
-            network, K = at_start(settings, kernel_of(settings), shape, task.outputs, x)
+        kernel = with_gamma_of_scale(asked.kernel, partial(features, network, x), train.weight)
+        settings = replace(asked, kernel=kernel)
+        network, K = at_start(settings, kernel_of(settings), shape, task.outputs, x)
+    chosen = {f"kernel.{key}": v for key, v in settings.kernel.items() if v != asked.kernel.get(key)}
     problem = Problem(
         x,
         y.to(parts.device, dtype),

@@ -79,6 +79,6 @@ def test_gamma_is_that_of_each_kernel_and_counts_weights() -> None:
     z, w = torch.tensor([[0.0, 1], [3, 4], [5, 5]]), torch.tensor([1.0, 3, 0])
     gamma = 1 / (2 * float(z[[0, 1, 1, 1]].var(correction=0)))
     inner = [{"name": "rbf"}, {"name": "laplacian"}, {"name": "polynomial", "gamma": 2.0}]
-    scaled = with_gamma_of_scale({"name": "sum", "of": inner}, z, w)
+    scaled = with_gamma_of_scale({"name": "sum", "of": inner}, lambda: z, w)
     assert scaled["of"] == [{"name": "rbf", "gamma": pytest.approx(gamma)}, *inner[1:]]
-    assert with_gamma_of_scale({"name": "rbf"}, torch.ones(3, 4))["gamma"] == 1 / 4
+    assert with_gamma_of_scale({"name": "rbf"}, lambda: torch.ones(3, 4))["gamma"] == 1 / 4
