@@ -153,7 +153,7 @@ def begin(K: Kernel, z: Float[Tensor, "_ n"]) -> Kernel:
 def with_gamma_of_scale(
     settings: Mapping[str, Any], z: Callable[[], Float[Tensor, "m n"]], w: Float64[Tensor, " m"] | None = None
 ) -> dict[str, Any]:
-    """Return the settings of a kernel with 1/(n var z) where a gamma is None, as scikit-learn's ``scale``.
+    """Return the settings of a kernel, with 1/(n var z) for a gamma of None, like scikit-learn's ``scale``.
 
     The variance is taken over all numbers in z(), whose rows count w times; where it is 0, gamma is 1/n.
     """

@@ -79,6 +79,9 @@ class Parts(list[Part]):
         names = self[0].state.saved
         expect_keys(saved, [*names, SIZES])
         kept = loaded_like(torch.zeros(len(self), dtype=torch.int64), saved[SIZES], SIZES).clamp_min(0)
+        expected, got = len(saved["kept"]), sum(kept.tolist())
+        if expected != got:  # or a file could ask for any amount of memory
+            raise ValueError(f"{SIZES}: expected {expected} in all, got {got}")
         pieces = {}
         for name in names:
             now = [getattr(part.state, name) for part in self]
