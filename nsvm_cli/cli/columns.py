@@ -22,8 +22,8 @@ examples:
 
 
 def configure(parser: CommandParser) -> None:
-    parser.add_argument("file", metavar="FILE", help="CSV or Parquet file")
-    parser.add_argument("--label", metavar="NAME", help="column of labels, by default label if there is one")
+    parser.add("file", "FILE", "CSV or Parquet file")
+    parser.add("--label", "NAME", "column of labels, by default label if there is one")
     parser.add_dialect()
     parser.add_argument("--json", action="store_true", help="print a list with an object for each column")
 

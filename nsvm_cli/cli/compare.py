@@ -29,35 +29,14 @@ examples:
 
 def configure(parser: CommandParser) -> None:
     parser.add_runs()
-    parser.add_argument(
-        "--against", metavar="SETTINGS", help="the reference, as the table names it, in place of the best"
-    )
-    parser.add_argument(
-        "--split",
-        metavar="NAME",
-        choices=("validation", "test"),
-        help="scores to compare: validation, by default where there are any, or test",
-    )
-    parser.add_argument(
-        "--failed",
-        metavar="SCORE",
-        choices=("exclude", "guess"),
-        default="exclude",
-        help="of failed runs: exclude for none, or guess for that of guessing",
-    )
-    parser.add_argument(
-        "--format",
-        metavar="FORMAT",
-        choices=("markdown", "csv", "latex"),
-        default="markdown",
-        help="markdown, csv or latex",
-    )
-    parser.add_argument(
-        "--figures",
-        metavar="FOLDER",
-        type=Path,
-        help="draw the figures that apply as PNG, or with latex as PDF",
-    )
+    parser.add("--against", "SETTINGS", "the reference, as the table names it, in place of the best")
+    split = "scores to compare: validation, by default where there are any, or test"
+    parser.add("--split", "NAME", split, choices=("validation", "test"))
+    failed = "of failed runs: exclude for none, or guess for that of guessing"
+    parser.add("--failed", "SCORE", failed, choices=("exclude", "guess"), default="exclude")
+    formats = ("markdown", "csv", "latex")
+    parser.add("--format", "FORMAT", "markdown, csv or latex", choices=formats, default="markdown")
+    parser.add("--figures", "FOLDER", "draw the figures that apply as PNG, or with latex as PDF", type=Path)
     parser.add_escape()
 
 

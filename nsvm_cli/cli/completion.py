@@ -20,7 +20,7 @@ it in every new shell:
 
 
 def configure(parser: CommandParser) -> None:
-    parser.add_argument("shell", metavar="SHELL", choices=SHELLS, help="bash, zsh or fish")
+    parser.add("shell", "SHELL", "bash, zsh or fish", choices=SHELLS)
 
 
 def completion(options: argparse.Namespace) -> None:

@@ -24,7 +24,7 @@ examples:
 
 
 def configure(parser: CommandParser) -> None:
-    parser.add_argument("path", metavar="RUN", type=Path, help=MODEL)
+    parser.add("path", "RUN", MODEL, type=Path)
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
     parser.add_runtime()
 

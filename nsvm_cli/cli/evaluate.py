@@ -38,10 +38,8 @@ KEYS = {
 
 
 def configure(parser: CommandParser) -> None:
-    parser.add_argument("path", metavar="PATH", help=f"{MODEL}; further ones may follow")
-    parser.add_argument(
-        "--split", choices=SPLITS, metavar="NAME", help=f"samples to evaluate on: {', '.join(SPLITS)}"
-    )
+    parser.add("path", "PATH", f"{MODEL}; further ones may follow")
+    parser.add("--split", "NAME", f"samples to evaluate on: {', '.join(SPLITS)}", choices=SPLITS)
     parser.add_argument("--json", action="store_true", help="print a JSON object for each PATH, not a table")
     parser.add_keys("overrides", KEYS)
     parser.add_runtime()

@@ -20,14 +20,9 @@ examples:
 
 
 def configure(parser: CommandParser) -> None:
-    parser.add_argument("model", metavar="MODEL", help=MODEL)
-    parser.add_argument(
-        "file",
-        metavar="FILE",
-        type=output_file,
-        nargs="?",
-        help="file to write; the model's as .onnx, unless given",
-    )
+    parser.add("model", "MODEL", MODEL)
+    target = "file to write; the model's as .onnx, unless given"
+    parser.add("file", "FILE", target, type=output_file, nargs="?")
     parser.add_argument("--onnx", action="store_true", required=True, help="as an ONNX graph")
     parser.add_plugins()
 

@@ -69,6 +69,10 @@ class CommandParser(argparse.ArgumentParser):
         message = message.replace("the following arguments are required:", f"{name} needs")
         raise InputError(f"{message}; see {self.prog} --help")
 
+    def add(self, name: str, metavar: str, meaning: str, **options: Any) -> argparse.Action:
+        """Take an argument, or a flag with a value, which the help shows with a placeholder and a meaning."""
+        return self.add_argument(name, metavar=metavar, help=meaning, **options)
+
     def add_keys(
         self,
         title: str,
@@ -92,59 +96,33 @@ class CommandParser(argparse.ArgumentParser):
 
     def add_runs(self) -> None:
         """Take folders with runs as ``paths``, and conditions on the runs as ``filter``."""
-        self.add_argument(
-            "paths", metavar="PATH", nargs="+", type=Path, help="run directory, or a folder above"
-        )
-        self.add_argument(
-            "--filter",
-            metavar="CONDITION",
-            action="append",
-            default=[],
-            help="only runs with KEY=VALUE, or KEY!=VALUE; KEY is a setting or a figure",
-        )
+        self.add("paths", "PATH", "run directory, or a folder above", nargs="+", type=Path)
+        condition = "only runs with KEY=VALUE, or KEY!=VALUE; KEY is a setting or a figure"
+        self.add("--filter", "CONDITION", condition, action="append", default=[])
 
     def add_dialect(self) -> None:
         """Take how a CSV file is written, as the settings ``separator``, ``encoding`` and ``decimal``."""
-        self.add_argument("--separator", metavar="C", help="separates cells, such as ; or \\t")
-        self.add_argument("--encoding", metavar="NAME", help="such as latin-1 or utf-16")
-        self.add_argument("--decimal", metavar="C", help="decimal sign in numbers: . or ,")
+        self.add("--separator", "C", "separates cells, such as ; or \\t")
+        self.add("--encoding", "NAME", "such as latin-1 or utf-16")
+        self.add("--decimal", "C", "decimal sign in numbers: . or ,")
 
     def add_escape(self) -> None:
         """Take whether CSV is for a spreadsheet, as ``escape_formulas``."""
-        self.add_argument(
-            "--escape-formulas",
-            action="store_true",
-            help="CSV for a spreadsheet: a quote before cells that it would take for formulas",
-        )
+        meaning = "CSV for a spreadsheet: a quote before cells that it would take for formulas"
+        self.add_argument("--escape-formulas", action="store_true", help=meaning)
 
     def add_plugins(self) -> None:
         """Take the user's own modules, as the list ``plugins``."""
-        self.add_argument(
-            "--plugins",
-            metavar="MODULES",
-            type=lambda names: names.split(","),
-            default=[],
-            help="modules of yours that the model's parts come from, with commas between them",
-        )
+        modules = "modules of yours that the model's parts come from, with commas between them"
+        self.add("--plugins", "MODULES", modules, type=lambda names: names.split(","), default=[])
 
     def add_runtime(self) -> None:
         """Take how a model is computed with, see ``RUNTIME``, and plugins."""
-        self.add_argument(
-            "--device", choices=("auto", "cpu", "cuda"), metavar="NAME", help="auto, cpu or cuda"
-        )
-        self.add_argument("--threads", type=int, metavar="N", help="number of threads on the CPU")
-        self.add_argument(
-            "--kernel-path",
-            dest="kernel.path",
-            metavar="FILE",
-            help="the file of kernel.path, if it has moved",
-        )
-        self.add_argument(
-            "--memory-budget",
-            type=int,
-            metavar="MIB",
-            help="for kernel values; also the size of the largest table that is read, if more than 1024",
-        )
+        budget = "for kernel values; also the size of the largest table that is read, if more than 1024"
+        self.add("--device", "NAME", "auto, cpu or cuda", choices=("auto", "cpu", "cuda"))
+        self.add("--threads", "N", "number of threads on the CPU", type=int)
+        self.add("--kernel-path", "FILE", "the file of kernel.path, if it has moved", dest="kernel.path")
+        self.add("--memory-budget", "MIB", budget, type=int)
         self.add_plugins()
 
 

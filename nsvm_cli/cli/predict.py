@@ -28,14 +28,10 @@ examples:
 
 
 def configure(parser: CommandParser) -> None:
-    parser.add_argument("model", metavar="MODEL", help=MODEL)
-    parser.add_argument("file", metavar="FILE", type=Path, help="table, image or folder of images")
-    parser.add_argument(
-        "--output", metavar="FILE", type=output_file, help="CSV or .parquet file, not the terminal"
-    )
-    parser.add_argument(
-        "--keep", metavar="COLUMN", nargs="+", default=[], help="copy these columns of the table, too"
-    )
+    parser.add("model", "MODEL", MODEL)
+    parser.add("file", "FILE", "table, image or folder of images", type=Path)
+    parser.add("--output", "FILE", "CSV or .parquet file, not the terminal", type=output_file)
+    parser.add("--keep", "COLUMN", "copy these columns of the table, too", nargs="+", default=[])
     parser.add_dialect()
     parser.add_escape()
     parser.add_runtime()

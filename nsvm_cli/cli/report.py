@@ -25,12 +25,8 @@ examples:
 
 def configure(parser: CommandParser) -> None:
     parser.add_runs()
-    parser.add_argument(
-        "--output",
-        metavar="HTML",
-        type=output_file,
-        help=f"file to write; by default {REPORT} in PATH or, for several, in the current folder",
-    )
+    output = f"file to write; by default {REPORT} in PATH or, for several, in the current folder"
+    parser.add("--output", "HTML", output, type=output_file)
     parser.add_runtime()
 
 

@@ -31,19 +31,14 @@ examples:
 
 def configure(parser: CommandParser) -> None:
     suites = sorted(file.stem for file in (conf_folder() / "suite").glob("*.yaml"))
-    shown = ", ".join(suites[:-1])
-    help_text = f"{shown} or {suites[-1]}; or a YAML file of your own, with a list of lines of words"
-    suite = parser.add_argument("suite", metavar="SUITE", help=help_text)
+    names = f"{', '.join(suites[:-1])} or {suites[-1]}"
+    suite = parser.add(
+        "suite", "SUITE", f"{names}; or a YAML file of your own, with a list of lines of words"
+    )
     suite.completer = lambda **_: suites  # type: ignore[attr-defined]
-    parser.add_argument(
-        "words",
-        metavar="KEY=VALUE",
-        nargs="*",
-        help="overrides for every sweep, in place of its own words with this key",
-    )
-    parser.add_argument(
-        "--output", metavar="FOLDER", type=Path, help="where runs go (default: outputs/reproduce/SUITE)"
-    )
+    overrides = "overrides for every sweep, in place of its own words with this key"
+    parser.add("words", "KEY=VALUE", overrides, nargs="*")
+    parser.add("--output", "FOLDER", "where runs go (default: outputs/reproduce/SUITE)", type=Path)
 
 
 def reproduce(options: argparse.Namespace) -> None:

@@ -25,7 +25,7 @@ examples:
 
 def configure(parser: CommandParser) -> None:
     parser.add_runs()
-    parser.add_argument("--sort", metavar="KEY", help="in the order of a setting or a figure")
+    parser.add("--sort", "KEY", "in the order of a setting or a figure")
     parser.add_argument("--descending", action="store_true", help="the largest first")
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--csv", action="store_true", help="print a row for each run, with all its fields")

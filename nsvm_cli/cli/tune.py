@@ -46,7 +46,7 @@ USUAL = "+tune.usual_validation=${tuned:tune.validation,200 each}"
 
 
 def configure(parser: CommandParser) -> None:
-    parser.add_argument("--config-dir", metavar="FOLDER", help="folder of your own configurations")
+    parser.add("--config-dir", "FOLDER", "folder of your own configurations")
     more = functools.partial(complete_overrides, given=["+tune=default"])
     lines = re.findall(r"^(\w+):(.*?) +# (.+)$", DEFAULT.read_text(), re.MULTILINE)
     keys = {f"tune.{name}={default.strip()}": comment for name, default, comment in lines} | {
