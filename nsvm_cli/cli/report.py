@@ -41,8 +41,7 @@ def report(options: argparse.Namespace) -> None:
 
     folder = options.paths[0] if len(options.paths) == 1 else Path()
     file = options.output or folder / REPORT
-    for line in write_report(
-        file, records, {"device": "auto", **given(options, RUNTIME)}, named=options.output is not None
-    ):
+    runtime = {"device": "auto", **given(options, RUNTIME)}
+    for line in write_report(file, records, runtime, named=options.output is not None):
         say(f"warning: {line}")
     answer(file)

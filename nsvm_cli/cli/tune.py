@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import yaml
-from rich.table import Table
+from rich.table import Column, Table
 
 from nsvm_cli.cli.parser import CommandParser
 from nsvm_cli.compose.composition import complete_overrides, compose_settings, conf_folder, search_folder
@@ -127,12 +127,9 @@ class Progress:
 
 def _show(finalists: Sequence[Candidate]) -> None:
     seeds, (name, written) = len(finalists[0].final), METRIC_FORMATS[finalists[0].metric]
-    table = Table(
-        "", title=f"the best {len(finalists)} on {seeds} fresh seeds", title_justify="left", show_lines=True
-    )
-    table.add_column(f"validation {name}", no_wrap=True)
-    table.add_column("standard error")
-    table.add_column("overrides")
+    title = f"the best {len(finalists)} on {seeds} fresh seeds"
+    columns = "", Column(f"validation {name}", no_wrap=True), "standard error", "overrides"
+    table = Table(*columns, title=title, title_justify="left", show_lines=True)
     for c in finalists:
         table.add_row(str(c.number), written(c.mean), written(c.error), c.overrides)
     Console().print(table)
