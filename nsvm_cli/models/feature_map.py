@@ -23,7 +23,7 @@ from nsvm_cli.models.kernels import Kernel
 from nsvm_cli.models.networks import has_modes, own_name, trains_otherwise
 from nsvm_cli.models.optimizers import Optimizer, Rule, expect_names, is_within
 from nsvm_cli.randomness import Stream, derived_seed, draws, key_of_step, seeded
-from nsvm_cli.storage.state_dict import StateDict, expect_keys, loaded_tensors, loaded_value
+from nsvm_cli.storage.state_dict import StateDict, loaded_value, saved_value
 
 CHUNK = 2**17
 """Values of x in one forward pass over many samples; fixed, so that a prediction has the same bits
@@ -185,12 +185,10 @@ class FeatureMap:
 
     def state_dict(self) -> StateDict:
         """Return theta, the optimizer's state, and the count of theta steps."""
-        return {
-            **({"network": own} if (own := dict(self.network.state_dict())) else {}),
-            **({"kernel": dict(self.of_kernel)} if self.of_kernel else {}),
-            **({} if self.optimizer is None else {"optimizer": self.optimizer.state_dict()}),
-            "theta_steps": self.theta_steps,
-        }
+        kept = {} if self.optimizer is None else self.optimizer.kept
+        parts = {"network": self.network.state_dict(), "kernel": self.of_kernel, "optimizer": kept}
+        state = {name: part for name, part in parts.items() if part}  # a file has no empty states
+        return {**saved_value("F", state), "theta_steps": self.theta_steps}
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
         """Make this theta the one that was saved.
@@ -198,14 +196,14 @@ class FeatureMap:
         Raises:
             ValueError: it belongs to another network or optimizer.
         """
-        expect_keys(saved, self.state_dict())
-        own = self.network.state_dict()
-        self.network.load_state_dict(loaded_tensors(own, saved.get("network", {})))
-        for name, value in loaded_tensors(self.of_kernel, saved.get("kernel", {})).items():
+        loaded = loaded_value("F", self.state_dict(), saved)
+        self.network.load_state_dict(loaded.get("network", {}))
+        for name, value in loaded.get("kernel", {}).items():
             self.of_kernel[name].data = value
         if self.optimizer is not None:
-            self.optimizer.load_state_dict(saved["optimizer"])
-        self.theta_steps = loaded_value("theta_steps", self.theta_steps, saved["theta_steps"])
+            kept = loaded.get("optimizer", {})
+            self.optimizer.kept = {name: [*tensors.values()] for name, tensors in kept.items()}
+        self.theta_steps = loaded["theta_steps"]
 
     def differentiable(self, K: Kernel, t: int) -> Kernel:
         """Return a kernel as the objective of step t differentiates it: by an estimate, if there is one."""

@@ -22,7 +22,6 @@ from torch.optim.sgd import sgd
 
 from nsvm_cli.config.registry import STRICT, Fraction, NonNegative, Registry, Text, construct, entry_of
 from nsvm_cli.errors import InputError, did_you_mean
-from nsvm_cli.storage.state_dict import StateDict, expect_keys, loaded_tensors, saved_value
 
 SCHEDULES: dict[str, Callable[[float], float]] = {
     "constant": lambda progress: 1.0,
@@ -86,19 +85,6 @@ class Optimizer:
         self.settings, self.parameters = settings, [*theta.values()]
         self.kept = {name: [like(p) for p in self.parameters] for name, like in settings.kept.items()}
         self.groups = settings.grouped([*theta])
-
-    def state_dict(self) -> StateDict:
-        return {name: saved_value(name, tensors) for name, tensors in self.kept.items()}
-
-    def load_state_dict(self, saved: Mapping[str, Any]) -> None:
-        """Restore a saved state.
-
-        Raises:
-            ValueError: it belongs to other parameters or to another rule.
-        """
-        expect_keys(saved, self.kept)
-        for name, now in self.state_dict().items():
-            self.kept[name] = [*loaded_tensors(now, saved[name]).values()]
 
     @torch.no_grad()
     def step(self, gradients: Sequence[Tensor], progress: float) -> None:

@@ -25,7 +25,7 @@ RESTORED = {"saved": "by state_dict, and restored by the trainer"}
 
 class Saved:
     """An object whose state dict holds the attributes that ``saved`` names: numbers, tensors, objects with
-    ``state_dict`` and ``load_state_dict``, or lists of these.
+    ``state_dict`` and ``load_state_dict``, or lists and dicts of these.
     """
 
     @property
@@ -59,6 +59,8 @@ def saved_value(name: str, value: Any) -> Any:
         return value.state_dict()
     if isinstance(value, list):
         return {str(n): saved_value(name, one) for n, one in enumerate(value)}
+    if isinstance(value, dict):
+        return {key: saved_value(key, one) for key, one in value.items()}
     if isinstance(value, np.ndarray):
         return torch.from_numpy(value.copy())
     if isinstance(value, bool) or not isinstance(value, Tensor | int | float | None):
@@ -77,6 +79,9 @@ def loaded_value(name: str, now: Any, saved: Any) -> Any:
     if isinstance(now, list):
         expect_keys(saved, [*map(str, range(len(now)))])
         return [loaded_value(name, one, saved[str(n)]) for n, one in enumerate(now)]
+    if isinstance(now, dict):
+        expect_keys(saved, now)
+        return {key: loaded_value(key, one, saved[key]) for key, one in now.items()}
     if isinstance(now, np.ndarray):
         return loaded_like(torch.from_numpy(now), saved, name).numpy()
     if isinstance(now, Tensor):
@@ -93,16 +98,6 @@ def expect_keys(saved: object, keys: Iterable[str]) -> None:
     if not isinstance(saved, Mapping) or saved.keys() != set(keys):
         got = ", ".join(map(str, saved)) if isinstance(saved, Mapping) else type(saved).__name__
         raise ValueError(f"expected {', '.join(keys)}, got {got}")
-
-
-def loaded_tensors(now: Mapping[str, Tensor], saved: Mapping[str, Any]) -> dict[str, Tensor]:
-    """Return saved tensors by name, each ``loaded_like`` the current one.
-
-    Raises:
-        ValueError: these are other tensors.
-    """
-    expect_keys(saved, now)
-    return {name: loaded_like(tensor, saved[name], name) for name, tensor in now.items()}
 
 
 def loaded_like(now: Tensor, saved: object, name: str) -> Tensor:

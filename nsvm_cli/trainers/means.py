@@ -13,7 +13,7 @@ from pydantic import Field
 from torch import Tensor
 
 from nsvm_cli.models.feature_map import FeatureMap
-from nsvm_cli.storage.state_dict import Saved, StateDict, loaded_tensors
+from nsvm_cli.storage.state_dict import Saved, StateDict, loaded_value
 
 
 @dataclass
@@ -105,4 +105,4 @@ class MeanTheta:
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
         """Restore a saved mean; ValueError if it belongs to another network."""
-        self.mean = loaded_tensors(self.mean, saved)
+        self.mean = loaded_value("mean", self.mean, saved)
