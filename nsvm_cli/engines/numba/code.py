@@ -130,22 +130,9 @@ def _compile(units: Sequence[str]) -> None:
     for unit in units:
         shutil.rmtree(unit_folder(unit), ignore_errors=True)
         unit_folder(unit).mkdir()
-    with _compiler(units) as process:  # which ends when the context does
-        errors = process.stderr.read() if process.stderr else ""
-    if process.returncode:
-        last = (errors.strip().splitlines() or [f"exit code {process.returncode}"])[-1]
-        raise RunError(
-            f"the steps of {', '.join(units)} cannot be compiled: {last}; engine=torch does without"
-        )
-    for unit in units:
-        folder = unit_folder(unit)
-        write_atomically(folder.parent / CHECKSUM, _checksum(folder).encode())
-
-
-def _compiler(units: Sequence[str]) -> subprocess.Popen[str]:
     paths = os.pathsep.join(map(os.path.abspath, sys.path))
     optimize = str(sys.flags.optimize)  # a flag of this process may have set it
-    return subprocess.Popen(
+    with subprocess.Popen(
         [sys.executable, "-m", "nsvm_cli.engines.numba.compiler", *units],
         env={**os.environ, COMPILES: str(code_folder()), "PYTHONPATH": paths, "PYTHONOPTIMIZE": optimize},
         cwd=unit_folder(units[0]),  # from which nothing can be imported
@@ -155,4 +142,13 @@ def _compiler(units: Sequence[str]) -> subprocess.Popen[str]:
         text=True,
         errors="replace",
         start_new_session=True,  # Ctrl-C is for the run
-    )
+    ) as process:  # which ends when the context does
+        errors = process.stderr.read() if process.stderr else ""
+    if process.returncode:
+        last = (errors.strip().splitlines() or [f"exit code {process.returncode}"])[-1]
+        raise RunError(
+            f"the steps of {', '.join(units)} cannot be compiled: {last}; engine=torch does without"
+        )
+    for unit in units:
+        folder = unit_folder(unit)
+        write_atomically(folder.parent / CHECKSUM, _checksum(folder).encode())
