@@ -19,7 +19,6 @@ from nsvm_cli.memory import MEMORY_BUDGET
 from nsvm_cli.models.composed_kernels import begin, kernel_of, learnt
 from nsvm_cli.models.feature_map import features
 from nsvm_cli.models.initial import MODEL, OF_KERNEL, THETA
-from nsvm_cli.models.kernels import Kernel
 from nsvm_cli.models.networks import build_network
 from nsvm_cli.models.nsvm import NSVM, Expansion, Facts
 from nsvm_cli.plugins import plugin_errors
@@ -81,14 +80,14 @@ def load_model(path: Path, runtime: Mapping[str, Any] | None = None) -> NSVM:
     try:
         settings, facts = _understood(file.content)
         settings = within_means(settings, runtime or {})
-        parts = build_parts(settings)
+        *_, device = build_parts(settings)
         build_source(settings.dataset)
         _check_specs(file.specs, settings, facts)
     except (ValueError, TypeError, RuntimeError, OverflowError, RecursionError) as error:
         raise unusable(path, error) from error.__cause__  # of a plugin that refuses its settings
     try:
         with plugin_errors():
-            return _model(file, settings, facts, parts.kernel, parts.device)
+            return _model(file, settings, facts, device)
     except (InputError, RunError):
         raise
     except (ValueError, RuntimeError) as error:
@@ -150,7 +149,7 @@ def _specs(settings: Settings, facts: Facts, got: Mapping[str, Spec]) -> dict[st
     return specs | dict.fromkeys(("mean", "std"), (DTYPES[torch.float64], scaling))
 
 
-def _model(file: TensorFile, settings: Settings, facts: Facts, kernel: Kernel, device: torch.device) -> NSVM:
+def _model(file: TensorFile, settings: Settings, facts: Facts, device: torch.device) -> NSVM:
     tensors = file.tensors()
     z, alpha, mean, std = (tensors[name] for name in ("z", "alpha", "mean", "std"))
     bias = tensors["bias"].to(device) if facts.outputs else facts.bias
@@ -163,7 +162,8 @@ def _model(file: TensorFile, settings: Settings, facts: Facts, kernel: Kernel, d
     network.load_state_dict({k.removeprefix(THETA): v for k, v in tensors.items() if k.startswith(THETA)})
     n = features(network, z.new_zeros(1, *facts.shape, device=device)).shape[1]
     expect(z.shape[1] == n, f"z has {z.shape[1]} columns where the network gives {n} features")
-    for name, p in learnt(begin(kernel, z.to(device))).items():
+    kernel = begin(kernel_of(settings), z.to(device))
+    for name, p in learnt(kernel).items():
         p.copy_(tensors[OF_KERNEL + name])
     expansion = Expansion(z.to(device), alpha.to(device), facts.scale, bias, facts.one_vs_one, i)
     return NSVM(settings, facts, Scaling(mean, std), network, kernel, expansion, tensors.get("sigmoids"))

@@ -158,6 +158,9 @@ class FeatureMap:
         self.still = [module for name, module in modules if is_within(own_name(network, name), freeze)]
         self.learnt = nn.ParameterList(p for p in self.of_kernel.values() if p.requires_grad)
         self.learnt.requires_grad_(False)
+        if kernel_gradient is not None and self.learnt:
+            refused = "it does not go with kernels that learn"
+            raise InputError(f"kernel.gradient estimates by features only: {refused}")
         self.parameters = [*moving.values()]
         self.optimizer = Optimizer(optimizer, moving) if moving else None
         changes = augment is not None or trains_otherwise(network)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from nsvm_cli.config.settings import Init, Settings
 from nsvm_cli.errors import InputError
-from nsvm_cli.models.composed_kernels import begin, learnt
+from nsvm_cli.models.composed_kernels import begin, kernel_of, learnt
 from nsvm_cli.models.feature_map import features
 from nsvm_cli.models.kernels import Kernel
 from nsvm_cli.models.networks import build_network, own_name
@@ -31,11 +31,7 @@ THETA, OF_KERNEL = "theta.", "kernel."
 
 
 def at_start(
-    settings: Settings,
-    K: Kernel,
-    shape: tuple[int, ...],
-    outputs: tuple[int, ...],
-    like: Shaped[Tensor, "..."],
+    settings: Settings, shape: tuple[int, ...], outputs: tuple[int, ...], like: Shaped[Tensor, "..."]
 ) -> tuple[nn.Module, Kernel]:
     """Return the network and the kernel before the first step, of the type and on the device of a tensor, for
     samples and decision values of these shapes.
@@ -49,7 +45,7 @@ def at_start(
     if z.ndim != 2:
         got = f"shape {tuple(z.shape)} for 1 sample"
         raise InputError(f"network {settings.network['name']} returned {got}, expected (1, n)")
-    begin(K, z)
+    K = begin(kernel_of(settings), z)
     if settings.init.run is not None:
         own = network.state_dict() | {OF_KERNEL + name: p.data for name, p in learnt(K).items()}
         names = {name: name if name.startswith(OF_KERNEL) else own_name(network, name) for name in own}

@@ -22,7 +22,7 @@ from nsvm_cli.datasets.scaling import Scaling
 from nsvm_cli.errors import RunError
 from nsvm_cli.memory import rows_at_a_time
 from nsvm_cli.models.calibration import Sigmoids, fit_sigmoids, probabilities, probability_scores
-from nsvm_cli.models.composed_kernels import kernel_of, learnt_values
+from nsvm_cli.models.composed_kernels import learnt_values
 from nsvm_cli.models.feature_map import features, theta_of
 from nsvm_cli.models.initial import at_start
 from nsvm_cli.models.kernels import Kernel, kernel_sums
@@ -233,8 +233,8 @@ class NSVM:
 
     def before_training(self) -> NSVM:
         """Return the same model with theta as it was before training, which follows from the settings."""
-        K, s = kernel_of(self.settings), self.settings
-        network, K = at_start(s, K, self.facts.shape, self.facts.trained.outputs, self.expansion.z)
+        facts, like = self.facts, self.expansion.z
+        network, K = at_start(self.settings, facts.shape, facts.trained.outputs, like)
         return replace(self, network=network, kernel=K)
 
     def with_facts(self, **changes: Any) -> NSVM:

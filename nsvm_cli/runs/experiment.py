@@ -22,7 +22,7 @@ from nsvm_cli.engines import Engine, compile_steps, select, taken_by, why_slower
 from nsvm_cli.errors import InputError, did_you_mean
 from nsvm_cli.loggers import build_logger
 from nsvm_cli.models.change import feature_change, theta_change
-from nsvm_cli.models.composed_kernels import kernel_of, with_gamma_of_scale
+from nsvm_cli.models.composed_kernels import with_gamma_of_scale
 from nsvm_cli.models.feature_map import FeatureMap, features
 from nsvm_cli.models.initial import at_start
 from nsvm_cli.models.kernels import check_kernel
@@ -212,23 +212,24 @@ def prepare(settings: Settings, data: Data | None = None) -> Experiment:
         InputError: a setting is wrong, or does not suit the data, these are missing or damaged, or files
             could not hold the run.
     """
-    parts = build_parts(settings)  # before loading the data, which may take minutes
+    # before loading the data, which may take minutes
+    algorithm, optimizer, gradient, device = build_parts(settings)
     build_logger(settings.logger)
     data = data or load(settings)
     (task, y), train, dtype = data.training, data.splits["train"], getattr(torch, settings.dtype)
     kind = settings.dataset.get("scaling", "standard")
     scaling = fit_scaling(train.x, data.global_scaling, kind, train.weight)
-    x, shape = scaling(train.x, dtype).to(parts.device), tuple(train.x.shape[1:])
-    network, K = at_start(settings, parts.kernel, shape, task.outputs, x)
+    x, shape = scaling(train.x, dtype).to(device), tuple(train.x.shape[1:])
+    network, K = at_start(settings, shape, task.outputs, x)
     asked = settings
-    if parts.algorithm.trains_svm and not parts.algorithm.moves_theta:
+    if algorithm.trains_svm and not algorithm.moves_theta:
         kernel = with_gamma_of_scale(asked.kernel, partial(features, network, x), train.weight)
         settings = replace(asked, kernel=kernel)
-        network, K = at_start(settings, kernel_of(settings), shape, task.outputs, x)
+        network, K = at_start(settings, shape, task.outputs, x)
     chosen = {f"kernel.{key}": v for key, v in settings.kernel.items() if v != asked.kernel.get(key)}
     problem = Problem(
         x,
-        y.to(parts.device, dtype),
+        y.to(device, dtype),
         K,
         settings.seed,
         settings.memory_budget,
@@ -238,13 +239,11 @@ def prepare(settings: Settings, data: Data | None = None) -> Experiment:
         data.weights(settings.class_weight),
     )
     augment = build_augmentation(settings.dataset.get("augment"), scaling, shape)
-    F = FeatureMap(network, parts.optimizer, settings.seed, augment, parts.gradient, K, settings.freeze)
+    F = FeatureMap(network, optimizer, settings.seed, augment, gradient, K, settings.freeze)
     F.try_out(problem[np.arange(3) % len(x)][0])
     facts = _facts(data)
-    if parts.gradient is not None and F.learnt:
-        raise InputError("kernel.gradient estimates by features only: it does not go with kernels that learn")
-    algorithm = parts.algorithm.for_samples(len(train.y))
-    differentiable = algorithm.moves_theta and parts.gradient is None
+    algorithm = algorithm.for_samples(len(train.y))
+    differentiable = algorithm.moves_theta and gradient is None
     check_kernel(K, settings.kernel["name"], F(problem.x[:3]), F(problem.x[:5]), differentiable)
     algorithm.check(problem, F)
     engine = select(settings.engine, algorithm, problem, F)

@@ -70,7 +70,7 @@ def test_weights_of_torchvision_are_taken_and_frozen_with_their_statistics(tmp_p
     settings = small_settings(
         network={"name": "torchvision", "model": "resnet18", "norm": "batch"}, init={"run": str(file)}
     )
-    ours, _ = at_start(settings, Linear(), (3, 64, 64), (), torch.zeros(()))
+    ours, _ = at_start(settings, (3, 64, 64), (), torch.zeros(()))
     x = torch.randn(4, 3, 64, 64)
     expected = nn.Sequential(*[*theirs.eval().children()][:-1], nn.Flatten())(x)
     torch.testing.assert_close(features(ours, x), expected)
