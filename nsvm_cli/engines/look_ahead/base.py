@@ -28,7 +28,7 @@ from nsvm_cli.errors import NotFiniteError
 from nsvm_cli.models.feature_map import Batch, FeatureMap
 from nsvm_cli.models.kernels import Kernel
 from nsvm_cli.models.losses import any_output
-from nsvm_cli.storage.state_dict import NOT_SAVED, RESTORED, Saved, StateDict, expect_keys, loaded_like
+from nsvm_cli.storage.state_dict import NOT_SAVED, RESTORED, Saved, expect_keys
 from nsvm_cli.trainers.base import Problem, State, Trainer
 
 S = TypeVar("S", bound=State)
@@ -85,11 +85,14 @@ def descend(
 
 
 @dataclass
-class Window:
+class Window(Saved):
     """The steps first, first + 1, ..., of k samples each: these samples i, and s_i for the current theta.
 
-    ``evaluation`` holds the features of the samples, and ``K`` their kernel matrix if theta is fixed.
+    ``evaluation`` holds the features of the samples, and ``K`` their kernel matrix if theta is fixed. s is
+    saved because its bits depend on the order of past updates.
     """
+
+    saved = ("first", "s")
 
     first: int
     k: int
@@ -101,10 +104,6 @@ class Window:
     @property
     def last(self) -> int:
         return self.first + len(self.i) // self.k - 1
-
-    def state_dict(self) -> StateDict:
-        """Return what ``restore`` needs. s is saved because its bits depend on the order of past updates."""
-        return {"first": self.first, "s": torch.from_numpy(self.s.copy())}
 
 
 @dataclass
@@ -197,7 +196,7 @@ class LookAhead(Trainer[S]):
         if type(first) is not int or not 0 < first <= state.t + 1 <= first + steps:
             raise ValueError(f"the window from step {first!r} on does not hold step {state.t}")
         window = self._window(problem, state, first, state.sampler.ahead(first)[:steps].ravel())
-        window.s = loaded_like(torch.from_numpy(window.s), saved["s"], "s").numpy()
+        window.load_state_dict(saved)
         return window
 
     def _next_window(self, problem: Problem, state: S) -> Window:
