@@ -116,7 +116,6 @@ class MLflow(Logger):
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "3")
         os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
         import mlflow  # slow to import
-        from mlflow.entities import Param
 
         logging.getLogger("mlflow").setLevel(logging.CRITICAL)  # its exceptions say the same
         # MLflow cannot create a database in several processes
@@ -126,8 +125,7 @@ class MLflow(Logger):
         if (run_id := run.id) is None:
             tags = {} if run.sweep is None else {"sweep": run.sweep}
             run_id = self._client.create_run(experiment, tags=tags, run_name=run.name).info.run_id
-            params = [Param(name, str(value)) for name, value in flat(run.settings).items()]
-            self._client.log_batch(run_id, params=params)
+            mlflow.log_params(flat(run.settings), run_id=run_id)
         self._client.update_run(run_id, "RUNNING")
         self._run = run_id
         return run_id
