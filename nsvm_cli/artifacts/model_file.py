@@ -104,37 +104,28 @@ def within_means(settings: Settings, changes: Mapping[str, Any]) -> Settings:
 
 
 def _understood(content: Mapping[str, Any]) -> tuple[Settings, Facts]:
-    if content.keys() != {"settings", "facts"}:
-        raise ValueError(f"expected settings and facts, got {', '.join(content) or 'nothing'}")
-    if not all(isinstance(value, dict) for value in content.values()):
-        raise ValueError("expected JSON objects for settings and facts")
+    got = ", ".join(content) or "nothing"
+    expect(content.keys() == {"settings", "facts"}, f"expected settings and facts, got {got}")
+    objects = all(isinstance(value, dict) for value in content.values())
+    expect(objects, "expected JSON objects for settings and facts")
     return parse_settings(content["settings"]), Facts(**content["facts"])
-
-
-def _check_specs(specs: Mapping[str, Spec], settings: Settings, facts: Facts) -> None:
-    """Check the tensors of a model file against its settings and facts, without allocating memory."""
-    expected = _specs(settings, facts, specs)
-    for name in sorted(expected.keys() | specs.keys()):
-        if (want := expected.get(name)) != (got := specs.get(name)):
-            raise ValueError(f"tensor {name!r}: expected {_in_words(want)}, got {_in_words(got)}")
 
 
 def _in_words(spec: Spec | None) -> str:
     return "none" if spec is None else f"{spec[0]} of shape {list(spec[1])}"
 
 
-def _specs(settings: Settings, facts: Facts, got: Mapping[str, Spec]) -> dict[str, Spec]:
-    """Return the specs that the tensors of a model should have.
+def _check_specs(got: Mapping[str, Spec], settings: Settings, facts: Facts) -> None:
+    """Check the tensors of a model file against its settings and facts, without allocating memory.
 
-    Those that it has say how many terms there are, whether they are samples of the training set, and whether
+    They say themselves how many terms there are, whether these are samples of the training set, and whether
     the mean and deviation are those of all values or have the shape of a sample.
     """
     dtype: torch.dtype = getattr(torch, settings.dtype)
     with torch.device("meta"):  # where it takes no memory
         network = build_network(settings.network, facts.shape, 0, facts.trained.outputs)
     z = got.get("z", ("", (0, 0)))[1]
-    if len(z) != 2:
-        raise ValueError(f"z should be a matrix, got shape {list(z)}")
+    expect(len(z) == 2, f"z should be a matrix, got shape {list(z)}")
     K = begin(kernel_of(settings), torch.empty(0, z[1], dtype=dtype, device="meta"))
     specs = {THETA + name: spec(tensor) for name, tensor in network.to(dtype).state_dict().items()}
     specs |= {OF_KERNEL + name: (DTYPES[dtype], tuple(p.shape)) for name, p in learnt(K).items()}
@@ -146,7 +137,10 @@ def _specs(settings: Settings, facts: Facts, got: Mapping[str, Spec]) -> dict[st
     if settings.calibration == "sigmoid" or (settings.calibration and facts.classes and "sigmoids" in got):
         specs["sigmoids"] = (DTYPES[torch.float64], (2, *facts.task.outputs))
     scaling = facts.shape if got.get("mean", ("", ()))[1] else ()
-    return specs | dict.fromkeys(("mean", "std"), (DTYPES[torch.float64], scaling))
+    specs |= dict.fromkeys(("mean", "std"), (DTYPES[torch.float64], scaling))
+    for name in sorted(specs.keys() | got.keys()):
+        want, has = specs.get(name), got.get(name)
+        expect(want == has, f"tensor {name!r}: expected {_in_words(want)}, got {_in_words(has)}")
 
 
 def _model(file: TensorFile, settings: Settings, facts: Facts, device: torch.device) -> NSVM:
