@@ -23,7 +23,7 @@ from nsvm_cli.models.networks import build_network
 from nsvm_cli.models.nsvm import NSVM, Expansion, Facts
 from nsvm_cli.plugins import plugin_errors
 from nsvm_cli.storage import tensor_file
-from nsvm_cli.storage.tensor_file import DTYPES, Spec, TensorFile, expect, spec, unusable
+from nsvm_cli.storage.tensor_file import DTYPES, Spec, TensorFile, expect, unusable
 from nsvm_cli.trainers import TRAINERS, Trainer
 from nsvm_cli.trainers.parts import build_parts
 
@@ -127,17 +127,18 @@ def _check_specs(got: Mapping[str, Spec], settings: Settings, facts: Facts) -> N
     z = got.get("z", ("", (0, 0)))[1]
     expect(len(z) == 2, f"z should be a matrix, got shape {list(z)}")
     K = begin(kernel_of(settings), torch.empty(0, z[1], dtype=dtype, device="meta"))
-    specs = {THETA + name: spec(tensor) for name, tensor in network.to(dtype).state_dict().items()}
-    specs |= {OF_KERNEL + name: (DTYPES[dtype], tuple(p.shape)) for name, p in learnt(K).items()}
-    shapes = {"z": z, "alpha": (*z[:1], *facts.outputs)}
-    shapes |= {"bias": facts.outputs} if facts.outputs else {}
-    specs |= {name: (DTYPES[dtype], shape) for name, shape in shapes.items()}
+    types = {THETA + name: (t.dtype, tuple(t.shape)) for name, t in network.to(dtype).state_dict().items()}
+    types |= {OF_KERNEL + name: (dtype, tuple(p.shape)) for name, p in learnt(K).items()}
+    types |= {"z": (dtype, z), "alpha": (dtype, (*z[:1], *facts.outputs))}
+    if facts.outputs:
+        types["bias"] = (dtype, facts.outputs)
     if "i" in got:
-        specs["i"] = (DTYPES[torch.int64], z[:1])
+        types["i"] = (torch.int64, z[:1])
     if settings.calibration == "sigmoid" or (settings.calibration and facts.classes and "sigmoids" in got):
-        specs["sigmoids"] = (DTYPES[torch.float64], (2, *facts.task.outputs))
+        types["sigmoids"] = (torch.float64, (2, *facts.task.outputs))
     scaling = facts.shape if got.get("mean", ("", ()))[1] else ()
-    specs |= dict.fromkeys(("mean", "std"), (DTYPES[torch.float64], scaling))
+    types |= dict.fromkeys(("mean", "std"), (torch.float64, scaling))
+    specs = {name: (DTYPES[kind], shape) for name, (kind, shape) in types.items()}
     for name in sorted(specs.keys() | got.keys()):
         want, has = specs.get(name), got.get(name)
         expect(want == has, f"tensor {name!r}: expected {_in_words(want)}, got {_in_words(has)}")

@@ -39,15 +39,6 @@ Spec = tuple[str, tuple[int, ...]]
 """The dtype, as safetensors names it, and the shape of a tensor."""
 
 
-def spec(tensor: Tensor) -> Spec:
-    """Return the dtype and shape of a tensor as a file describes them.
-
-    Raises:
-        KeyError: tensor files do not support the dtype.
-    """
-    return DTYPES[tensor.dtype], tuple(tensor.shape)
-
-
 @dataclass(frozen=True)
 class TensorFile:
     """A file whose header has been checked: its JSON content and the specs of its tensors."""
