@@ -22,8 +22,12 @@ def ends(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Signals, list[int]]]
     """Listen to signals; those that would end this process at once go into a list."""
     at_once: list[int] = []
     monkeypatch.setattr(Signals, "_leave", lambda self, signum: at_once.append(signum))
-    with Signals() as signals:
-        yield signals, at_once
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup has it ignored
+    try:
+        with Signals() as signals:
+            yield signals, at_once
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def send(signals: Signals, *signums: int) -> None:
