@@ -50,7 +50,8 @@ def fit_scaling(
 ) -> Scaling:
     """Return the scaling that gives x mean 0 and *sample* standard deviation 1, or one of another kind.
 
-    A constant feature becomes 0, rather than being divided by 0.
+    A constant feature becomes 0, rather than being divided by 0; a feature of 0 and 1, such as one of a
+    category, stays as it is, unless all features share the scaling.
 
     Args:
         global_scaling: whether to use one mean and deviation for all features, rather than one for each.
@@ -73,4 +74,7 @@ def fit_scaling(
             f"feature {at + 1} has values up to {float(x.flatten(1)[:, at].abs().max()):.3g}: its "
             f"{'range' if kind == 'minmax' else 'standard deviation'} is not finite; use a larger unit for it"
         )
+    if kind == "standard" and not global_scaling:
+        binary = ((x == 0) | (x == 1)).all(0) & (std > 0)
+        mean, std = torch.where(binary, 0.0, mean), torch.where(binary, 1.0, std)
     return Scaling(mean, torch.where(std > 0, std, 1.0))

@@ -97,7 +97,8 @@ class Experiment:
             if (k := s.algorithm.get(name) or 1) > m:
                 lines += [f"algorithm.{name}={k}: a batch has all {m} training samples"]
         if epochs and total < (asked := build_trainer(s.algorithm).total):
-            lines += [f"algorithm.epochs={epochs} allows {total} of {asked} steps on {m} training samples"]
+            limit = f"{total} of {asked} steps: {epochs} passes over {m} training samples"
+            lines += [f"{limit}, the limit of algorithm.epochs; null takes all steps"]
         if s.validation.every and self.trainer.part_steps[-1] == 0:
             lines += ["validation.every: this method has a model to validate at its end only"]
         if self.F.learnt and not self.trainer.moves_theta:
@@ -226,7 +227,15 @@ def prepare(settings: Settings, data: Data | None = None) -> Experiment:
         kernel = with_gamma_of_scale(asked.kernel, partial(features, network, x), train.weight)
         settings = replace(asked, kernel=kernel)
         network, K = at_start(settings, shape, task.outputs, x)
-    chosen = {f"kernel.{key}": v for key, v in settings.kernel.items() if v != asked.kernel.get(key)}
+    given, algorithm = algorithm, algorithm.for_samples(len(train.y))
+    if getattr(given, "lam", 0) is None:
+        settings = replace(settings, algorithm={**settings.algorithm, "lam": algorithm.lam})
+    chosen = {
+        f"{part}.{key}": value
+        for part in ("kernel", "algorithm")
+        for key, value in getattr(settings, part).items()
+        if value != getattr(asked, part).get(key)
+    }
     problem = Problem(
         x,
         y.to(device, dtype),
@@ -242,7 +251,6 @@ def prepare(settings: Settings, data: Data | None = None) -> Experiment:
     F = FeatureMap(network, optimizer, settings.seed, augment, gradient, K, settings.freeze)
     F.try_out(problem[np.arange(3) % len(x)][0])
     facts = _facts(data)
-    algorithm = algorithm.for_samples(len(train.y))
     differentiable = algorithm.moves_theta and gradient is None
     check_kernel(K, settings.kernel["name"], F(problem.x[:3]), F(problem.x[:5]), differentiable)
     algorithm.check(problem, F)

@@ -133,13 +133,13 @@ class SVC(Trainer[SVCState]):
     f has a bias of its own, unless ``bias`` is false: it is then what kernelized Pegasos tends to. Several
     classes are told apart in pairs, or with ``multiclass=one_vs_rest`` each from the rest, by one SVM after
     another. Step t ends when the gap has come t/100 of the way from its largest value to ``tol``, by its
-    logarithm; of several SVMs, when that share of all is done.
+    logarithm; of several SVMs, when that share of all is done. lambda=None is 1/m, where C = 1.
     """
 
     moves_theta = False
     own_steps = True
 
-    lam: Positive = 1e-4
+    lam: Positive | None = None  # type: ignore[assignment]  # a number in training
     tol: Positive = 1e-3
     bias: bool = True
     grid: Grid | None = None
@@ -148,9 +148,13 @@ class SVC(Trainer[SVCState]):
     def total(self) -> int:
         return STEPS
 
+    def for_samples(self, m: int) -> SVC:
+        return replace(self, lam=1 / m) if self.lam is None else self
+
     def C(self, problem: Problem) -> float:
         """Return 1/(lambda m)."""
-        return min(1 / self.lam / len(problem.y), 1e100)
+        m = len(problem.y)
+        return min(1 / (self.lam or 1 / m) / m, 1e100)
 
     def check(self, problem: Problem, F: FeatureMap) -> None:
         super().check(problem, F)
@@ -165,7 +169,9 @@ class SVC(Trainer[SVCState]):
 
     def start(self, problem: Problem, F: FeatureMap) -> SVCState:
         z, parts = F(problem.x), Parts(self.parts_of(problem))
-        return SVCState(F=F, sampler=problem.sampler(), t=0, z=z, parts=parts, scale=self.lam)
+        return SVCState(
+            F=F, sampler=problem.sampler(), t=0, z=z, parts=parts, scale=self.lam or 1 / len(problem.y)
+        )
 
     def parts_of(self, problem: Problem) -> list[Part]:
         """Return the SVMs of a problem; y > 0 for the second of two classes, or the first of a pair."""

@@ -71,6 +71,17 @@ def test_a_constant_feature_becomes_0(constant: float, m: int) -> None:
     torch.testing.assert_close(scaling(x)[:, ::2], fit_scaling(x[:, ::2], global_scaling=False)(x[:, ::2]))
 
 
+def test_a_feature_of_0_and_1_stays_as_it_is() -> None:
+    """As scikit-learn's users have it: standardised, a rare category would be far from all others."""
+    x = random(50, 3)
+    x[:, 1] = (torch.arange(50) % 7 == 0).double()
+    scaling = fit_scaling(x, global_scaling=False)
+    assert torch.equal(scaling(x)[:, 1], x[:, 1])
+    torch.testing.assert_close(scaling(x)[:, ::2], fit_scaling(x[:, ::2], global_scaling=False)(x[:, ::2]))
+    assert fit_scaling(x[:, 1:2], global_scaling=True)(x[:, 1:2]).mean() == pytest.approx(0)
+    assert fit_scaling(x, False, "minmax")(x)[:, 1].equal(x[:, 1])
+
+
 @pytest.mark.parametrize("global_scaling", [False, True])
 def test_a_weight_of_w_is_w_rows(global_scaling: bool) -> None:
     x, w = random(12, 1, 3, 2), torch.tensor([1, 2, 3, 4] * 3)

@@ -82,3 +82,25 @@ def test_gamma_is_that_of_each_kernel_and_counts_weights() -> None:
     scaled = with_gamma_of_scale({"name": "sum", "of": inner}, lambda: z, w)
     assert scaled["of"] == [{"name": "rbf", "gamma": pytest.approx(gamma)}, *inner[1:]]
     assert with_gamma_of_scale({"name": "rbf"}, lambda: torch.ones(3, 4))["gamma"] == 1 / 4
+
+
+def test_svc_alone_comes_with_a_C_of_1(tmp_path: Path) -> None:
+    network = {"name": "identity"}
+    settings = small_settings(
+        algorithm={"name": "svc"}, network=network, kernel={"name": "rbf", "gamma": 0.3}
+    )
+    with pytest.raises(Interrupted):
+        go(tmp_path / "run", settings, stopped_at(40))
+    m = len((e := prepare(settings)).problem.y)
+    (file,) = checkpoints_in(tmp_path / "run")
+    assert (
+        load_checkpoint(file).chosen["algorithm.lam"]
+        == open_model(file)[1].settings.algorithm["lam"]
+        == 1 / m
+    )
+    assert read_config(tmp_path / "run")["algorithm"].get("lam") is None, "as it was asked"
+    go(tmp_path / "run", settings)
+    x, test = e.problem.x, e.data.splits["test"]
+    theirs = SVC(C=1, gamma=0.3).fit(x, e.problem.y).decision_function(e.scaling(test.x))
+    ours = load_model(tmp_path / "run" / "final.safetensors").decision_function(test.x)
+    assert ours.tolist() == pytest.approx(theirs.tolist(), abs=0.01)
