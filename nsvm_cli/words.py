@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from itertools import product
@@ -114,6 +115,26 @@ def no_better(result: Figures) -> str:
     return ""
 
 
+def decapitalised(sentence: str) -> str:
+    """Return a sentence as it stands within another one."""
+    return sentence[:1].lower() + sentence[1:]
+
+
+def generalisation(result: Figures) -> str:
+    """Return a sentence about a result whose training score is lost on held-out samples; empty if it is not.
+
+    More than half of what could be better than one answer for all samples is lost then.
+    """
+    split = held_out(result)
+    metric = "accuracy" if f"{split}_accuracy" in result else "r2"
+    train, score = result.get(f"train_{metric}"), result.get(f"{split}_{metric}")
+    guess = result.get(f"{split}_majority_accuracy", 0.0)
+    if train is None or score is None or train - score <= (1 - guess) / 2:
+        return ""
+    shown = METRIC_FORMATS[metric][1]
+    return f"{shown(train)} in training, {shown(score)} on the {split} set, {shown(guess)} for one answer"
+
+
 TRAINING_FIGURES: tuple[tuple[str, Callable[[Any], str], str], ...] = (
     ("steps", str, "iterations of the algorithm"),
     ("violations", str, "drawn samples that were inside the margin"),
@@ -158,10 +179,17 @@ def _ends(value: float | list[float]) -> str:
 
 def column_rows(columns: Iterable[Any]) -> Rows:
     """Return how the columns of a table are read (see ``datasets.columns``), below a head."""
-    rows: Rows = [("column", "kind", "missing", "example")]
+    rows: Rows = [("column", "kind", "missing", "cells")]
     for c in columns:
-        more = ", left out" if c.kind == "id" else f", {c.categories} values" if c.categories else ""
-        rows.append((c.name, f"{c.kind}{more}", str(c.missing or ""), c.example))
+        more = (
+            ", left out"
+            if c.kind in ("id", "empty")
+            else f", {c.categories} values"
+            if (c.categories or 0) > 1
+            else ""
+        )
+        cells = (f"{v:.10g}" if isinstance(v, float) else v for v in c.values if v is not None)
+        rows.append((shlex.quote(c.name), f"{c.kind}{more}", str(c.missing or ""), "  ".join(cells)))
     return rows
 
 

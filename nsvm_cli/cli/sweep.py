@@ -34,7 +34,7 @@ from nsvm_cli.storage.run_directory import (
     read_status,
     sweeps_in,
 )
-from nsvm_cli.words import METRIC_FORMATS, no_better, score_of
+from nsvm_cli.words import METRIC_FORMATS, decapitalised, no_better, score_of
 
 
 class SweepDirectory(Callback):
@@ -187,6 +187,8 @@ class Sweep:
         above = os.path.commonpath([one["directory"].parent for one in outcomes])
         answer(f"{above}: {', '.join(f'{count[status]} {status}' for status in (*always, *more))}")
         if count["finished"] > 1:
+            for line in _answers([one["directory"] for one in outcomes if one["status"] == "finished"]):
+                answer(line)
             answer(f"To compare the settings: nsvm compare {shlex.quote(above)}")
         others = [one["directory"].name for one in outcomes if one.get("other_code")]
         if others and not self.allow_mismatch:
@@ -211,6 +213,19 @@ def outcome(path: Path, sweep: str) -> dict[str, Any] | None:
     return {**record, **command_in(record), **own}
 
 
+def _answers(directories: Sequence[Path]) -> list[str]:
+    """Return what the scores of jobs say about their settings, in words."""
+    from nsvm_cli.comparison import compare as study
+    from nsvm_cli.comparison.cells import cells
+    from nsvm_cli.comparison.records import read_run
+    from nsvm_cli.comparison.table import answers
+
+    try:
+        return answers(study.compare(cells([read_run(path) for path in directories])))
+    except InputError:  # such as jobs that cannot be compared
+        return []
+
+
 def _score(path: Path) -> str:
     """Return the score of a job that has ended, if it has one, as it stands in a line."""
     with contextlib.suppress(InputError):
@@ -218,9 +233,8 @@ def _score(path: Path) -> str:
         if score := score_of(result, by=result.get("metric")):
             split, metric, value = score
             name, shown = METRIC_FORMATS[metric]
-            sentence = no_better(result).rstrip(".")
-            caution = sentence and f", {sentence[0].lower()}{sentence[1:]}"
-            return f", {split} {name} {shown(value)}{caution}"
+            caution = decapitalised(no_better(result).rstrip("."))
+            return f", {split} {name} {shown(value)}{', ' * bool(caution)}{caution}"
     return ""
 
 

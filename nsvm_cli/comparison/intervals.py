@@ -71,6 +71,13 @@ class Estimate:
         """The mean and interval of a difference as text."""
         return f"{known(self.mean, f'+.{self.digits}f')} {self.interval('+')}".strip()
 
+    @property
+    def magnitude(self) -> str:
+        """The mean and interval of a difference as text, without its sign."""
+        ends = sorted(abs(end) for end in (self.low, self.high))
+        low, high = (f"{end:.{self.digits}f}" for end in ends)
+        return f"{abs(self.mean):.{self.digits}f}, at 95 % between {low} and {high}"
+
 
 def known(value: float, form: str) -> str:
     """Format a number; nothing for NaN."""

@@ -18,7 +18,7 @@ from nsvm_cli.config.settings import flat
 from nsvm_cli.errors import InputError
 from nsvm_cli.page.document import Blocks, Command, Section, Table, left_out, render, section
 from nsvm_cli.page.plotting import to_picture
-from nsvm_cli.page.sections import run_sections, settings_tables
+from nsvm_cli.page.sections import pairs, run_sections, settings_tables
 from nsvm_cli.storage.files import write_atomically
 from nsvm_cli.storage.run_directory import reading
 
@@ -48,7 +48,9 @@ def _of_run(record: RunRecord, runtime: Mapping[str, Any]) -> tuple[str, str, li
         title = f"{settings['algorithm.name']} on {settings['dataset.name']}, seed {settings['seed']}"
     date = str(record.figures.get("date", ""))[:16].replace("T", " at ")
     details = (date and f" on {date} UTC") + (record.message and f", {record.message}")
-    sections = run_sections(record.path, record.figures, _settings(record), runtime)
+    others = [settings_tables(record.settings)] if record.settings else []
+    about = [*section("Settings", _settings(record)), *section("All settings", others, folded=True)]
+    sections = run_sections(record.path, record.figures, about, runtime)
     return title, f"{record.path}: {record.status}{details}", sections
 
 
@@ -56,8 +58,9 @@ def _settings(record: RunRecord) -> Blocks:
     folder = [] if record.config_dir is None else ["--config-dir", record.config_dir]
     if record.settings and record.overrides:
         yield Command(shlex.join(["nsvm", "train", *folder, *record.overrides]))
-    if record.settings:
-        yield settings_tables(record.settings, overridden([record]))
+    own = {key: value for key, value in flat(record.settings).items() if key in overridden([record])}
+    if own:
+        yield pairs("what differs from the defaults", own)
 
 
 def _of_several(records: Sequence[RunRecord]) -> tuple[str, str, list[Section]]:

@@ -11,10 +11,11 @@ import pandas as pd
 
 from nsvm_cli.comparison.cells import Cell, named_metrics
 from nsvm_cli.comparison.compare import FEWEST_BLOCKS, Comparison, Ranking, shared_samples
-from nsvm_cli.comparison.intervals import FEWEST_SEEDS, known
+from nsvm_cli.comparison.intervals import FEWEST_SEEDS, LEVEL, known
 from nsvm_cli.config.settings import flat
 from nsvm_cli.output import printable
 from nsvm_cli.storage.files import csv_text
+from nsvm_cli.words import decapitalised, generalisation, no_better
 
 
 def to_csv(rows: Sequence[Comparison], escape: bool = False) -> str:
@@ -129,6 +130,33 @@ SENTENCES = {
 }
 
 
+def answers(rows: Sequence[Comparison]) -> list[str]:
+    """Return in words which candidate is best on each data set, by how much, and which do not generalise.
+
+    There are none about a data set with one candidate, or where another reference than the best was named.
+    """
+    said = []
+    for title, group in groupby(rows, lambda row: row.cell.title):
+        scored = [row for row in group if row.cell.scores]
+        if len(scored) < 2 or scored[0].minus is not None:
+            continue
+        best, *others = scored
+        worse = [row for row in others if row.p < 1 - LEVEL and row.minus is not None]
+        equal = [row.cell.candidate for row in others if row not in worse]
+        by = (f"{row.cell.candidate} (by {row.minus.magnitude})" for row in worse if row.minus is not None)
+        parts = [f"better than {', '.join(by)}"] * bool(worse)
+        parts += [f"no difference to {', '.join(equal)} that these runs can show"] * bool(equal)
+        score = f"{title}: {best.cell.candidate} has the best score, {best.cell.score.spread}"
+        said.append(f"{score}: {'; '.join(parts)}.")
+        for row in scored:
+            runs = [run.figures for run in row.cell.runs.values()]
+            if runs and all(map(no_better, runs)):
+                said.append(f"{row.cell.candidate}: {decapitalised(no_better(runs[0]))}")
+            elif runs and all(map(generalisation, runs)):
+                said.append(f"{row.cell.candidate} is overfitted: {generalisation(runs[0])}.")
+    return said
+
+
 def notes(rows: Sequence[Comparison], ranks: Ranking | None, runs: int) -> list[str]:
     """Return what the columns mean, a sentence each, and which of so many runs they are of."""
     cells = [row.cell for row in rows]
@@ -144,7 +172,11 @@ def notes(rows: Sequence[Comparison], ranks: Ranking | None, runs: int) -> list[
         "p": not all(math.isnan(row.p) for row in rows),
         "shared": len({c.candidate for c in scored}) >= FEWEST_BLOCKS and shared_samples(scored),
     }
-    sentences = [*cautions(cells, runs), *(SENTENCES[name] for name in applies if applies[name])]
+    sentences = [
+        *answers(rows),
+        *cautions(cells, runs),
+        *(SENTENCES[name] for name in applies if applies[name]),
+    ]
     if ranks is not None:
         order = ", ".join(f"{name} {r:.2f}" for name, r in ranks.ranks.items())
         critical = f"Nemenyi's critical difference at the 5 % level: {ranks.critical:.2f}."

@@ -70,20 +70,23 @@ Blocks: TypeAlias = Iterable[Block | list[Block]]
 
 @dataclass(frozen=True)
 class Section:
-    """A part of a page under a heading; ``lacks`` is the sentence in place of what cannot be had."""
+    """A part of a page under a heading; ``lacks`` is the sentence in place of what cannot be had, and a part
+    that is ``folded`` is shown at a click.
+    """
 
     title: str
     blocks: Sequence[Block | list[Block]]
     lacks: str = ""
+    folded: bool = False
 
 
-def section(title: str, blocks: Blocks) -> list[Section]:
+def section(title: str, blocks: Blocks, folded: bool = False) -> list[Section]:
     """Return a section, with a sentence in place of what cannot be had; none if there is nothing to show."""
     try:
         shown = [*blocks]
     except (InputError, RunError) as error:
         return [left_out(title, "This part is", error)]
-    return [Section(title, shown)] if shown else []
+    return [Section(title, shown, folded=folded)] if shown else []
 
 
 def left_out(title: str, what: str, error: Exception) -> Section:

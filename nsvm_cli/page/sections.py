@@ -6,7 +6,7 @@ import functools
 import io
 import json
 import math
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +41,13 @@ FIGURES = ("figure", "value", "meaning")
 """The head of a table of figures."""
 
 
-def run_sections(run: Path, result: Figures, settings: Blocks, runtime: Mapping[str, Any]) -> list[Section]:
+FIRST = ("Diagnosis", "Result", "Training", "Confusion", "Columns", "Settings")
+"""What a report of a run begins with."""
+
+
+def run_sections(
+    run: Path, result: Figures, settings: Sequence[Section], runtime: Mapping[str, Any]
+) -> list[Section]:
     """Return what there is to show of a run: settings and curves, its model once it has a checkpoint, and
     its result, which is empty before it has finished. For ``runtime`` see ``load_trained``.
     """
@@ -50,35 +56,38 @@ def run_sections(run: Path, result: Figures, settings: Blocks, runtime: Mapping[
         with reading(run / RESULT):
             yield from make(result) if result else ()
 
-    return [
+    sections = [
         *section("Result", of_result(_result)),
-        *section("Settings", settings),
         *section("Training", _curves(run)),
         *section("Confusion", of_result(confusion_table)),
         *(model_sections(run, runtime) if result or checkpoints_in(run) else []),
-        *section("Data and computation", of_result(data_and_computation)),
+        *settings,
+        *section("Data and computation", of_result(data_and_computation), folded=True),
     ]
+    return sorted(sections, key=lambda part: [*FIRST, part.title].index(part.title))
 
 
 def _result(result: Figures) -> Blocks:
     yield words.scores_of(result)
     if sentence := words.no_better(result):
         yield sentence
+    elif sentence := words.generalisation(result):
+        yield f"Overfitted: {sentence}."
     yield Table("What training did", FIGURES, words.training_rows(result), range(1, 2))
 
 
-def settings_tables(settings: Mapping[str, Any], overridden: Container[str]) -> list[Block]:
-    """Return the settings of a run, a table for each part, in which those that were overridden are marked."""
+def settings_tables(settings: Mapping[str, Any]) -> list[Block]:
+    """Return the settings of a run, a table for each part."""
     parts: dict[str, dict[str, Any]] = {}
     for key, value in flat(settings).items():
         parts.setdefault(key.rpartition(".")[0] or "run", {})[key] = value
-    return [_pairs(part, values, overridden) for part, values in parts.items()]
+    return [pairs(part, values) for part, values in parts.items()]
 
 
-def _pairs(caption: str, values: Mapping[str, Any], overridden: Container[str] = ()) -> Table:
+def pairs(caption: str, values: Mapping[str, Any]) -> Table:
     """Return values of a JSON file as a table of two columns."""
     texts = [value if isinstance(value, str) else json.dumps(value) for value in values.values()]
-    names = [key.removeprefix(f"{caption}.") + " (overridden)" * (key in overridden) for key in values]
+    names = [key.removeprefix(f"{caption}.") for key in values]
     rows = [(name, shortened(text, MOST_CHARACTERS)) for name, text in zip(names, texts, strict=True)]
     return Table(caption, ("name", "value"), rows)
 
@@ -113,7 +122,7 @@ def confusion_table(result: Figures) -> Blocks:
 def data_and_computation(result: Figures) -> Blocks:
     """Show what was read, and what it was computed with."""
     how = {key: result[key] for key in ("device", "dtype", "engine", "threads")} | flat(result["versions"])
-    yield [_pairs("data", flat(result["data"])), _pairs("computation", how)]
+    yield [pairs("data", flat(result["data"])), pairs("computation", how)]
 
 
 def model_sections(run: Path, runtime: Mapping[str, Any]) -> list[Section]:

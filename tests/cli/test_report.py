@@ -65,9 +65,9 @@ def test_a_run(folder: Path) -> None:
     page = report("run", cwd=folder)
     assert page.all("h1")[0].text == "alg4 on csv, seed 0"
     assert [*page.sections] == [
-        *("Result", "Settings", "Training", "Confusion", "Columns", "Diagnosis"),
+        *("Diagnosis", "Result", "Training", "Confusion", "Columns", "Settings"),
         *("ROC and precision-recall", "Worst mistakes", "Strongest support vectors"),
-        *("Kernel matrix", "Features", "Data and computation"),
+        *("Kernel matrix", "Features", "All settings", "Data and computation"),
     ]
     result = json.loads((folder / "run" / "result.json").read_text())
     assert f"{100 * result['test_accuracy']:.2f} %" in page.sections["Result"]
@@ -77,7 +77,8 @@ def test_a_run(folder: Path) -> None:
     assert re.search(
         r"run: finished on \d{4}-\d\d-\d\d at \d\d:\d\d UTC$", page.all("header")[0].text.strip()
     )
-    assert "steps (overridden) 12" in page.sections["Settings"]
+    assert "algorithm.steps 12" in page.sections["Settings"]
+    assert "algorithm.lam" not in page.sections["Settings"]
     assert "nsvm train algorithm=alg4" in page.sections["Settings"]
     counts = [cell.text for cell in page.all("td") if "--shade" in cell.attributes.get("style", "")]
     confusion = [str(count or ".") for row in result["confusion"] for count in row]
@@ -107,7 +108,7 @@ def test_runs_that_have_not_finished(folder: Path, tmp_path: Path) -> None:
         (tmp_path / "run" / name).unlink()
     write_status(tmp_path / "run", "interrupted", f"interrupted {HOSTILE}", overrides=[HOSTILE])
     page = report("run", cwd=tmp_path)
-    assert [*page.sections] == ["Settings", "Training"]
+    assert [*page.sections] == ["Training", "Settings", "All settings"]
     assert f"interrupted, interrupted {HOSTILE}" in page.all("header")[0].text
     write_status(tmp_path / "early", "failed", HOSTILE)
     page = report("early", cwd=tmp_path)

@@ -20,7 +20,7 @@ from nsvm_cli.comparison.cells import Cell, cells
 from nsvm_cli.comparison.compare import compare, ranking
 from nsvm_cli.comparison.intervals import holm
 from nsvm_cli.comparison.records import RunRecord, runs_table
-from nsvm_cli.comparison.table import notes, to_csv, to_latex, to_markdown
+from nsvm_cli.comparison.table import answers, notes, to_csv, to_latex, to_markdown
 from nsvm_cli.errors import InputError
 
 SAMPLES = 1000
@@ -122,6 +122,30 @@ def test_overlapping_splits_widen_the_interval_and_raise_p() -> None:
     d = np.array(ERRORS["alg1"]) - ERRORS["alg2"]
     t = d.mean() / (ratio * d.std(ddof=1) / np.sqrt(5))
     assert overlapping.p == pytest.approx(3 * 2 * stats.t.sf(abs(t), 4))
+
+
+def test_the_answer_is_in_words() -> None:
+    """Which candidate is best and by how much, and which is no better than one answer, or overfitted."""
+    figures = {"train_accuracy": 1.0, "test_majority_accuracy": 0.7}
+    records = [
+        *(run(seed, 50 + seed, "svc", **figures) for seed in range(4)),
+        *(run(seed, 60 - 5 * seed, "trees", **figures) for seed in range(4)),
+        *(run(seed, 290 + seed, "overfitted", **figures) for seed in range(4)),
+        *(run(seed, 300 + seed, "majority", **figures) for seed in range(4)),
+    ]
+    best, *others = answers(compare(cells(records)))
+    minus = {row.cell.candidate: row.minus for row in compare(cells(records))}["majority"]
+    assert minus is not None
+    by = rf"majority \(by 25\.00, at 95 % between {-minus.high:.2f} and {-minus.low:.2f}\)"
+    assert re.search(rf"^ring: test accuracy, %: svc has the best score, 94\.85.*: better than .*{by}", best)
+    assert best.endswith("no difference to trees that these runs can show.")
+    assert others == [
+        "overfitted is overfitted: 100.00 % in training, 71.00 % on the test set, 70.00 % for one answer.",
+        "majority: no better than always deciding for the most frequent class: 70.00 %.",
+    ]
+    assert answers(compare(cells(records), against="trees")) == [], "the best was not asked for"
+    assert answers(compare(cells(records[:4]))) == [], "there is one candidate"
+    assert best in page(records)
 
 
 def test_holm_is_closed_testing_with_bonferroni() -> None:
