@@ -8,7 +8,7 @@ import json
 import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -23,10 +23,12 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, chec
 
 from nsvm_cli.artifacts.model_file import save_model
 from nsvm_cli.compose.composition import compose_settings
-from nsvm_cli.config.registry import OWN_PART, Given, Registry, build, fields_of, shown
+from nsvm_cli.config.registry import OWN_PART, Given, Registry, build, construct, fields_of, shown
 from nsvm_cli.config.settings import Settings, parse_settings, plain, with_values
 from nsvm_cli.datasets import Samples, Table, build_source, split_data
-from nsvm_cli.datasets.base import ARRAYS
+from nsvm_cli.datasets.base import ARRAYS, TableSource
+from nsvm_cli.datasets.csv import tidied
+from nsvm_cli.datasets.layout import Dialect, written_as
 from nsvm_cli.errors import InputError, RunError, did_you_mean
 from nsvm_cli.models.nsvm import NSVM
 from nsvm_cli.output import WARN
@@ -56,7 +58,12 @@ PARTS = ("algorithm", "network", "kernel", "optimizer", "loss")
 
 OTHERS = ("penalties", "init", "freeze", "callbacks", "multiclass", "memory_budget")
 
-APPLY = (*PARTS, *HOW, *OTHERS, "seed", "dataset.scaling", "dataset.validation")
+FRAMES = ("drop", "include", "text", "missing", "decimal", "thousands")
+"""The settings of data sets that say how a data frame is read."""
+
+DATASET = tuple(f"dataset.{key}" for key in ("scaling", "validation", *FRAMES))
+
+APPLY = (*PARTS, *HOW, *OTHERS, "seed", *DATASET)
 """The settings of ``nsvm train`` that apply to an estimator, unlike others of data sets, files and scores."""
 
 
@@ -144,7 +151,7 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
             return f"settings['{key[1]}.{key[2]}']" if isinstance(part, str | None) else f"{key[1]}__{key[2]}"
 
         text = text.replace(OWN_PART, "to use your own, import its module first")
-        text = re.sub(r"(leave this out) with dataset\.drop=\[.*?\]", r"\1", text)
+        text = re.sub(r"""(["'])dataset\.(\w+)=(.*?)\1(?!\w)""", r"settings['dataset.\2']=\3", text)
         return re.sub(rf"(?<![\w./])\+?\b({'|'.join(PARTS)})\.(?!py\b)(\w+)", parameter, text)
 
     @contextlib.contextmanager
@@ -204,7 +211,7 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
 
     def _checked(self, X: Any, y: Any, **checks: Any) -> tuple[Any, np.ndarray]:
         """Return samples, an array or a data frame, and classes or targets, as scikit-learn checks them."""
-        if _table(X) is None:
+        if not _is_table(X):
             return validate_data(self, X, y, allow_nd=True, **checks)  # type: ignore[no-any-return]
         validate_data(self, X, skip_check_array=True)  # records the names
         return X, check_X_y(np.zeros((len(X), 1)), y, estimator=self, **checks)[1]
@@ -213,13 +220,16 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
         """Train on samples and the codes of their classes, or real targets."""
         w = None if weight is None else _check_sample_weight(weight, y, dtype=np.float64)
         labels = () if classes is None else tuple(map(str, classes))
-        table = _table(X)
-        x = _numbers(X) if table is None else np.empty((len(y), 0))
+        x = np.empty((len(y), 0)) if _is_table(X) else _numbers(X)
         samples = Samples(x, y, labels, ARRAYS, len(y), weight=w)
         with self._in_python(), own_threads():
             settings = self._settings()
-            held_out = build_source(settings.dataset).validation
-            data = split_data(samples, held_out, settings.seed, x.ndim > 2, self._task, table=table)
+            source = build_source(settings.dataset)
+            table = None
+            if _is_table(X) and isinstance(source, TableSource):
+                table = replace(_table(X, settings.dataset), settings=source)
+            how = source.validation, settings.seed, x.ndim > 2, self._task
+            data = split_data(samples, *how, table=table)
             experiment = prepare(settings, data=data)
             self._take(experiment.train([*experiment.callbacks(), *self.callbacks]))
 
@@ -239,8 +249,8 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
     def _samples(self, X: Any) -> np.ndarray:
         """Return samples in the model's form; a model of a table encodes a data frame."""
         encoder = self.model_.facts.encoder
-        if encoder is not None and (table := _table(X)) is not None:
-            return encoder(table)
+        if encoder is not None and _is_table(X):
+            return encoder(_table(X, self.settings_.dataset))
         return _numbers(validate_data(self, X, reset=False, allow_nd=True))
 
     @classmethod
@@ -347,14 +357,19 @@ def load_model(path: str | Path) -> NSVM:
         return open_model(path)[1]
 
 
-def _table(X: Any) -> Table | None:
-    """Return a data frame as a table; None for an array, or if not every column has its own name."""
+def _is_table(X: Any) -> bool:
+    """Return whether this is a data frame in which every column has its own name."""
     import pandas as pd
 
     if not isinstance(X, pd.DataFrame):
-        return None
-    named = X.columns.is_unique and all(isinstance(name, str) for name in X.columns)
-    return Table(X.reset_index(drop=True), ("X",)) if named else None
+        return False
+    return X.columns.is_unique and all(isinstance(name, str) for name in X.columns)
+
+
+def _table(X: Any, settings: Mapping[str, Any]) -> Table:
+    """Return a data frame as a table whose cells are written as the settings of a data set say."""
+    dialect = construct(Dialect, "", written_as(settings))
+    return Table(tidied(X.reset_index(drop=True), dialect), ("X",), signs=dialect.signs)
 
 
 def _numbers(x: np.ndarray) -> np.ndarray:

@@ -124,7 +124,9 @@ def first_value(word: str) -> str:
 @pytest.mark.usefixtures("unchecked")
 def test_the_example_of_training_on_arrays(tmp_path: Path) -> None:
     (example,) = (
-        command.words[2] for command in commands("docs/howto/own-data.md") if command.words[0] == "python"
+        command.words[2]
+        for command in commands("docs/howto/python.md")
+        if command.words[0] == "python" and "split_data" in command.words[2]
     )
     names: dict[str, Any] = {}
     with contextlib.chdir(tmp_path):

@@ -7,7 +7,7 @@ from typing import Any
 
 from nsvm_cli.config.settings import Section, code_of
 from nsvm_cli.datasets import Data, Split, load_data
-from nsvm_cli.datasets.columns import ID
+from nsvm_cli.datasets.encoding import ID
 from nsvm_cli.errors import InputError
 from nsvm_cli.models.nsvm import NSVM, Facts
 from nsvm_cli.output import Say
@@ -36,7 +36,7 @@ def evaluate_model(
     name = split or ("validation" if own else "test")
     chosen = checked_split(facts, data, name)
     svm = TRAINERS[settings.algorithm["name"]].trains_svm
-    for remark in (*_remarks(facts, data), *data.unseen):
+    for remark in (*data.samples.remarks, *_remarks(facts, data), *data.unseen):
         say(remark)
     if facts.plugins_sha256 not in (None, code_of(settings)):
         say("the plugins, or their code, are not those of training: the scores may be those of another model")

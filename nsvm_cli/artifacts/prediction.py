@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from torch import Tensor
 
 from nsvm_cli.config.registry import construct
 from nsvm_cli.datasets.columns import unseen_categories
-from nsvm_cli.datasets.csv import Dialect
+from nsvm_cli.datasets.layout import Dialect, written_as
 from nsvm_cli.datasets.unlabelled import blocks
 from nsvm_cli.errors import InputError
 from nsvm_cli.models.nsvm import NSVM
@@ -39,8 +38,8 @@ def predictions(
     ``probability_CLASS`` for each class. For a folder there is also ``file``.
 
     Args:
-        written: how a table is written (see ``Dialect``); else like that which the model was trained on, but
-            with tabs in a ``.tsv`` file.
+        written: how a table is written (see ``Dialect``); else it is recognised, but signs and codes of
+            missing values are those that the model's settings state.
         keep: columns of the table to yield beside the predictions.
         say: shows, at the end, how many cells have categories unseen in training, and if images were read
             inexactly.
@@ -49,10 +48,7 @@ def predictions(
         InputError: the samples are missing or damaged, or do not match the model.
         RunError: a decision value is not finite.
     """
-    names = {field.name for field in fields(Dialect)}
-    trained_on = {key: value for key, value in model.settings.dataset.items() if key in names}
-    tabs = {"separator": "\t"} if ".tsv" in path.suffixes else {}
-    dialect = construct(Dialect, "", {**trained_on, **tabs, **(written or {})})
+    dialect = construct(Dialect, "", {**written_as(model.settings.dataset), **(written or {})})
     shape, encoder, outputs = model.facts.shape, model.facts.encoder, len(model.facts.classes)
     squared = model.settings.dataset["name"] == "image_folder"
     rows, unseen = 0, Counter[str]()

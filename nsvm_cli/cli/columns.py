@@ -7,12 +7,12 @@ import json
 from dataclasses import asdict
 
 from nsvm_cli.cli.parser import DIALECT, CommandParser, given
-from nsvm_cli.output import answer, say
+from nsvm_cli.output import answer
 
 DESCRIPTION = """\
-Say how nsvm train would read the columns of a table, were all of its rows for
-training: as numbers, text with so many categories, dates, or identifiers, which
-are left out. The example is the median of numbers and of dates. Writes no file.
+Say how nsvm train would read the columns of a table, with their first cells,
+what is recognised, what is doubtful, and the command to go on with. Writes no
+file.
 """
 EPILOG = """\
 examples:
@@ -22,24 +22,23 @@ examples:
 
 
 def configure(parser: CommandParser) -> None:
-    parser.add("file", "FILE", "CSV or Parquet file")
+    parser.add("file", "FILE", "a table: CSV, .xlsx, .parquet or .jsonl")
     parser.add("--label", "NAME", "column of labels, by default label if there is one")
     parser.add_dialect()
-    parser.add_argument("--json", action="store_true", help="print a list with an object for each column")
+    parser.add_argument("--json", action="store_true", help="print one object")
 
 
 def columns(options: argparse.Namespace) -> None:
     """Print a row for each column. Writes no file."""
     from nsvm_cli import words
-    from nsvm_cli.config.registry import construct
-    from nsvm_cli.datasets.columns import decimal_commas, survey
-    from nsvm_cli.datasets.csv import Dialect
+    from nsvm_cli.datasets.columns import survey
     from nsvm_cli.terminal.console import show_columns
 
-    found = survey(options.file, construct(Dialect, "", given(options, DIALECT)), options.label)
+    found = survey(options.file, given(options, DIALECT), options.label)
     if options.json:
-        answer(json.dumps([asdict(column) for column in found]))
-    else:
-        show_columns(words.column_rows(found))
-    for line in decimal_commas(found, "--decimal ,"):
-        say(line)
+        answer(json.dumps({**asdict(found), "classes": [*found.classes]}))
+        return
+    answer(f"{found.rows} rows")
+    show_columns(words.column_rows(found.columns))
+    for line in found.lines:
+        answer(line)

@@ -101,10 +101,15 @@ class CommandParser(argparse.ArgumentParser):
         self.add("--filter", "CONDITION", condition, action="append", default=[])
 
     def add_dialect(self) -> None:
-        """Take how a CSV file is written, as the settings ``separator``, ``encoding`` and ``decimal``."""
-        self.add("--separator", "C", "separates cells, such as ; or \\t")
+        """Take how a table is written, as settings of ``dataset``; see ``DIALECT``."""
+        self.add("--separator", "C", "separates cells, such as ; or \\t, or whitespace")
         self.add("--encoding", "NAME", "such as latin-1 or utf-16")
+        self.add("--header", "LINE", "line of the names of columns; false: there is none", type=_line)
+        self.add("--comment", "C", "begins comments, such as #")
         self.add("--decimal", "C", "decimal sign in numbers: . or ,")
+        self.add("--thousands", "C", "sign between groups of three digits, such as ,")
+        self.add("--missing", "CODE", "stands for missing values; may be repeated", action="append")
+        self.add("--sheet", "NAME", "sheet of an Excel file")
 
     def add_escape(self) -> None:
         """Take whether CSV is for a spreadsheet, as ``escape_formulas``."""
@@ -126,10 +131,15 @@ class CommandParser(argparse.ArgumentParser):
         self.add_plugins()
 
 
+def _line(typed: str) -> bool | int:
+    """Return the line that has the names of columns; true: the first, false: none."""
+    return typed == "true" if typed in ("true", "false") else int(typed)
+
+
 RUNTIME = ("device", "threads", "kernel.path", "memory_budget")
 """The options of ``add_runtime``, which are settings."""
 
-DIALECT = ("separator", "encoding", "decimal")
+DIALECT = ("separator", "encoding", "header", "comment", "decimal", "thousands", "missing", "sheet")
 """The options of ``add_dialect``."""
 
 

@@ -40,7 +40,7 @@ def configure(parser: CommandParser) -> None:
 def predict(options: argparse.Namespace) -> None:
     """Write a row for each sample."""
     from nsvm_cli.artifacts.prediction import predictions
-    from nsvm_cli.datasets.csv import is_parquet, write_parquet
+    from nsvm_cli.datasets.csv import kind_of, write_parquet
     from nsvm_cli.runs.open_model import open_model
 
     _, model = open_model(options.model, given(options, RUNTIME), say)
@@ -51,7 +51,7 @@ def predict(options: argparse.Namespace) -> None:
         return
     count = 0
     with writing(options.output, named=True) as file:
-        if is_parquet(options.output):
+        if kind_of(options.output) == "Parquet":
             count = write_parquet(file, blocks)
         else:
             for columns in blocks:

@@ -26,6 +26,7 @@ from nsvm_cli.datasets.repositories import PMLB, OpenML
 from nsvm_cli.datasets.ringnorm import Ringnorm
 from nsvm_cli.datasets.scaling import mean_and_std
 from nsvm_cli.datasets.splits import expect_every_class, expect_two_of_each, split_rows
+from nsvm_cli.datasets.suspicions import suspicions
 from nsvm_cli.errors import InputError, did_you_mean
 from nsvm_cli.memory import MEMORY_BUDGET, memory_limit
 from nsvm_cli.plugins import plugin_errors
@@ -235,7 +236,13 @@ def split_data(
     if table is not None:
         encoder = encoder if task else fit_encoder(table, rows["train"])
         samples = replace(samples, x=features(table, encoder))
-        columns = describe(table, encoder.columns if encoder else {})
+        train = rows["train"]
+        found = (
+            suspicions(samples.x[train], samples.y[train], encoder, bool(samples.classes))
+            if encoder and not task
+            else {}
+        )
+        columns = describe(table, encoder.columns if encoder else {}, found)
     task = task if task and kind == "regression" else _task(samples, rows["train"])
     return Data(samples, Splits(samples, rows), global_scaling, task, columns, encoder)
 

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import pydantic
 import torch
 from jaxtyping import Float, Float64, UInt8
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 from torch import Tensor
 
 from nsvm_cli.config.registry import STRICT, Text, expecting
+from nsvm_cli.datasets.notation import Doubt, Notation, notations
 from nsvm_cli.errors import InputError, did_you_mean
 from nsvm_cli.tasks import Regression, Task, Values, task_for
 
@@ -167,19 +168,21 @@ class Source:
 class TableSource(Source):
     """A source of tables.
 
-    The columns in ``drop`` are not used as features; if it is None, identifiers are left out. The class
-    ``positive`` comes last; with two classes, F1 and average precision are computed for it. Rows are split by
-    the columns ``group`` and ``time`` (see ``split_rows``), and the column ``weight`` says how much each row
-    counts in training.
+    Identifiers and the columns in ``drop`` are not used as features, unless ``include`` names them; columns
+    in ``text`` hold categories even if they look like numbers. The class ``positive`` comes last; with two
+    classes, F1 and average precision are computed for it. Rows are split by the columns ``group`` and
+    ``time`` (see ``split_rows``), and the column ``weight`` says how much each row counts in training.
 
-    ``load`` also takes ``text``, the columns to read as text even if they look like numbers.
+    ``load`` also takes ``text``, further columns to read as text.
     """
 
-    drop: tuple[str, ...] | None = ()
+    drop: Annotated[tuple[Text, ...], BeforeValidator(lambda names: names or ())] = ()  # null in older files
+    include: tuple[Text, ...] = ()
+    text: tuple[Text, ...] = ()
     positive: Text | None = None
-    group: str | None = None
-    time: str | None = None
-    weight: str | None = None
+    group: Text | None = None
+    time: Text | None = None
+    weight: Text | None = None
 
 
 @dataclass(frozen=True)
@@ -189,7 +192,8 @@ class Table:
     The index numbers the rows of a file: they come from one or, from row ``official_test`` on, from another
     one, the official test set, and likewise from ``official_validation`` on. The column ``label`` holds the
     labels, if there are any; neither it nor the columns that the ``settings`` name are features. ``origins``
-    are those of ``Samples``: the checksums of the files.
+    are those of ``Samples``: the checksums of the files. ``signs`` are the stated signs of numbers (see
+    ``Dialect.signs``). ``remarks`` are lines about how the files were read.
     """
 
     rows: pd.DataFrame
@@ -199,13 +203,32 @@ class Table:
     official_test: int | None = None
     origins: tuple[str, ...] = ()
     official_validation: int | None = None
+    signs: Mapping[str, Any] = field(default_factory=dict)
+    remarks: tuple[str, ...] = ()
 
     @property
     def roles(self) -> dict[str, str]:
         """The purpose of each column that is not a feature, by name."""
         names = {role: getattr(self.settings, role) for role in ("group", "time", "weight")}
         roles = {name: role for role, name in {**names, "label": self.label}.items() if name is not None}
-        return roles | dict.fromkeys(self.settings.drop or (), "left out")
+        return roles | dict.fromkeys(self.settings.drop, "left out")
+
+    @property
+    def first_file(self) -> slice:
+        """The rows of the first file."""
+        starts = [start for start in (self.official_validation, self.official_test) if start is not None]
+        return slice(min(starts, default=None))
+
+    @functools.cached_property
+    def written(self) -> dict[str, Notation | Doubt | None]:
+        """How the numbers of each column with text are written, from all rows of the first file."""
+        first = self.rows.iloc[self.first_file]
+        held = {str(name): cells for name, cells in first.items() if cells.dtype in ("object", "str")}
+        text = {
+            name: cells if cells.dtype == "str" else cells.map(str, na_action="ignore")
+            for name, cells in held.items()
+        }
+        return notations(text, **self.signs)
 
     @functools.cached_property
     def cells(self) -> pd.DataFrame:

@@ -1,71 +1,198 @@
-"""How each column of a table is read, for people: its kind, its gaps and an example."""
+"""How each column of a table is read, for people: its kind, its gaps, its first cells and its doubts."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nsvm_cli.datasets.base import Table, TableSource, expect_column
-from nsvm_cli.datasets.csv import Dialect, read_cells
-from nsvm_cli.datasets.encoding import DATE_FEATURES, Dates, is_number, read_columns, texts
+from nsvm_cli.config.registry import construct
+from nsvm_cli.datasets.base import Table
+from nsvm_cli.datasets.csv import read_cells
+from nsvm_cli.datasets.encoding import (
+    DATE_FEATURES,
+    EMPTY,
+    ID,
+    Dates,
+    LeftOut,
+    Numbers,
+    TableEncoder,
+    day,
+    days,
+    features,
+    is_number,
+    numbers,
+    read_columns,
+    remedies,
+    remedy,
+    setting,
+    texts,
+)
+from nsvm_cli.datasets.labels import labelled
+from nsvm_cli.datasets.layout import Dialect
+from nsvm_cli.datasets.notation import FEW, Doubt
+from nsvm_cli.datasets.suspicions import suspicions
+from nsvm_cli.errors import InputError
 from nsvm_cli.output import shortened
 
-ID = "id"
-"""The kind of a column that names rows, and is left out."""
+if TYPE_CHECKING:
+    import pandas as pd
 
 LONGEST_LINE = 300
 """The most characters of a line that names columns."""
 
+FIRST = 6
+"""The cells that are shown of a column."""
+
+FEWEST_ROWS = 3
+"""The fewest rows of a class that are enough for any split."""
+
+LIKELY = ("label", "class", "target", "y", "outcome", "diagnosis", "survived", "churn", "species", "quality")
+"""Usual names of labels."""
+
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table: its kind, for text the number of categories, the number of empty cells, and an
-    example, which is the median of numbers and dates.
+    """A column of a table: its kind, for text the number of categories, the number of empty cells, its first
+    cells as they are read, and lines about it.
     """
 
     name: str
     kind: str
     categories: int | None
     missing: int
-    example: str
+    values: tuple[str | float | None, ...]
+    remarks: tuple[str, ...]
 
 
-def describe(table: Table, columns: Mapping[str, Any]) -> tuple[Column, ...]:
+def describe(
+    table: Table, columns: Mapping[str, Any], suspicions: Mapping[str, Sequence[str]] = MappingProxyType({})
+) -> tuple[Column, ...]:
     """Return how each column is read by a model that knows ``columns`` (see ``read_columns``)."""
 
     def described(name: Any) -> Column:
-        cells, known = table.rows[name], columns.get(str(name))
-        cells = texts(cells) if cells.dtype.kind == "O" else cells  # Parquet may hold lists
-        present = cells[cells.notna() & (cells != "")]
-        count, example = None, str(present.iloc[0]) if len(present) else ""
-        kind = table.roles.get(name, ID if known is None else "text")
-        if isinstance(known, Dates):
-            kind, example = "date", str(np.datetime64(int(known.median // 1), "D"))
-        elif isinstance(known, float):
-            kind, example = "number", f"{known:.6g}"
+        held, known = table.rows[name], columns.get(str(name), ID)
+        cells = texts(held) if held.dtype == "object" else held  # Parquet may hold lists
+        empty = cells.isna() | (cells == "")
+        count, values, remarks = None, texts(cells.iloc[:FIRST]), []
+        kind = table.roles.get(name, known if isinstance(known, LeftOut) else "text")
+        if isinstance(known, Doubt):
+            kind, remarks = "number", [f"{known}; {remedy({str(name): known})}"]
+        elif isinstance(known, Dates):
+            kind, values = "date", days(held.iloc[:FIRST], known.format).map(day, na_action="ignore")
+        elif isinstance(known, float | Numbers):
+            notation = Numbers(median=known) if isinstance(known, float) else known
+            kind, values = "number", numbers(table, held.iloc[:FIRST], notation)
+            remarks = [] if notation.is_plain else [str(notation)]
         elif kind in ("text", "label"):
-            count = present.nunique()
-        if known is not None and (not len(present) or (cells == cells.iloc[0]).all()):
-            kind = "constant" if len(present) else "empty"
-        return Column(str(name), kind, count, len(cells) - len(present), example)
+            count = cells[~empty].nunique()
+        if empty.all():
+            kind = EMPTY
+        elif not isinstance(known, LeftOut | Doubt) and (cells == cells.iloc[0]).all():
+            kind = "constant"
+        shown = tuple(None if gap else value for value, gap in zip(values, empty, strict=False))
+        if kind == ID and all(map(is_number, filter(None, values))):
+            remarks = [f"counts on from row to row: if it is a time, add {setting('time', str(name))}"]
+        said = *remarks, *suspicions.get(str(name), ())
+        return Column(str(name), kind, count, int(empty.sum()), shown, said)
 
     return tuple(map(described, table.rows))
 
 
-def survey(path: str, dialect: Dialect, label: str | None) -> tuple[Column, ...]:
-    """Return how training would read the columns of a file, were all of its rows for training.
+@dataclass(frozen=True)
+class Survey:
+    """How a table would be read: its rows, the classes with their shares, its columns, and lines about it."""
+
+    rows: int
+    classes: dict[str, float]
+    columns: tuple[Column, ...]
+    lines: tuple[str, ...]
+
+
+def survey(path: str, written: Mapping[str, Any], label: str | None) -> Survey:
+    """Return how training would read a file written like this (see ``Dialect``), were all rows for training.
 
     Raises:
         InputError: it cannot be read, or has no such column of labels.
     """
-    rows = read_cells(path, "", dialect)
+    dialect = construct(Dialect, "", written)
+    rows, lines = read_cells(path, "", dialect, label)
+    if label is None and "label" in rows:
+        return survey(path, written, "label")
+    table = Table(rows, (path,), label, signs=dialect.signs)
+    known = read_columns(table, np.arange(len(rows)))
+    encoder = TableEncoder({n: c for n, c in known.items() if not isinstance(c, LeftOut | Doubt)})
+    x, y, classes = features(table, encoder), None, dict[str, float]()
     if label is not None:
-        expect_column("--label", path, label, rows)
-    table = Table(rows, (path,), label or "label", TableSource(drop=None))
-    return describe(table, read_columns(table, np.arange(len(rows))))
+        with_label = (rows[label] != "").to_numpy()
+        x = x[with_label]
+        y, names = _targets(replace(table, rows=rows[with_label]))
+        counts = {name: int((rows[label] == name).sum()) for name in names}
+        classes = {name: count / len(y) for name, count in counts.items()}
+    columns = describe(table, known, suspicions(x, y, encoder, bool(classes)))
+    needed = {name: doubt for name, doubt in known.items() if isinstance(doubt, Doubt)}
+    words = [words for words, _ in remedies(needed)[:1]]
+    if label is None:
+        named = [c.name for c in columns if c.kind not in (ID, EMPTY)]
+        likely = [name for name in named if name.lower() in LIKELY] or named[-1:]
+        advice = " or ".join(f"--label {shlex.quote(name)}" for name in likely)
+        lines += [
+            *_about_rows(rows, classes),
+            *_about_columns(columns),
+            f"to go on, name what to predict: {advice}",
+        ]
+        return Survey(len(rows), classes, columns, tuple(lines))
+    rare = [name for name, share in classes.items() if share * len(x) < FEWEST_ROWS]
+    words += [setting("skip_unlabelled", True)] * (len(x) < len(rows)) + [
+        setting("min_count", FEWEST_ROWS)
+    ] * bool(rare)
+    words += ["task=regression"] * (not classes)
+    how = [setting(key, value) for key, value in {"path": path, "label": label, **written}.items()]
+    lines += [*_about_rows(rows, classes), *_about_columns(columns)]
+    lines += [f"rare classes: {', '.join(rare)}; {setting('min_count', FEWEST_ROWS)} leaves them out"] * bool(
+        rare
+    )
+    return Survey(
+        len(rows),
+        classes,
+        columns,
+        (*lines, f"to train: {' '.join(['nsvm train dataset=csv', *how, *words])}"),
+    )
+
+
+def _about_rows(rows: pd.DataFrame, classes: Mapping[str, float]) -> Iterator[str]:
+    """Yield lines about the classes, and about rows that stand twice."""
+    if classes:
+        shares = ", ".join(f"{name} {share:.1%}" for name, share in classes.items())
+        yield shortened(f"{len(classes)} classes: {shares}", LONGEST_LINE)
+    if twice := int(rows.duplicated().sum()):
+        yield f"rows that stand twice: {twice}; of these, training may see one and the test set the other"
+
+
+def _about_columns(columns: Sequence[Column]) -> list[str]:
+    """Return what is to be said of columns: a line for all of which the same is said."""
+    names: dict[str, list[str]] = {}
+    for column in columns:
+        for remark in column.remarks:
+            names.setdefault(remark, []).append(column.name)
+    return [shortened(f"{', '.join(some)}: {remark}", LONGEST_LINE) for remark, some in names.items()]
+
+
+def _targets(table: Table) -> tuple[np.ndarray, tuple[str, ...]]:
+    """Return the codes of the labels and the classes; or real targets where classes are too many, or rare."""
+    try:
+        samples = labelled(table, "classification")
+        counts = table.rows[table.label].value_counts()
+        if len(counts) <= FEW or counts.min() >= FEWEST_ROWS or not all(map(is_number, samples.classes)):
+            return samples.y, samples.classes
+    except InputError:
+        pass
+    samples = labelled(table, "regression")
+    return samples.y, ()
 
 
 def summary(columns: Sequence[Column]) -> list[str]:
@@ -77,19 +204,13 @@ def summary(columns: Sequence[Column]) -> list[str]:
     missing = sum(column.missing for column in columns)
     advice = {
         "date": f"dates are read as {', '.join(DATE_FEATURES)}",
-        ID: "left out as identifiers, unless dataset.drop=[...] says what is left out",
+        ID: "left out as identifiers, unless dataset.include=[...] names them",
+        EMPTY: "left out as empty",
     }
     lines = [f"columns: {counts}; {missing} empty cells"] if columns else []
     lines += [f"{text}: {', '.join(names[kind])}" for kind, text in advice.items() if kind in names]
-    lines += decimal_commas(columns, "\"dataset.decimal=','\"")
+    lines += _about_columns(columns)
     return [shortened(line, LONGEST_LINE) for line in lines]
-
-
-def decimal_commas(columns: Sequence[Column], setting: str) -> list[str]:
-    """Return a line about columns of text that are numbers with a decimal comma, if there are any."""
-    commas = [column for column in columns if column.kind == "text" and "," in column.example]
-    names = ", ".join(column.name for column in commas if is_number(column.example.replace(",", ".")))
-    return [f"numbers with commas are read as text: is {setting} meant? {names}"] if names else []
 
 
 def unseen_categories(counts: Mapping[str, int], rows: int) -> list[str]:

@@ -1,65 +1,47 @@
-"""CSV and Parquet files: read by pandas, one column of labels, all others features."""
+"""Tables in files: read by pandas, one column of labels, all others features."""
 
 from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Literal
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
-from pydantic import AfterValidator
 from pydantic.dataclasses import dataclass
 
-from nsvm_cli.config.registry import STRICT, shown
+from nsvm_cli.config.registry import STRICT, Count, Text, shown
 from nsvm_cli.datasets.base import Table, TableSource, expect_column
-from nsvm_cli.datasets.encoding import texts
-from nsvm_cli.errors import InputError, out_of_memory
+from nsvm_cli.datasets.encoding import is_number, texts
+from nsvm_cli.datasets.layout import HEAD_ROWS, WHITESPACE, Dialect, Layout, find_head, opened, recognise
+from nsvm_cli.datasets.notation import by_value
+from nsvm_cli.errors import InputError, did_you_mean, out_of_memory
 from nsvm_cli.memory import expect_room
-from nsvm_cli.output import say
 from nsvm_cli.storage.files import file_sha256
 
 if TYPE_CHECKING:
     import pandas as pd
 
-PREFIX = "="
-"""What labels begin with while pandas looks for empty cells."""
-
-
-def parse_separator(typed: str) -> str:
-    """Return the separator of the cells of a table, or raise an InputError."""
-    separator = "\t" if typed == r"\t" else typed  # how one types a tab in a shell
-    if len(separator) != 1 or not separator.isascii() or separator in '"\r\n':
-        expected = r"expected one ASCII character as separator, such as ; or \t, and no quote"
-        raise InputError(f"{expected}, got {shown(typed)}")
-    return separator
-
-
-@dataclass(frozen=True, kw_only=True, config=STRICT)
-class Dialect:
-    """How a CSV file is written: what separates cells, its encoding, and the decimal sign."""
-
-    separator: Annotated[str, AfterValidator(parse_separator)] = ","
-    encoding: str = "utf-8"
-    decimal: Literal[".", ","] = "."
+MISSING = ("", "#N/A", "#NA", "<NA>", "N/A", "NA", "NULL", "NaN", "n/a", "nan", "null")
+"""What stands for a missing value in all columns but those of labels: most of pandas' list."""
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
 class CSV(Dialect, TableSource):
-    """A CSV file with a header, or a Parquet file.
+    """A table in a file: CSV and the like, Excel, Parquet or JSON lines, as the end of its name says.
 
     Labels are numbers or text, the names of the classes, which are sorted in ascending order; or real
-    targets; rows without one are refused, unless ``skip_unlabelled``. Features are numbers, dates or text,
-    and may be missing. The rows of ``test_path`` and ``validation_path``, if they are given, are the test set
-    and the validation set.
+    targets; rows without one are refused, unless ``skip_unlabelled``, and those of classes with fewer rows
+    than ``min_count`` are left out. Features are numbers, dates or text, and may be missing. The rows of
+    ``test_path`` and ``validation_path``, if they are given, are the test set and the validation set.
     """
 
     path: str
-    label: str = "label"
+    label: Text = "label"
     skip_unlabelled: bool = False
-    drop: tuple[str, ...] | None = None
+    min_count: Count = 1
     test_path: str | None = None
     validation_path: str | None = None
 
@@ -73,29 +55,40 @@ class CSV(Dialect, TableSource):
         files = {"path": self.path, "validation_path": self.validation_path, "test_path": self.test_path}
         paths = {name: path for name, path in files.items() if path is not None}
         tables: list[pd.DataFrame] = []
+        remarks: list[str] = []
         for name, path in paths.items():
-            cells = read_cells(path, f"dataset.{name}", self, self.label, text)
-            tables.append(cells[cells[self.label] != ""] if self.skip_unlabelled else cells)
-            if self.skip_unlabelled:
-                say(f"{path}: skipped {len(cells) - len(tables[-1])} rows without a label")
+            cells, said = read_cells(path, f"dataset.{name}", self, self.label, [*text, *self.text])
+            counts = (tables[0] if tables else cells)[self.label].value_counts().drop("", errors="ignore")
+            tables.append(self._kept(cells, sorted(counts.index[counts < self.min_count])))
+            remarks += said
+            if left_out := len(cells) - len(tables[-1]):
+                remarks += [f"{path}: left out {left_out} rows without a label or of rare classes"]
+            cells = tables[-1]
             text = [*text, *tables[0].select_dtypes(exclude="number")]
-            self._expect_columns(tables[0], tables[-1], f"dataset.{name}={path}")
+            self._expect_columns(tables[0], cells, f"dataset.{name}={path}")
         starts = dict(zip(paths, np.cumsum([0, *map(len, tables)]).tolist(), strict=False))
         return Table(
-            pd.concat(tables)[[*tables[0]]],
+            pd.concat(tables)[[*tables[0]]] if tables[1:] else tables[0],
             tuple(paths.values()),
             self.label,
             self,
             starts.get("test_path"),
             tuple(map(file_sha256, paths.values())),
             starts.get("validation_path"),
+            self.signs,
+            tuple(remarks),
         )
+
+    def _kept(self, cells: pd.DataFrame, rare: Collection[str]) -> pd.DataFrame:
+        """Return the rows of classes that are not rare; without a label only if these are not skipped."""
+        left_out = [*rare, *[""] * self.skip_unlabelled]
+        return cells[~cells[self.label].isin(left_out)] if left_out else cells
 
     def _expect_columns(self, first: pd.DataFrame, other: pd.DataFrame, what: str) -> None:
         """Expect another table to have the columns of the first; one without weights gets weights of 1."""
         if self.weight in first and self.weight not in other:
             other[self.weight] = 1.0
-        different = first.columns.symmetric_difference(other.columns).difference([*(self.drop or ())])
+        different = first.columns.symmetric_difference(other.columns).difference([*self.drop])
         if len(different):
             raise InputError(
                 f"{what}: expected the columns of {self.path}, but only one of the two has "
@@ -109,25 +102,21 @@ def read_cells(
     dialect: Dialect,
     label: str | None = None,
     text: Collection[str] = (),
-    names: Sequence[str] | None = None,
-) -> pd.DataFrame:
-    """Return the cells of a regular file.
+) -> tuple[pd.DataFrame, list[str]]:
+    """Return the cells of a regular file, and lines about how it is written.
 
     Args:
         setting: the one that names the file, for messages; empty if it is named without one.
-        label: the column of labels, which is read unchanged.
+        label: the column of labels, which is read as text.
         text: columns that are text even if they look like numbers.
-        names: those of the columns of a table without a header.
 
     Raises:
-        InputError: there is no such file or column, or it is neither CSV nor Parquet.
+        InputError: there is no such file or column, or it holds no table.
         RunError: memory ran out.
     """
-    import pandas as pd
-
     what, file = f"{setting}={path}" if setting else path, Path(os.path.expanduser(path))
     labels = [] if label is None else [label]
-    with reading(what, dialect):
+    with reading(what):
         if not file.is_file():
             problem = "is not a file" if file.exists() else "does not exist"
             advice = f", relative to the folder where the command is run; name it with {setting}=FILE"
@@ -135,28 +124,73 @@ def read_cells(
             raise InputError(f"{what} {problem}: expected a CSV file{advice if relative else ''}")
         # before it is read: a stranger's settings may name any file
         if (size := file.stat().st_size) == 0:  # as of those of /proc, which may be endless
-            raise InputError(f"{what} cannot be read as CSV: it is empty")
+            raise InputError(f"{what} cannot be read as {kind_of(file)}: it is empty")
         expect_room(size, what)
-        table: pd.DataFrame
-        if is_parquet(file):  # compressed
-            about = parquet().read_metadata(file)
-            expect_room(8 * about.num_rows * about.num_columns, what)
-            table = parquet().read_table(file).to_pandas(ignore_metadata=True)  # as for pandas' index
-            table = table.assign(**{name: texts(table[name]) for name in labels if name in table})
-        elif other := separator_in(header_of(file, dialect)):
-            meant = f"\"dataset.separator='{other}'\"" if setting else f"--separator '{other}'"
-            raise InputError(f"{what} has 1 column: is {meant} meant?")
+        if kind_of(file) == "CSV":
+            layout = recognise(file, dialect)
+            table, remarks = _read_text(file, layout, dialect, labels, text), layout.remarks
         else:
-            table = pd.read_csv(file, **parsing(dialect, labels, text) | {"names": names})
-            table = _read(table, dialect, labels)
+            table, remarks = FRAMES[kind_of(file)](file, dialect)
+            table = table.assign(**{name: texts(table[name]) for name in labels if name in table})
+        padded = [name for name in labels if name in table and (table[name] != table[name].str.strip()).any()]
+        table = tidied(table, dialect, labels)
+    nameless = [name for name in table if str(name).startswith("Unnamed: ") and table[name].isna().all()]
+    if nameless:
+        remarks = [*remarks, f"left out {len(nameless)} empty columns without a name"]
+    lines = [f"{path}: {'; '.join(remarks)}"] * bool(remarks)
+    lines += [f"{path}: blanks around labels are no part of them"] * bool(padded)
     if label is not None:
-        expect_column("dataset.label", path, label, table)
+        expect_column("dataset.label" if setting else "--label", path, label, table)
+    return table.drop(columns=nameless), lines
+
+
+def _read_text(
+    file: Path, layout: Layout, dialect: Dialect, labels: Collection[str], text: Collection[str]
+) -> pd.DataFrame:
+    """Return the cells of a text file, in which numbers with points are text if a comma is a decimal sign."""
+    import pandas as pd
+
+    def read(text: Collection[str]) -> pd.DataFrame:
+        with opened(file) as stream:
+            cells: pd.DataFrame = pd.read_csv(stream, **parsing(layout, dialect, labels, text))
+        return cells
+
+    table = read(text)
+    thousandths = {name: cells.dropna() * 1000 for name, cells in table.select_dtypes("float").items()}
+    pointed = [str(name) for name, x in thousandths.items() if np.allclose(x, x.round(), 0, 1e-6)]  # 1.200
+    words = [cells for name, cells in table.items() if cells.dtype == "str" and name not in labels]
+    if pointed and any(cells.str.contains(r"\d,\d|\d\.\d+\.\d").any() for cells in words):
+        table = read([*text, *pointed])
     return table
 
 
-def is_parquet(file: Path) -> bool:
-    """Return whether a file is Parquet, by its name."""
-    return file.suffix.lower() == ".parquet"
+def tidied(table: pd.DataFrame, dialect: Dialect, labels: Collection[str] = ()) -> pd.DataFrame:
+    """Return a table without blanks around its text, and without codes of missing values, in labels ""."""
+    new: dict[Any, pd.Series] = {}
+    for name, cells in table.items():
+        codes: set[Any] = {"", *dialect.codes(name)}
+        if cells.dtype == "str":
+            new[name] = by_value(cells, lambda texts: texts.str.strip())
+        elif cells.dtype != "object":
+            codes = {float(code) for code in codes if is_number(code)}
+        if codes and (missing := new.get(name, cells).isin(codes)).any():
+            new[name] = new.get(name, cells).mask(missing, "" if name in labels else np.nan)
+    return table.assign(**new)
+
+
+KINDS = {
+    ".parquet": "Parquet",
+    ".xlsx": "Excel",
+    ".xls": "Excel",
+    ".json": "JSON",
+    ".jsonl": "JSON",
+    ".ndjson": "JSON",
+}
+
+
+def kind_of(file: Path) -> str:
+    """Return how a file holds a table, by the end of its name."""
+    return KINDS.get(file.suffix.lower(), "CSV")
 
 
 def parquet() -> Any:
@@ -178,51 +212,99 @@ def write_parquet(file: BinaryIO, blocks: Iterable[Mapping[str, Sequence[Any]]])
     return len(table)
 
 
-def header_of(file: Path, dialect: Dialect) -> list[str]:
+def _read_parquet(file: Path, dialect: Dialect) -> tuple[pd.DataFrame, list[str]]:
+    about = parquet().read_metadata(file)
+    expect_room(8 * about.num_rows * about.num_columns, str(file))  # it is compressed
+    return parquet().read_table(file).to_pandas(ignore_metadata=True), []  # as for pandas' index
+
+
+def _read_json(file: Path, dialect: Dialect) -> tuple[pd.DataFrame, list[str]]:
     import pandas as pd
 
-    if is_parquet(file):
+    how: Any = {"dtype": False, "precise_float": True}
+    how["encoding"] = dialect.encoding or "utf-8"
+    with opened(file) as stream:
+        how["lines"] = stream.read(100).lstrip()[:1] != b"["  # an array of records
+    return pd.read_json(file, **how), []
+
+
+def _read_excel(file: Path, dialect: Dialect) -> tuple[pd.DataFrame, list[str]]:
+    import pandas as pd
+
+    if file.suffix.lower() == ".xls":
+        raise InputError(f"{file} is an old Excel file: save it as .xlsx")
+    try:
+        import openpyxl  # noqa: F401
+    except ImportError:
+        raise InputError("Excel files need openpyxl: pip install 'nsvm[excel]'") from None
+    with pd.ExcelFile(file, engine="openpyxl") as book:
+        sheets = [*map(str, book.sheet_names)]
+        sheet = dialect.sheet or sheets[0]
+        if sheet not in sheets:
+            raise InputError(f"{file} has no sheet {sheet!r}; {did_you_mean(sheet, sheets)}")
+        cells = pd.read_excel(book, sheet_name=sheet, header=None, dtype=object)
+    rows = cells.iloc[:HEAD_ROWS].apply(texts).to_numpy().tolist()
+    head = find_head([row if any(row) else [] for row in rows], dialect.header)
+    table = cells.iloc[head.rows :].reset_index(drop=True).infer_objects()
+    said = [f"sheet {sheet!r} of {len(sheets)}"] * (len(sheets) > 1 and dialect.sheet is None)
+    return table.set_axis(head.names, axis="columns"), [*said, *head.remarks]
+
+
+Read = Callable[[Path, Dialect], tuple["pd.DataFrame", list[str]]]
+FRAMES: Mapping[str, Read] = {"Parquet": _read_parquet, "Excel": _read_excel, "JSON": _read_json}
+"""How to read files that are no text with separators, by ``kind_of``."""
+
+
+def header_of(file: Path, dialect: Dialect) -> list[str]:
+    """Return the names of the columns of a file."""
+    if kind_of(file) == "CSV":
+        return recognise(file, dialect).head.names
+    if kind_of(file) == "Parquet":
         return [*parquet().read_schema(file).names]
-    return [*pd.read_csv(file, sep=dialect.separator, encoding=dialect.encoding, nrows=0)]
+    return [*map(str, FRAMES[kind_of(file)](file, dialect)[0])]
 
 
-def cells_by_block(
+def blocks_of_cells(
     file: Path, dialect: Dialect, labels: Collection[str], text: Collection[str], rows: int
 ) -> Iterator[pd.DataFrame]:
     """Yield the cells of a file, some rows at a time; see ``read_cells``."""
     import pandas as pd
 
-    if is_parquet(file):
+    if kind_of(file) == "CSV":
+        layout = recognise(file, dialect)
+        with (
+            opened(file) as stream,
+            pd.read_csv(stream, **parsing(layout, dialect, labels, text), chunksize=rows) as chunks,
+        ):
+            yield from (tidied(cells, dialect, labels) for cells in chunks)
+    elif kind_of(file) == "Parquet":
         with parquet().ParquetFile(file) as content:
-            yield from (batch.to_pandas(ignore_metadata=True) for batch in content.iter_batches(rows))
-        return
-    with pd.read_csv(file, **parsing(dialect, labels, text), chunksize=rows) as chunks:
-        for cells in chunks:
-            yield _read(cells, dialect, labels)
+            for batch in content.iter_batches(rows):
+                yield tidied(batch.to_pandas(ignore_metadata=True), dialect)
+    else:
+        table = tidied(FRAMES[kind_of(file)](file, dialect)[0], dialect)
+        yield from (table[start : start + rows] for start in range(0, len(table), rows))
 
 
-def _read(table: pd.DataFrame, dialect: Dialect, labels: Collection[str]) -> pd.DataFrame:
-    """Return a table with labels as they are written, and with decimal points for commas where pandas has
-    taken numbers for text, beside text.
-    """
-    table = table.assign(**{name: table[name].str.removeprefix(PREFIX) for name in labels if name in table})
-    if dialect.decimal == ".":
-        return table
-    return table.replace(r"^(\s*[+-]?\d*),(\d*(?:[eE][+-]?\d+)?\s*)$", r"\1.\2", regex=True)
-
-
-def parsing(dialect: Dialect, labels: Collection[str], text: Collection[str]) -> dict[str, Any]:
+def parsing(
+    layout: Layout, dialect: Dialect, labels: Collection[str], text: Collection[str]
+) -> dict[str, Any]:
     """Return pandas' options for a table.
 
-    Labels get a prefix, or pandas would take NA for an empty cell. Columns of text are never taken for
-    numbers or truth values. The end of the file's name says how it is compressed.
+    Columns of text are never taken for numbers or truth values, nor labels such as NA for an empty cell.
     """
+    names = layout.head.names
     return {
-        "sep": dialect.separator,
-        "encoding": dialect.encoding,
-        "decimal": dialect.decimal,
-        "dtype": {name: object for name in text if name not in labels},
-        "converters": dict.fromkeys(labels, PREFIX.__add__),
+        "sep": r"\s+" if layout.separator == WHITESPACE else layout.separator,
+        "encoding": layout.encoding,
+        "header": None,
+        "names": names,
+        "skiprows": layout.head.rows,
+        "comment": dialect.comment,
+        "skipinitialspace": True,
+        "dtype": dict.fromkeys({*text, *labels} & {*names}, "str"),
+        "keep_default_na": False,
+        "na_values": {name: [*MISSING, *dialect.codes(name)] for name in names if name not in labels},
         # low_memory would infer a column's type block by block, and index_col would silently turn the first
         # column into row names
         "low_memory": False,
@@ -231,7 +313,7 @@ def parsing(dialect: Dialect, labels: Collection[str], text: Collection[str]) ->
 
 
 @contextmanager
-def reading(what: str, dialect: Dialect) -> Iterator[None]:
+def reading(what: str) -> Iterator[None]:
     """Turn what pandas or a decompressor raises or warns of into an InputError about ``what``.
 
     Raises:
@@ -247,16 +329,9 @@ def reading(what: str, dialect: Dialect) -> Iterator[None]:
         raise
     except UnicodeDecodeError as error:
         raise InputError(
-            f"{what} cannot be read as CSV: expected {dialect.encoding}, got bytes such as "
-            f"{shown(error.object[:20])}; name its encoding, such as cp1252, latin-1 or utf-16, with "
-            "dataset.encoding=NAME, or --encoding NAME"
+            f"{what}: expected {error.encoding}, got bytes such as {shown(error.object[:20])}; name its "
+            "encoding, such as cp1252, latin-1 or utf-16, with dataset.encoding=NAME, or --encoding NAME"
         ) from None
     except Exception as error:
-        kind = "Parquet" if is_parquet(Path(what)) else "CSV"
+        kind = kind_of(Path(what))
         raise out_of_memory(error) or InputError(f"{what} cannot be read as {kind}: {error}") from None
-
-
-def separator_in(header: Sequence[str]) -> str | None:
-    """Return the likely separator, as one types it, if a header is a single name that holds one."""
-    likely = (typed for typed in (";", r"\t", "|", ",") if parse_separator(typed) in header[0])
-    return next(likely, None) if len(header) == 1 else None

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import math
+import re
+import shlex
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import numpy as np
@@ -14,6 +19,7 @@ from pydantic.dataclasses import dataclass
 
 from nsvm_cli.config.registry import STRICT, one_line, shown
 from nsvm_cli.datasets.base import Table, expect_column
+from nsvm_cli.datasets.notation import Doubt, Notation, by_value
 from nsvm_cli.errors import InputError
 
 if TYPE_CHECKING:
@@ -23,6 +29,11 @@ T = TypeVar("T")
 
 MOST_CATEGORIES = 1000
 """The largest number of categories in a column of text."""
+
+MOST_CODES = 8
+"""The largest number of codes of missing values in advice."""
+
+PLAIN = Notation()
 
 TRUTH = {"TRUE": "True", "true": "True", "FALSE": "False", "false": "False"}
 """The other spellings of truth values that pandas knows."""
@@ -45,7 +56,7 @@ class Dates:
 
     def __post_init__(self) -> None:
         try:  # the format may be a stranger's
-            _days(["1"], self.format)
+            days(["1"], self.format)
         except Exception:
             raise ValueError(f"expected a format of dates, got {shown(self.format)}") from None
 
@@ -53,9 +64,19 @@ class Dates:
 DATE_FEATURES = ("days", "month", "weekday")
 """The features of a date: days since 1970 with a fraction, 1 to 12, and 0 to 6 from Monday on; in UTC."""
 
-Columns = dict[Name, float | Categories | Dates]
-"""For each column of a model's table, by name and in the order of the table: the median of numbers, the
-categories of text, in which "" stands for an empty cell, or what is known of dates."""
+
+@dataclass(frozen=True, config=STRICT)
+class Numbers(Notation):
+    """What a model knows of a column of numbers: how they are written, and their median."""
+
+    median: float = 0.0
+
+
+Columns = dict[Name, float | Categories | Dates | Numbers]
+"""For each column of a model's table, by name and in the order of the table: the median of plain numbers, or
+how others are written, the categories of text, in which "" stands for an empty cell, or what is known of
+dates.
+"""
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -74,6 +95,12 @@ class TableEncoder:
         return {name: known for name, known in self.columns.items() if isinstance(known, kind)}
 
     @property
+    def numbers(self) -> dict[str, Numbers]:
+        """What is known of the columns of numbers, plain or not."""
+        both = {name: known for name, known in self.columns.items() if isinstance(known, float | Numbers)}
+        return {name: Numbers(median=k) if isinstance(k, float) else k for name, k in both.items()}
+
+    @property
     def text(self) -> list[str]:
         """The columns to read as text: pandas would take 01 and 1 for one number."""
         return [name for name, known in self.columns.items() if not isinstance(known, float)]
@@ -83,7 +110,7 @@ class TableEncoder:
         """The names of the features, such as ``age`` and ``colour=red``."""
         dates = (f"{name}.{part}" for name in self.of(Dates) for part in DATE_FEATURES)
         text = (f"{name}={category}" for name, some in self.of(tuple).items() for category in some)
-        return [*self.of(float), *dates, *text]
+        return [*self.numbers, *dates, *text]
 
     def __call__(self, table: Table) -> Float64[np.ndarray, "m n"]:
         """Return the features of all rows. Columns are matched by name, others are ignored.
@@ -95,23 +122,25 @@ class TableEncoder:
         if missing := [name for name in self.columns if name not in cells]:
             names = ", ".join(missing[:20])
             raise InputError(f"{table.source} lacks columns that the model was trained on: {names}")
-        x: list[Any] = [numbers(table, cells[name]).fillna(median) for name, median in self.of(float).items()]
+        x: list[Any] = [numbers(table, cells[name], n).fillna(n.median) for name, n in self.numbers.items()]
         for name, dates in self.of(Dates).items():
-            days, wanted = _days(cells[name], dates.format), f"a date in the format {dates.format}"
-            expect_cells(table, cells[name], days.isna() & cells[name].notna(), wanted)
-            x += _calendar(days.fillna(dates.median).to_numpy())
+            since, wanted = days(cells[name], dates.format), f"a date in the format {dates.format}"
+            expect_cells(table, cells[name], since.isna() & cells[name].notna(), wanted)
+            x += _calendar(since.fillna(dates.median).to_numpy())
         for name, categories in self.of(tuple).items():
-            codes = texts(cells[name]).map({text: r for r, text in enumerate(categories)}).to_numpy()
+            code = {text: r for r, text in enumerate(categories)}
+            held = cells[name] if cells[name].dtype == "str" else texts(cells[name])
+            codes = by_value(held.fillna(""), partial(_codes, categories=code)).to_numpy()
             x.append(codes[:, None] == np.arange(len(categories)))
-        return np.column_stack(x).astype(np.float64, copy=False)
+        return np.column_stack([np.empty((len(cells), 0)), *x])
 
     def cells(self, x: Sequence[float]) -> dict[str, str]:
         """Return the cells that the features of a row stand for; gaps are filled, unseen text is empty."""
         values = iter(x)
-        cells = {name: f"{next(values):.10g}" for name in self.of(float)}
+        cells = {name: f"{next(values):.10g}" for name in self.numbers}
         for name in self.of(Dates):
-            days, *_ = [next(values) for _ in DATE_FEATURES]
-            cells[name] = str(np.datetime64(round(days * 86400), "s")).replace("T00:00:00", "")
+            since, *_ = [next(values) for _ in DATE_FEATURES]
+            cells[name] = day(since)
         for name, categories in self.of(tuple).items():
             cells[name] = "".join([category for category in categories if next(values)])
         return {name: cells[name] for name in self.columns}
@@ -126,72 +155,120 @@ class TableEncoder:
         return {name: count for name, count in counts.items() if count}
 
 
+def _codes(cells: pd.Series, categories: Mapping[str, int]) -> pd.Series:
+    return texts(cells).map(categories)
+
+
 def fit_encoder(table: Table, rows: np.ndarray) -> TableEncoder:
     """Return the encoder fitted to the training rows; other rows do not influence it. See ``read_columns``.
 
     Raises:
-        InputError: a column has no values, or too many different texts, or a number or name that no model
-            file can hold.
+        InputError: a column is in doubt, or has a number or name that no model file can hold; or no column
+            has features.
     """
     _expect_columns(table)
-    columns = {name: value for name, value in read_columns(table, rows).items() if value is not None}
-    if empty := [name for name, value in columns.items() if value != value]:
-        raise InputError(f"{table.source}: no training row has a value in {_left_out(empty)}")
-    most = most_categories(rows)
-    if many := [name for name, value in columns.items() if isinstance(value, list) and len(value) > most]:
-        cells = table.cells[many[0]].iloc[rows]
-        first = int(parsed(cells)[1].to_numpy().argmax())
-        comma = is_number(_pointed(cells.iloc[first]))
-        hint = "; is \"dataset.decimal=','\" meant?" if comma else ""
-        raise InputError(
-            f"{table.source}: expected at most {most} different texts in {len(rows)} training rows, got "
-            f"{len(columns[many[0]])} in {', '.join(many) if comma else _left_out(many)}; "
-            f"{table.place(int(rows[first]), many[0])}: {shown(cells.iloc[first])} is no number{hint}"
-        )
+    columns = read_columns(table, rows)
+    if doubts := {name: known for name, known in columns.items() if isinstance(known, Doubt)}:
+        raise InputError("; ".join([*(_doubt(table, *item) for item in doubts.items()), remedy(doubts)]))
+    used = {name: known for name, known in columns.items() if not isinstance(known, LeftOut)}
+    if not used:
+        raise InputError(f"{table.source}: expected a column with features beside the label, found none")
+    for name, known in used.items():
+        if isinstance(known, list) and len(known) > MOST_CATEGORIES:
+            expected = f"expected at most {MOST_CATEGORIES} different texts"
+            raise InputError(f"{table.source}: column {name}: {expected}, got {len(known)}")
     try:
-        return TableEncoder(columns=columns)
+        return TableEncoder(columns=used)
     except ValidationError as error:
         raise InputError(f"{table.source}: {one_line(error)}") from None
 
 
-def read_columns(table: Table, rows: np.ndarray) -> dict[str, Any]:
-    """Return what the training rows say of each column, as in ``Columns``; NaN if all cells are empty.
+class LeftOut(str):
+    """Why a column has no features: ``id`` for identifiers, or ``empty``."""
 
-    It is None for identifiers, unless there is nothing else or ``drop`` says what is left out.
+
+ID, EMPTY = LeftOut("id"), LeftOut("empty")
+
+
+def _doubt(table: Table, name: str, doubt: Doubt) -> str:
+    """Return where a column is not certain, and why."""
+    example = next(iter(doubt.cells), doubt.example)
+    row = int((table.rows[name].astype(str) == example).to_numpy().argmax())
+    return f"{table.place(row, name)}: {doubt}"
+
+
+def remedies(doubts: Mapping[str, Doubt]) -> list[tuple[str, str]]:
+    """Return the settings that decide what is in doubt, as they are typed, each with what it says."""
+    cells = dict.fromkeys(cell for doubt in doubts.values() for cell in doubt.cells)
+    columns = [name for name, doubt in doubts.items() if doubt.cells]
+    found = []
+    if 0 < len(cells) <= MOST_CODES:
+        words = setting("missing", [*cells])
+        if any(map(is_number, (cell.split()[0] for cell in cells))):  # which other columns may have
+            words = setting("missing", {name: [*doubts[name].cells] for name in columns})
+        found.append((words, "missing values"))
+    if columns:
+        found.append((setting("text", columns), "categories"))
+    if len(columns) < len(doubts):
+        found += [(setting("thousands", ","), "thousands"), (setting("decimal", ","), "a decimal sign")]
+    return found
+
+
+def remedy(doubts: Mapping[str, Doubt]) -> str:
+    """Return the advice to add the settings that decide what is in doubt."""
+    return f"add {', or '.join(f'{words} for {meaning}' for words, meaning in remedies(doubts))}"
+
+
+def read_columns(table: Table, rows: np.ndarray) -> dict[str, Any]:
+    """Return what is known of each column, as in ``Columns``, or a ``Doubt``, or why it is ``LeftOut``.
+
+    All rows of the first file say what kind of column it is, and the training rows what a model knows of it.
     """
     read = {str(name): _read(table, cells, np.sort(rows)) for name, cells in table.cells.items()}
-    left_out = table.settings.drop is None and not all(identifies for _, identifies in read.values())
-    return {name: None if left_out and identifies else known for name, (known, identifies) in read.items()}
+    wanted = {*table.settings.include, *table.settings.text}
+    named = {
+        name: ID if identifies and name not in wanted else known for name, (known, identifies) in read.items()
+    }
+    if all(isinstance(known, LeftOut) for known in named.values()):  # there is nothing else
+        return {name: known for name, (known, _) in read.items()}
+    return named
 
 
 def _read(table: Table, cells: pd.Series, rows: np.ndarray) -> tuple[Any, bool]:
-    """Return what the training rows say of a column, and whether it holds identifiers.
+    """Return what is known of a column, and whether it holds identifiers.
 
-    It holds numbers if all of its cells are numbers (see ``parsed``), and dates if all are dates in one
-    format. Identifiers are integers that only rise or only fall from row to row, and texts too many for
-    categories, of which most are no numbers with a decimal point or comma.
+    Identifiers are integers that only rise or only fall, mostly by equal steps, and texts too many for
+    categories, in which there are no numbers.
     """
-    training = cells.iloc[rows]
-    stated = cells.dtype == "category" and training.notna().any()  # by a data frame
-    if not stated and not parsed(training)[1].any():
-        x = numbers(table, cells).iloc[rows]
-        one_way = x.is_monotonic_increasing or x.is_monotonic_decreasing
-        counts = one_way and x.is_unique and len(x) > 2 and (x % 1 == 0).all()
-        return x.median(), bool(counts)
-    if not stated and (form := _format_of(training)) is not None:
-        return Dates(form, _days(training, form).median()), False
+    present, training = cells.iloc[table.first_file].dropna(), cells.iloc[rows]
+    if present.empty or training.isna().all():
+        return EMPTY, False
+    if cells.dtype != "category" and str(cells.name) not in table.settings.text:  # by a data frame, or stated
+        notation = table.written.get(str(cells.name), _plain(present))
+        if isinstance(notation, Doubt):
+            return notation, False
+        if notation is not None:
+            x = numbers(table, cells, notation).iloc[rows]
+            steps = x.diff().iloc[1:]
+            regular = len(x) > 2 and (steps == steps.median()).mean() >= 0.5 and (x % 1 == 0).all()
+            counts = regular and ((steps > 0).all() or (steps < 0).all())
+            known = Numbers(**asdict(notation), median=x.median()) if not notation.is_plain else x.median()
+            return known, bool(counts and notation.is_plain)
+        if (form := _format_of(present)) is not None:
+            return Dates(form, days(training, form).median()), False
+    training = training.drop_duplicates() if training.dtype == "str" else training
     categories = sorted(texts(training).unique(), key=lambda text: (text == "", text))
-    varied = len(categories) > most_categories(rows)
-    return categories, bool(varied and parsed(training.map(_pointed, "ignore"))[1].mean() > 0.5)
+    return categories, len(categories) > most_categories(rows)
+
+
+def _plain(cells: pd.Series) -> Notation | None:
+    """Return the notation of cells that are no text: none for truth values and dates."""
+    return None if parsed(cells)[1].any() else Notation()
 
 
 def most_categories(rows: np.ndarray) -> int:
-    """Return the most categories that a column may have in these rows."""
+    """Return the most categories that a column may have in these rows, unless it is no identifier."""
     return min(MOST_CATEGORIES, len(rows) // 2)
-
-
-def _pointed(cell: object) -> str:
-    return str(cell).replace(",", ".")
 
 
 def features(table: Table, encoder: TableEncoder | None) -> Float64[np.ndarray, "m n"]:
@@ -203,42 +280,72 @@ def features(table: Table, encoder: TableEncoder | None) -> Float64[np.ndarray, 
     if encoder is not None:
         return encoder(table)
     _expect_columns(table)
-    x = {name: numbers(table, cells) for name, cells in table.cells.items()}
+    x = {name: numbers(table, cells, PLAIN) for name, cells in table.cells.items()}
     for name, column in x.items():
         expect_cells(table, table.cells[name], column.isna(), "a number")
     return np.column_stack([*x.values()])
 
 
 def _expect_columns(table: Table) -> None:
-    for name in table.settings.drop or ():
-        expect_column("dataset.drop", table.source, name, table.rows)
+    for key in ("drop", "include", "text"):
+        for name in getattr(table.settings, key):
+            expect_column(f"dataset.{key}", table.source, name, table.rows)
     if table.cells.shape[1] == 0:
         raise InputError(f"{table.source}: expected at least one feature beside the label, found none")
 
 
-def _left_out(names: Sequence[str]) -> str:
-    """Return the names of columns, and how to leave them out."""
-    quoted = ",".join(name if name.isidentifier() else repr(name) for name in names)
-    return f"{', '.join(names)}: leave this out with dataset.drop=[{quoted}]"
+def setting(key: str, value: Any) -> str:
+    """Return a setting of the data set as it is typed in a shell."""
+    words = f"dataset.{key}={_value(value)}"
+    plain = "'" not in words or re.search(r'["$`\\!]', words)
+    return shlex.quote(words) if plain else f'"{words}"'
 
 
-def parsed(cells: pd.Series) -> tuple[pd.Series, pd.Series]:
+def _value(value: Any) -> str:
+    """Return a value in Hydra's grammar, in quotes where it needs them."""
+    if isinstance(value, dict):
+        return "{" + ",".join(f"{_value(key)}:{_value(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, list):
+        return f"[{','.join(map(_value, value))}]"
+    if not isinstance(value, str):
+        return json.dumps(value)
+    special = value.lower() in ("true", "false", "null", "nan", "inf")
+    plain = re.fullmatch(r"[a-zA-Z_/][\w./+-]*|-?[1-9]\d*|0", value, re.ASCII)
+    return value if plain and not special else "'" + value.replace("'", r"\'") + "'"
+
+
+def parsed(cells: pd.Series, notation: Notation = PLAIN) -> tuple[pd.Series, pd.Series]:
     """Return cells as numbers in float64, NaN where they are not, and which of them are text: neither empty
-    nor a decimal number. True and 1_0 are text.
+    nor a number in this notation. True and 1_0 are text. Cells that hold numbers need no currency or unit.
     """
     import pandas as pd
     from pandas.api.types import is_bool_dtype, is_numeric_dtype
 
-    if is_bool_dtype(cells) or not is_numeric_dtype(cells):
-        cells = cells.astype(object).map(str, na_action="ignore")
-    x = pd.to_numeric(cells, errors="coerce").astype("float64")
+    if is_numeric_dtype(cells) and not is_bool_dtype(cells):
+        x = cells.astype("float64")
+        return x, pd.Series(notation.rescales, index=cells.index) & x.notna()
+    if cells.dtype != "str":
+        x = notation(cells.astype(object).map(str, na_action="ignore"))
+        if not (notation.is_plain or notation.rescales):
+            held = pd.Series([isinstance(cell, (int, float)) for cell in cells], cells.index)
+            x = x.mask(held, pd.to_numeric(cells.where(held), errors="coerce").astype("float64"))
+    else:
+        x = notation(cells)
     return x, x.isna() & cells.notna()
 
 
-def numbers(table: Table, cells: pd.Series) -> pd.Series:
-    """Return a column as finite numbers, NaN where it is empty; InputError for any other cell."""
-    x, text = parsed(cells)
-    expect_cells(table, cells, text | np.isinf(x), "a number")
+def numbers(table: Table, cells: pd.Series, notation: Notation | None = None) -> pd.Series:
+    """Return a column as finite numbers, NaN where it is empty; InputError for any other cell.
+
+    Without a notation, it is recognised.
+    """
+    if notation is None:
+        known = table.written.get(str(cells.name))
+        notation = known if isinstance(known, Notation) else PLAIN
+    notation = replace(notation, **table.signs)
+    x, text = parsed(cells, notation)
+    hint = "" if notation.is_plain else f" ({notation})"
+    expect_cells(table, cells, text | np.isinf(x), f"a number{hint}")
     return x
 
 
@@ -256,46 +363,56 @@ def _format_of(cells: pd.Series) -> str | None:
     """
     from pandas.tseries.api import guess_datetime_format
 
-    present = cells.dropna()
+    present = cells.dropna().drop_duplicates() if cells.dtype == "str" else cells.dropna()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about the order of day and month
         guesses = {guess_datetime_format(str(present.iloc[0]), dayfirst=first) for first in (False, True)}
     complete = [form for form in guesses if form and "%Y" in form and "%d" in form]
-    for forms in ([ISO], complete):
-        likely = [form for form in forms if _days(present[:1], form).notna().all()]  # to save time
-        fitting = [form for form in likely if _days(present, form).notna().all()]
+    complete += ["%m/%d/%y", "%d/%m/%y"]  # which pandas does not guess
+    short = [form.replace("%B", "%b") for form in complete if "%B" in form]  # May is short and long
+    for forms in ([ISO], complete, short):
+        likely = [form for form in forms if days(present[:1], form).notna().all()]  # to save time
+        fitting = [form for form in likely if days(present, form).notna().all()]
         if len(fitting) == 1:
             return fitting[0]
     return None
 
 
-def _days(cells: Any, form: str) -> pd.Series:
+def days(cells: Any, form: str) -> pd.Series:
     """Return dates as days since 1970 in UTC; NaN where a cell is none in this format."""
     import pandas as pd
 
     cells = pd.Series(cells)
+    if cells.dtype == "str":
+        return by_value(cells, lambda values: days(values.astype(object), form))
     if cells.dtype.kind != "M":
         cells = cells.astype(object).map(str, na_action="ignore")
         cells = cells.mask(cells.isin(["now", "today"]))  # which pandas knows
     dates = pd.to_datetime(cells, format=form, errors="coerce", utc=True)
-    days: pd.Series = (dates - pd.Timestamp(0, tz="UTC")) / pd.Timedelta(days=1)
-    return days
+    epoch = pd.Timestamp("1970-01-01", tz="UTC").as_unit("us")
+    since: pd.Series = (dates.dt.as_unit("us") - epoch) / np.timedelta64(86400, "s")
+    return since
 
 
 def times(table: Table, cells: pd.Series) -> Float64[np.ndarray, " m"]:
     """Return the time of each row, from numbers or dates."""
     x, text = parsed(cells)
     if text.any():
-        x = _days(cells, _format_of(cells) or ISO)
+        x = days(cells, _format_of(cells) or ISO)
     expect_cells(table, cells, ~np.isfinite(x), "a number or a date such as 2024-12-31")
     return x.to_numpy()
 
 
-def _calendar(days: Float64[np.ndarray, " m"]) -> list[np.ndarray]:
+def _calendar(since: Float64[np.ndarray, " m"]) -> list[np.ndarray]:
     """Return the features of dates; see ``DATE_FEATURES``."""
-    whole = np.floor(days).astype(np.int64)
+    whole = np.floor(since).astype(np.int64)
     months = whole.astype("datetime64[D]").astype("datetime64[M]").astype(np.int64)
-    return [days, months % 12 + 1, (whole + 3) % 7]  # 1970 began on a Thursday
+    return [since, months % 12 + 1, (whole + 3) % 7]  # 1970 began on a Thursday
+
+
+def day(since: float) -> str:
+    """Return days since 1970 as a date, with the time if there is one."""
+    return str(np.datetime64(round(since * 86400), "s")).replace("T00:00:00", "")
 
 
 def is_number(text: str) -> bool:

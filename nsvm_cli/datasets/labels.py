@@ -9,7 +9,8 @@ import numpy as np
 from jaxtyping import Float64
 
 from nsvm_cli.datasets.base import Samples, Table, expect_column
-from nsvm_cli.datasets.encoding import expect_cells, numbers, parsed, texts, times
+from nsvm_cli.datasets.encoding import PLAIN, expect_cells, numbers, parsed, texts, times
+from nsvm_cli.datasets.notation import Notation
 from nsvm_cli.errors import InputError, did_you_mean
 from nsvm_cli.tasks import Task, encode
 
@@ -48,6 +49,7 @@ def labelled(table: Table, kind: str, task: Task | None = None) -> Samples:
         times=_by_role(table, "time", times, lenient),
         weight=_by_role(table, "weight", _weights, lenient),
         numbers=table.rows.index.to_numpy() + 1,
+        remarks=table.remarks,
     )
 
 
@@ -60,7 +62,9 @@ def _code_labels(
     hint = "; dataset.skip_unlabelled=true skips such rows"
     expect_cells(table, labels, labels.isna() | (labels == ""), "a label", hint)
     if kind == "regression":
-        y, hint = parsed(labels)[0], "; to tell classes apart: task=classification"
+        known = table.written.get(str(table.label))
+        y, _ = parsed(labels, known if isinstance(known, Notation) else PLAIN)
+        hint = "; to tell classes apart: task=classification"
         expect_cells(table, labels, ~np.isfinite(y), "a finite number for task=regression", hint)
         return y.to_numpy(), ()
     named = labels.map(str)

@@ -15,9 +15,9 @@ from pydantic.dataclasses import dataclass
 
 from nsvm_cli.config.registry import STRICT
 from nsvm_cli.datasets.base import Table, TableSource, expect_column
-from nsvm_cli.datasets.csv import CSV, Dialect, header_of, read_cells, reading
+from nsvm_cli.datasets.csv import CSV, header_of, read_cells, reading
 from nsvm_cli.datasets.download import cache_folder, fetch, reason
-from nsvm_cli.datasets.encoding import is_number
+from nsvm_cli.datasets.layout import Dialect
 from nsvm_cli.errors import InputError, did_you_mean
 from nsvm_cli.output import say
 from nsvm_cli.storage.files import locked
@@ -40,18 +40,15 @@ class OpenML(TableSource):
     label: str | None = None
 
     def load(self, rng: np.random.Generator, text: Collection[str] = ()) -> Table:
-        source = f"OpenML {self.id}" if self.path is None else self.path
+        source, said = f"OpenML {self.id}" if self.path is None else self.path, list[str]()
         if self.path is None:
             cells, target = _from_openml(self.id)
         else:
-            cells = read_cells(self.path, "dataset.path", Dialect(), text=text)
-            if any(map(is_number, map(str, cells))):
-                names = [f"V{n}" for n in range(1, cells.shape[1] + 1)]
-                cells = read_cells(self.path, "dataset.path", Dialect(), None, text, names)
+            cells, said = read_cells(self.path, "dataset.path", Dialect(), text=[*text, *self.text])
             target = cells.columns[-1]
         label = self.label or target
         expect_column("dataset.label", source, label, cells)
-        return Table(cells, (source,), label, self, origins=(f"OpenML {self.id}",))
+        return Table(cells, (source,), label, self, origins=(f"OpenML {self.id}",), remarks=tuple(said))
 
 
 def _from_openml(number: int) -> tuple[pd.DataFrame, str | None]:
@@ -98,11 +95,10 @@ class PMLB(TableSource):
 
     def load(self, rng: np.random.Generator, text: Collection[str] = ()) -> Table:
         file = self._downloaded() if self.root is None else self._found(Path(os.path.expanduser(self.root)))
-        dialect = Dialect(separator="\t")
-        with reading(str(file), dialect):
-            label = "class" if "class" in header_of(file, dialect) else "target"  # as in the first releases
+        with reading(str(file)):
+            label = "class" if "class" in header_of(file, Dialect()) else "target"  # as in the first releases
         settings = {field.name: getattr(self, field.name) for field in fields(TableSource)}
-        return CSV(path=str(file), label=label, separator="\t", **settings).load(rng, text)
+        return CSV(path=str(file), label=label, **settings).load(rng, text)
 
     def _found(self, root: Path) -> Path:
         files = {file.name.split(".")[0]: file for kind in TASKS for file in root.glob(f"{kind}/*.?sv.gz")}

@@ -132,15 +132,21 @@ def _latest(samples: Samples, rows: np.ndarray, count: int) -> np.ndarray:
     return chosen
 
 
+FEW = 3
+"""The fewest rows of a class that suit any split."""
+
+
 def expect_two_of_each(samples: Samples) -> None:
     """Expect two samples of each class, one of which may be held out."""
     sizes = _sizes(samples, np.arange(len(samples.y)))
-    for name, size in sizes.items():
-        if size < 2:
-            of_class = f" of class {name}" if name else ""
-            numbers = all(map(is_number, sizes))
-            hint = "; to predict numbers rather than classes: task=regression" if numbers else ""
-            raise InputError(f"{samples.source}: expected at least 2 samples{of_class}, found {size}{hint}")
+    if few := [name for name, size in sizes.items() if size < 2]:
+        rare = [name for name, size in sizes.items() if name and size < FEW]
+        hint = f"; dataset.min_count={FEW} leaves rare classes out: {', '.join(rare)}" if rare else ""
+        hint += "; to predict numbers: task=regression" if all(map(is_number, sizes)) else ""
+        of_class = f" of class {few[0]}" if few[0] else ""
+        raise InputError(
+            f"{samples.source}: expected at least 2 samples{of_class}, found {sizes[few[0]]}{hint}"
+        )
 
 
 def expect_every_class(samples: Samples, rows: Mapping[str, np.ndarray]) -> None:

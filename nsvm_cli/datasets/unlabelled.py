@@ -12,9 +12,10 @@ from jaxtyping import Real
 from torch import Tensor
 
 from nsvm_cli.datasets.base import Table, expect_column
-from nsvm_cli.datasets.csv import Dialect, cells_by_block, header_of, reading, separator_in
-from nsvm_cli.datasets.encoding import TableEncoder, features, is_number
+from nsvm_cli.datasets.csv import blocks_of_cells, header_of, reading
+from nsvm_cli.datasets.encoding import TableEncoder, features
 from nsvm_cli.datasets.image_folder import IMAGES, MODES, read_image
+from nsvm_cli.datasets.layout import Dialect
 from nsvm_cli.errors import InputError
 from nsvm_cli.memory import rows_at_a_time
 from nsvm_cli.output import Say
@@ -74,37 +75,24 @@ def _rows(
     numbers: int,
     keep: Sequence[str],
 ) -> Iterator[Block]:
-    with reading(str(path), dialect):
+    with reading(str(path)):
         header = header_of(path, dialect)
-        _expect_header(path, header, math.prod(shape), encoder)
+        if encoder is None and len(header) != (n := math.prod(shape)):
+            raise InputError(
+                f"{path} has {len(header)} columns, expected {n}: the model does not name its columns, they "
+                "are matched by their order; leave out others, such as a label"
+            )
         keep = [*dict.fromkeys(keep)]
         for name in keep:
             expect_column("--keep", path, name, header)
         text = encoder.text if encoder else ()
         written = [name for name in keep if encoder and name not in encoder.columns]
         rows = min(TABLE_ROWS, rows_at_a_time(PER_NUMBER * (numbers + len(header))))
-        for cells in cells_by_block(path, dialect, written, text, rows):
-            x = features(Table(cells, (str(path),)), encoder)
+        for cells in blocks_of_cells(path, dialect, written, text, rows):
+            x = features(Table(cells, (str(path),), signs=dialect.signs), encoder)
             kept = cells[keep].convert_dtypes()  # integers beside gaps were floats
             columns: Any = kept.astype(object).where(kept.notna(), None).to_dict("list")
             yield torch.from_numpy(x).reshape(-1, *shape), columns
-
-
-def _expect_header(path: Path, header: Sequence[str], n: int, encoder: TableEncoder | None) -> None:
-    expected = n if encoder is None else len(encoder.columns)
-    if expected > 1 and (other := separator_in(header)):
-        raise InputError(f"{path} has 1 column, expected {expected}: is --separator '{other}' meant?")
-    if encoder is not None:
-        return
-    if all(map(is_number, header)) and header != [*map(str, range(len(header)))]:  # as pandas names columns
-        raise InputError(
-            f"{path}: expected a header line, got numbers: put the names of the columns above them"
-        )
-    if len(header) != n:
-        raise InputError(
-            f"{path} has {len(header)} columns, expected {n}: the model does not name its columns, they are "
-            "matched by their order; leave out others, such as a label"
-        )
 
 
 def _images(path: Path, shape: tuple[int, ...], numbers: int, squared: bool, say: Say) -> Iterator[Block]:

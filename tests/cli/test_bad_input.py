@@ -105,7 +105,7 @@ def test_data_that_are_not_what_they_should_be(tmp_path: Path) -> None:
     rows = "\n".join(f"{i % 7},{i},{'yes' if i % 2 else 'no'}" for i in range(60))
     file = tmp_path / "table.csv"
     for text, said in [
-        (f"a,b,label\n{rows}\n1,x,no", "column b, row 61: 'x' is no number"),
+        (f"a,b,label\n{rows}\n1,x,no", "column b, row 61: 'x' (1 times) is no number like the rest"),
         (f"a,b,label\n{rows}\n1,2,", "column label, row 61: expected a label, got an empty cell"),
         (f"a,b,label\n{rows}\n1,2,perhaps", "expected at least 2 samples of class perhaps, found 1"),
         ("a,label\n1,no\n2,no\n", "expected at least 2 classes, got 1 class: no"),

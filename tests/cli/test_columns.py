@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -44,24 +45,37 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def numbers(values: list[float | None], missing: int) -> dict[str, Any]:
+    return {"kind": "number", "categories": None, "missing": missing, "values": values, "remarks": []}
+
+
+def texts(kind: str, categories: int | None, cells: list[str]) -> dict[str, Any]:
+    values = [*np.resize(cells, 6)]
+    return {"kind": kind, "categories": categories, "missing": 0, "values": values, "remarks": []}
+
+
 def test_a_summary_before_any_training(folder: Path) -> None:
     done = nsvm("columns", "table.csv", "--label", "left", "--json", cwd=folder, code=0)
-    found = {column.pop("name"): column for column in json.loads(done.stdout)}
-    assert found == {
-        "id": {"kind": "id", "categories": None, "missing": 0, "example": "0"},
-        "age": {"kind": "number", "categories": None, "missing": 10, "example": "30"},
-        "city": {"kind": "text", "categories": 2, "missing": 0, "example": "Ulm"},
-        "since": {"kind": "date", "categories": None, "missing": 0, "example": "2024-02-02"},
-        "plan": {"kind": "constant", "categories": 1, "missing": 0, "example": "basic"},
-        "code": {"kind": "number", "categories": None, "missing": 20, "example": "1.5"},
-        "left": {"kind": "label", "categories": 2, "missing": 0, "example": "yes"},
+    found = json.loads(done.stdout)
+    assert (found["rows"], found["classes"]) == (60, ["no", "yes"])
+    columns = {column.pop("name"): column for column in found["columns"]}
+    counts_on = "counts on from row to row: if it is a time, add dataset.time=id"
+    assert columns == {
+        "id": texts("id", None, [*"012345"]) | {"remarks": [counts_on]},
+        "age": numbers([None, 30, 41, 20.5, 30, 41], 10),
+        "city": texts("text", 2, ["Ulm", "Köln"]),
+        "since": texts("date", None, ["2024-02-01", "2024-02-03"]),
+        "plan": texts("constant", 1, ["basic"]),
+        "code": numbers([1, 2, None, 1, 2, None], 20),
+        "left": texts("label", 2, ["yes", "no", "no", "yes"]),
     }
+    assert found["lines"][-1] == "to train: nsvm train dataset=csv dataset.path=table.csv dataset.label=left"
     shown = nsvm("columns", "table.csv", "--label", "left", cwd=folder, code=0).stdout
-    lines = {line.split()[0]: " ".join(line.split()[1:]) for line in shown.splitlines()}
-    assert lines["column"] == "kind missing example"
-    assert lines["id"] == "id, left out 0"
-    assert lines["age"] == "number 10 30"
-    assert lines["city"] == "text, 2 values Ulm"
+    assert shown.startswith("60 rows\n")
+    lines = [" ".join(line.split()) for line in shown.splitlines()]
+    for line in ("column kind missing cells", "id id, left out 0 1 2 3 4 5", "code number 20 1 2 1 2"):
+        assert line in lines
+    assert lines[-len(found["lines"]) :] == found["lines"]
     assert not [path for path in folder.iterdir() if path.name not in ("table.csv", "run", "cache")]
 
 
@@ -70,15 +84,12 @@ def test_a_file_that_has_no_such_columns(folder: Path, tmp_path: Path) -> None:
     says = "--label: table.csv has no column 'lft'; did you mean left?"
     assert refusal("columns", "table.csv", "--label", "lft", cwd=folder).startswith(says)
     TABLE.to_csv(tmp_path / "other.csv", index=False, sep=";", decimal=",", encoding="latin-1")
-    assert (
-        refusal("columns", "other.csv", cwd=tmp_path) == "other.csv has 1 column: is --separator ';' meant?"
-    )
-    words = ["columns", "other.csv", "--separator", ";"]
-    assert "name its encoding, such as cp1252, latin-1 or utf-16" in refusal(*words, cwd=tmp_path)
-    done = nsvm(*words, "--encoding", "latin-1", cwd=tmp_path, code=0)
-    assert done.stderr == "numbers with commas are read as text: is --decimal , meant? age\n"
-    done = nsvm(*words, "--encoding", "latin-1", "--decimal", ",", "--json", cwd=tmp_path, code=0)
-    assert [column["example"] for column in json.loads(done.stdout)][1:3] == ["30", "Ulm"]
+    for words in ([], ["--separator", ";", "--encoding", "latin-1", "--decimal", ","]):
+        done = nsvm("columns", "other.csv", *words, "--label", "left", "--json", cwd=tmp_path, code=0)
+        columns = json.loads(done.stdout)["columns"]
+        assert [column["values"][1] for column in columns[1:3]] == [30, "Köln"]
+    says = "other.csv: expected utf-8, got bytes such as b"
+    assert refusal("columns", "other.csv", "--encoding", "utf-8", cwd=tmp_path).startswith(says)
 
 
 def test_columns_beside_predictions(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -142,7 +142,7 @@ def test_bad_input(folder: Path, tmp_path: Path) -> None:
     assert "expected a file in a folder that exists, got missing/out.csv" in message
     (tmp_path / "header.csv").write_text("age,colour,income\n")
     assert "header.csv holds no samples: expected at least one" in says(run, "header.csv")
-    (tmp_path / "odd.csv").write_text("age,colour,income\n1,red,2,3\n")
+    (tmp_path / "odd.csv").write_text("age,colour,income\n1,red,2\n1,red,2\n1,red,2,3\n")
     assert "odd.csv cannot be read as CSV" in says(run, "odd.csv")
 
 

@@ -127,12 +127,10 @@ def test_all_of_a_column_of_numbers_is_decimal_numbers(write: Write) -> None:
     ("changes", "says"),
     [
         (
-            {"size": [f"{i},5" for i in ROW]},
-            "got 108 in size; {path}: "
-            "column size, row 1: '0,5' is no number; is \"dataset.decimal=','\" meant?",
+            {"size": ["two", *map(str, ROW[1:])]},
+            "column size, row 1: 'two' (1 times) is no number like the rest; "
+            "add 'dataset.missing=[two]' for missing values, or 'dataset.text=[size]' for categories",
         ),
-        ({"none": [np.nan] * ROWS}, "no training row has a value in none: leave this out with"),
-        ({"size": ["two", *map(str, ROW[1:])]}, "column size, row 1: 'two' is no number"),
         ({"size": ["9" * 400] + ["1"] * (ROWS - 1)}, "column size, row 1: expected a number, got"),
         ({"colour": ["x" * 5000, *TABLE["colour"][1:]]}, "columns.colour"),
         ({"x" * 5000: ROW + 0.5}, "should have at most 4096 characters"),
@@ -147,7 +145,7 @@ def test_columns_that_no_model_can_use_are_refused(write: Write, changes: Any, s
 
 def test_columns_are_left_out(write: Write) -> None:
     whole = load("csv", path=write(TABLE))
-    more = TABLE.assign(id=[f"nr {i}" for i in ROW], note="x")
+    more = TABLE.assign(id=[f"nr {i}" for i in ROW], note="x", none=np.nan)
     assert load("csv", path=write(more), drop=["id", "note"]).samples.sha256 == whole.samples.sha256
     assert refusal("csv", path=write(more), drop=["ids"]).startswith(
         f"dataset.drop: {write(more)} has no column 'ids'; did you mean id?"
@@ -214,7 +212,7 @@ def test_the_cells_that_features_stand_for() -> None:
     [
         ["03/04/2024", "05/06/2024"],
         ["May", "June"],
-        ["12:30", "9:15"],
+        ["12.30 h", "9.15 h in the morning"],
         ["now", "today"],
         ["2024-01-01", "soon"],
     ],
@@ -258,12 +256,19 @@ def test_other_numbers_are_no_identifiers(write: Write, cells: np.ndarray) -> No
     assert [*load("csv", path=write(PLAIN.assign(x=cells))).encoder.columns] == ["size", "x"]
 
 
-def test_a_list_says_exactly_what_is_left_out(write: Write) -> None:
+def test_lists_add_to_the_identifiers_that_are_left_out_or_take_them_back(write: Write) -> None:
     path = write(PLAIN.assign(**IDS))
-    assert [*load("csv", path=path, drop=["name"]).encoder.columns] == ["size", "id", "minus"]
-    assert "got 108 in name: leave this out with dataset.drop=[name]" in refusal("csv", path=path, drop=[])
+    for lists, names in (
+        ({"drop": ["name"]}, ["size"]),
+        ({"include": ["id"]}, ["size", "id"]),
+        ({"drop": ["id"], "include": ["name"]}, ["size", "name"]),
+    ):
+        assert [*load("csv", path=path, **lists).encoder.columns] == names
     alone = write(TABLE[["label"]].assign(id=ROW), "alone.csv")
     assert [*load("csv", path=alone).encoder.columns] == ["id"], "indices in a kernel matrix, say"
+    for setting in ("drop", "include", "text"):
+        says = f"dataset.{setting}: {path} has no column 'ids'; did you mean id?"
+        assert refusal("csv", path=path, **{setting: ["ids"]}).startswith(says)
 
 
 def test_the_positive_class_is_the_last(write: Write) -> None:

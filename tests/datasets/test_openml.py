@@ -15,7 +15,7 @@ from tests.conftest import real
 from tests.datasets.conftest import Write
 from tests.datasets.helpers import load, refusal
 
-ROWS = [f"{i},{i % 7}.5,{'red' if i % 3 else 'blue'},{'yes' if i % 2 else 'no'}\n" for i in range(60)]
+ROWS = [f"{i}.5,{i % 7}.5,{'red' if i % 3 else 'blue'},{'yes' if i % 2 else 'no'}\n" for i in range(60)]
 
 
 def test_a_local_copy_with_its_label_last(write: Write) -> None:
@@ -45,7 +45,7 @@ def test_the_published_rows_of_ringnorm() -> None:
 def test_what_the_package_has(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    cells = pd.DataFrame({"a": np.arange(60.0), "b": pd.Categorical([*"xy"] * 30), "kind": [*"pq"] * 30})
+    cells = pd.DataFrame({"a": np.arange(60) + 0.5, "b": pd.Categorical([*"xy"] * 30), "kind": [*"pq"] * 30})
     answer = SimpleNamespace(get_data=lambda: (cells.astype({"kind": "category"}),))
     answer.default_target_attribute = "kind"
     monkeypatch.setattr(openml.config, "get_cache_directory", lambda: str(tmp_path))
@@ -53,7 +53,7 @@ def test_what_the_package_has(
     for said in (f"Downloading OpenML 61 from {openml.config.server}\n", ""):
         data = load("openml", id=61)
         assert (data.task.classes, data.samples.source) == (("p", "q"), "OpenML 61")
-        np.testing.assert_array_equal(data.splits["all"].x[:2], [[0, 1, 0], [1, 0, 1]])
+        np.testing.assert_array_equal(data.splits["all"].x[:2], [[0.5, 1, 0], [1.5, 0, 1]])
         assert capfd.readouterr() == ("", said)
         (tmp_path / "datasets" / "61").mkdir(parents=True, exist_ok=True)
     answer.default_target_attribute = None

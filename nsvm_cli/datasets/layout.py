@@ -1,0 +1,292 @@
+"""The layout of a table in a text file: its encoding, what separates its cells, and where its names are."""
+
+from __future__ import annotations
+
+import bz2
+import codecs
+import csv
+import gzip
+import io
+import lzma
+import re
+import zipfile
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass as plain_dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+from pydantic import AfterValidator, BeforeValidator, Field, PositiveInt
+from pydantic.dataclasses import dataclass
+
+from nsvm_cli.config.registry import STRICT, shown
+from nsvm_cli.datasets.notation import Decimal, Thousands, number_parts
+from nsvm_cli.errors import InputError
+
+SEPARATORS = ("\t", ";", "|", ",")
+"""The characters that are recognised as separators, the least usual within cells first."""
+
+WHITESPACE = "whitespace"
+"""The separator of columns with any number of blanks between them."""
+
+HEAD, FEWEST_LINES, HEAD_ROWS = 2**18, 20, 1000
+"""The characters and the lines of a text file, and the rows of any, in which a layout is recognised."""
+
+csv.field_size_limit(2**31 - 1)  # names may be long; longer ones than a model may have are refused later
+
+
+def parse_separator(typed: str) -> str:
+    """Return the separator of the cells of a table, or raise an InputError."""
+    separator = "\t" if typed == r"\t" else typed  # how one types a tab in a shell
+    if separator != WHITESPACE and (len(separator) != 1 or not separator.isascii() or separator in '"\r\n'):
+        expected = (
+            rf"expected one ASCII character as separator, such as ; or \t, or {WHITESPACE}, and no quote"
+        )
+        raise InputError(f"{expected}, got {shown(typed)}")
+    return separator
+
+
+Code = Annotated[str, BeforeValidator(str), Field(max_length=256)]
+"""What stands in a cell for a missing value; it may be typed as a number, such as -999."""
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class Dialect:
+    """How a table is written; what is None is recognised.
+
+    The names of the columns are in line ``header``, from 1; true: in the first; false: there are none.
+    ``missing`` lists codes of missing values for all columns, or for each by its name. ``sheet`` is one of an
+    Excel file.
+    """
+
+    separator: Annotated[str, AfterValidator(parse_separator)] | None = None
+    encoding: str | None = None
+    decimal: Decimal | None = None
+    thousands: Thousands | None = None
+    header: bool | PositiveInt | None = None
+    comment: Annotated[str, Field(min_length=1, max_length=1)] | None = None
+    sheet: Annotated[str, Field(coerce_numbers_to_str=True)] | None = None
+    missing: tuple[Code, ...] | dict[str, tuple[Code, ...]] | None = None
+
+    @property
+    def signs(self) -> dict[str, Any]:
+        """The signs of decimals and thousands, if they are stated."""
+        stated = {"decimal": self.decimal, "thousands": self.thousands}
+        return {name: sign for name, sign in stated.items() if sign is not None}
+
+    def codes(self, column: object) -> tuple[str, ...]:
+        """Return the codes of missing values in a column."""
+        return self.missing.get(str(column), ()) if isinstance(self.missing, dict) else self.missing or ()
+
+
+def written_as(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of a data set that say how cells are written, for new tables of its model."""
+    return {key: settings[key] for key in ("decimal", "thousands", "missing") if key in settings}
+
+
+class Head(NamedTuple):
+    """The names of columns, the rows up to them, and how they were found, if not in the first row."""
+
+    names: list[str]
+    rows: int
+    remarks: list[str]
+
+
+@plain_dataclass(frozen=True)
+class Layout:
+    """How a file is written, recognised or stated."""
+
+    separator: str
+    encoding: str
+    head: Head
+
+    @property
+    def remarks(self) -> list[str]:
+        """What differs from a table with commas or tabs in UTF-8 below a line of names."""
+        said = [] if self.separator in ",\t" else [f"separator {self.separator!r}"]
+        said += [] if self.encoding in ("utf-8", "utf-8-sig") else [f"encoding {self.encoding}"]
+        return said + self.head.remarks
+
+
+def opened(file: Path) -> Any:
+    """Open a file that may be compressed, as the end of its name says."""
+    suffix = file.suffix.lower()
+    if suffix == ".zip":
+        archive = zipfile.ZipFile(file)
+        members = [name for name in archive.namelist() if name[-1] != "/" and not name.startswith("__MACOSX")]
+        if len(members) != 1:
+            raise InputError(f"{file}: expected one file in it, found {len(members)}: unpack it first")
+        return archive.open(members[0])
+    unpack: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
+    return unpack.get(suffix, open)(file, "rb")
+
+
+def recognise(file: Path, dialect: Dialect) -> Layout:
+    """Return the layout of a text file.
+
+    Raises:
+        InputError: it is no text.
+        UnicodeDecodeError: it is not in the encoding that the dialect states.
+    """
+    encoding = dialect.encoding or _encoding(file)
+    lines: list[str] = []
+    with opened(file) as stream, io.TextIOWrapper(stream, encoding, newline="") as text:
+        while (len(lines) < FEWEST_LINES or sum(map(len, lines)) < HEAD) and (line := text.readline()):
+            lines.append(line)
+    separator = dialect.separator or _separator(lines, dialect.comment)
+    return Layout(separator, encoding, find_head([*_rows(lines, separator, dialect.comment)], dialect.header))
+
+
+def _encoding(file: Path) -> str:
+    """Return the first of a few encodings that suits the whole file."""
+    with opened(file) as stream:
+        start = stream.read(2**12)
+    if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "utf-16"
+    if b"\0" in start:
+        raise InputError(f"{file} is no text: expected a file of text, or one named .parquet or .xlsx")
+    for encoding in ("utf-8-sig" if start.startswith(codecs.BOM_UTF8) else "utf-8", "cp1252"):
+        decoder = codecs.getincrementaldecoder(encoding)()
+        try:
+            with opened(file) as stream:
+                while block := stream.read(2**20):
+                    decoder.decode(block)
+                decoder.decode(b"", final=True)
+            return encoding
+        except UnicodeDecodeError:
+            continue
+    return "latin-1"
+
+
+def _rows(lines: Sequence[str], separator: str, comment: str | None) -> Iterator[list[str]]:
+    """Yield the cells of each line, none for one without cells or of a comment."""
+    if separator == WHITESPACE:
+        rows: Iterator[list[str]] = (
+            [quoted or bare for quoted, bare in re.findall(r'"([^"]*)"|(\S+)', line)] for line in lines
+        )
+    else:
+        rows = csv.reader(lines, delimiter=separator, skipinitialspace=True)
+    for row in islice(rows, HEAD_ROWS):
+        cells = [cell.strip() for cell in row]
+        yield [] if not any(cells) or cells[0].startswith(comment or "\n") else cells
+
+
+def _separator(lines: Sequence[str], comment: str | None) -> str:
+    """Return the separator with which the most lines have the same number of cells, more than one."""
+
+    def alike(separator: str) -> tuple[float, int]:
+        widths = [len(row) for row in _rows(lines, separator, comment or "#") if row]
+        widths = widths[1:] or widths  # without a line of names, which may have none for the names of rows
+        width, count = Counter(widths).most_common(1)[0] if widths else (1, 0)
+        return (count / len(widths), width) if width > 1 else (0.0, 1)
+
+    best = max(SEPARATORS, key=lambda separator: alike(separator)[0])
+    (share, width), (aligned, columns) = alike(best), alike(WHITESPACE)
+    padded = 2 * sum("  " in line.strip() for line in lines) > len(lines)
+    return (
+        WHITESPACE
+        if aligned > 0.9 and (not share or (padded and columns > width))
+        else best
+        if share
+        else ","
+    )
+
+
+def find_head(rows: Sequence[list[str]], header: bool | int | None) -> Head:
+    """Return where the names of columns are in the first rows of a file, some of which may be empty.
+
+    Rows above that have fewer cells than most, or only one, are titles. The first row of the table has the
+    names, unless it has numbers where rows below have; so has the second, if it has words where others have
+    numbers.
+    """
+    filled = [at for at, row in enumerate(rows) if any(row)]
+    if not filled:
+        return Head([], 0, [])
+    width = max(Counter(len(rows[at]) for at in filled).items(), key=lambda item: (item[1], item[0]))[0]
+    if isinstance(header, int) and not isinstance(header, bool):
+        if header > len(rows):
+            raise InputError(f"dataset.header={header}: found {len(rows)} lines")
+        start = filled.index(header - 1) if header - 1 in filled else 0
+    else:
+        start = next(k for k, at in enumerate(filled) if _begins(rows, filled[k:], width))
+    first, below = rows[filled[start]], [rows[at] for at in filled[start + 1 :]]
+    remarks = [f"skipped {filled[start]} line{'s' * (filled[start] > 1)} above the names"] * (
+        filled[start] > 0
+    )
+    first = [re.sub(r"^#\s*", "", first[0]), *first[1:]]
+    first = [" ".join(name.split()) for name in first]
+    if header is False or (header is None and not _are_names(first, below)):
+        no_names = "no line of names: columns are c1, c2, ..."
+        said = [no_names] if header is None else []
+        return Head([f"c{k}" for k in range(1, width + 1)], filled[start], [*remarks, *said])
+    end = filled[start] + 1
+    if header is None and len(below) > 2 and _are_more_names(below[0], below[1:]):
+        first = [" ".join(filter(None, pair)) for pair in zip(first, below[0], strict=False)]
+        end, remarks = filled[start + 1] + 1, [*remarks, "two lines of names, joined"]
+    if len(first) == width - 1:  # separators at the ends of lines, or names of rows at their beginning
+        last_empty = not any(row[-1] for row in below if len(row) == width)
+        first = [*first, ""] if last_empty else ["", *first]
+    return Head(_unique(first), end, remarks)
+
+
+def _begins(rows: Sequence[list[str]], filled: Sequence[int], width: int) -> bool:
+    """Return whether a table of this width begins at the first of the rows that are filled."""
+    row, below = rows[filled[0]], [len(rows[at]) for at in filled[1:2]]
+    if row[0].startswith("#") and len(row) != width:
+        return False
+    if len(row) == width - 1 > 0 and below == [width]:
+        return not any(map(number_parts, row))
+    return len(row) >= width and (width < 3 or sum(map(bool, row)) > 1)
+
+
+def _numeric(rows: Sequence[list[str]]) -> set[int]:
+    """Return the columns in which most cells are numbers."""
+    found = set()
+    for c in range(max(map(len, rows), default=0)):
+        cells = [row[c] for row in rows if len(row) > c and row[c]]
+        if cells and 2 * sum(number_parts(cell) is not None for cell in cells) > len(cells):
+            found.add(c)
+    return found
+
+
+def _are_names(first: list[str], below: Sequence[list[str]]) -> bool:
+    """Return whether a row has the names of the columns of those below it."""
+    cells = [(c, first[c]) for c in _numeric(below) if c < len(first)]
+    numbers = [(c, cell) for c, cell in cells if (parts := number_parts(cell)) and parts[0] == ("", "")]
+    if numbers:  # such as years, or the numbers that pandas gives columns without names
+        whole = [int(cell) if cell.isdecimal() else -1 for _, cell in numbers]
+        counted = whole == [*range(whole[0], whole[0] + len(whole))] and whole[0] in (0, 1)
+        years = all(1900 <= year < 2100 for year in whole)
+        among = {row[c] for row in below for c, _ in numbers if len(row) > c}
+        return len({*whole}) == len(whole) > 1 and (
+            counted or (years and not among & {cell for _, cell in numbers})
+        )
+    seen = [{row[c] for row in below if len(row) > c} for c in range(len(first))]
+    return not below or any(cell and cell not in known for cell, known in zip(first, seen, strict=True))
+
+
+def _are_more_names(second: list[str], below: Sequence[list[str]]) -> bool:
+    """Return whether a row below the names has words where all others have numbers."""
+    numeric = _numeric(below)
+    words = [second[c] for c in numeric if c < len(second)]
+    seen = {(c, cell) for row in below for c, cell in enumerate(row) if cell}
+    years = [word for word in words if re.fullmatch(r"(19|20)\d\d", word)]
+    named = len({*words}) > 1 and all(
+        word in years or (re.search(r"[^\W\d_]", word) and not number_parts(word)) for word in words
+    )
+    codes = {"na", "n/a", "nan", "null", "none", "unknown", "missing"}
+    return named and not {word.lower() for word in words} & codes and not seen & {*enumerate(second)}
+
+
+def _unique(names: Sequence[str]) -> list[str]:
+    """Return names that differ, as pandas has them."""
+    unique: list[str] = []
+    for k, name in enumerate(names):
+        name = again = name or f"Unnamed: {k}"
+        n = 0
+        while again in unique:
+            n += 1
+            again = f"{name}.{n}"
+        unique.append(again)
+    return unique

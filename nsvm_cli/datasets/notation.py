@@ -1,0 +1,277 @@
+"""Numbers as people write them: with signs for thousands, a currency, a unit, or as times of day."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass as plain_dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+
+import numpy as np
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+
+from nsvm_cli.config.registry import STRICT
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SAME = str.maketrans({"\u2212": "-", "\u2019": "'", "\u00a0": " ", "\u202f": " ", "\u2009": " "})
+"""Minus signs, apostrophes and blanks that are read like those of a keyboard."""
+
+CURRENCY = "$€£¥₹₽₩₺₪₫₦฿"
+
+NUMBER = re.compile(
+    rf"(?P<before>[+-]?)(?P<prefix>(?:[A-Z]{{0,3}}[{CURRENCY}]|[A-Z]{{2,3}}(?=\s)|Rs\.?)?)\s*(?P<sign>[+-]?)"
+    r"(?P<core>(?:\d(?:[\d.,' ]*\d)?[.,]?|[.,]\d+)(?:[eE][+-]?\d+)?)"
+    r"\s*(?P<suffix>(?:\+|[^\d\s.,'+-][^\d]{0,15}(?:(?<=m)[23])?)?)"
+)
+"""A number and what stands beside it. Before it, only two or three capitals and a blank are a currency:
+C00017 and Ward 1 are names.
+"""
+
+CLOCK = re.compile(r"(-?)(\d{1,4}):([0-5]\d)(?::([0-5]\d(?:\.\d+)?))?")
+
+FEW = 20
+"""The most different cells that may be codes, such as those of ratings or of missing values."""
+
+Decimal = Literal[".", ","]
+Thousands = Literal["", ".", ",", "'", " "]
+
+
+class Signs(NamedTuple):
+    """The signs of a number."""
+
+    decimal: Decimal
+    thousands: Thousands
+
+
+PLAIN = Signs(".", "")
+READINGS = (
+    PLAIN,
+    Signs(".", ","),
+    Signs(",", ""),
+    Signs(",", "."),
+    *(Signs(decimal, thousands) for decimal in (".", ",") for thousands in ("'", " ")),
+)
+"""All that numbers may be written with; of several that suit a column, the first that is not in doubt."""
+
+
+def _form(signs: Signs) -> re.Pattern[str]:
+    """Return the form of a number without its sign: groups are of three digits, and the first has no zero."""
+    whole = rf"\d+|[1-9]\d{{0,2}}(?:{re.escape(signs.thousands)}\d{{3}})+" if signs.thousands else r"\d+"
+    point = re.escape(signs.decimal)
+    return re.compile(rf"(?:(?:{whole})(?:{point}\d*)?|{point}\d+)(?:[eE][+-]?\d+)?")
+
+
+FORMS = {signs: _form(signs) for signs in READINGS}
+
+
+def number_parts(text: str) -> tuple[tuple[str, str], str, str] | None:
+    """Return what stands before and after a number, its sign and its digits; None if there is no number."""
+    found = NUMBER.fullmatch(text.translate(SAME).strip())
+    if found is None or (found["before"] and found["sign"]):
+        return None
+    return (found["prefix"], found["suffix"].strip()), found["before"] + found["sign"], found["core"]
+
+
+@dataclass(frozen=True, config=STRICT)
+class Notation:
+    """How the numbers of a column are written; ``clock``: as hours, minutes and seconds, read as seconds."""
+
+    decimal: Decimal = "."
+    thousands: Thousands = ""
+    prefix: Annotated[str, Field(max_length=16)] = ""
+    suffix: Annotated[str, Field(max_length=32)] = ""
+    clock: bool = False
+
+    @property
+    def signs(self) -> Signs:
+        """The signs of decimals and thousands."""
+        return Signs(self.decimal, self.thousands)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether numbers are written as Python writes them."""
+        return self.signs == PLAIN and not (self.prefix or self.suffix or self.clock)
+
+    @property
+    def rescales(self) -> bool:
+        """Whether a number without its unit may mean another one: 5 % may be .05."""
+        return self.clock or self.suffix in ("%", "‰")
+
+    def number(self, text: str) -> float | None:
+        """Return the number that a text stands for, if it is one in this notation."""
+        if self.clock:
+            if (time := CLOCK.fullmatch(text.translate(SAME).strip())) is None:
+                return None
+            seconds = int(time[2]) * 3600 + int(time[3]) * 60 + float(time[4] or 0)
+            return -seconds if time[1] else seconds
+        affix, sign, core = number_parts(text) or (None, "", "")
+        if not _suits(affix, core, (self.prefix, self.suffix)) or not FORMS[self.signs].fullmatch(core):
+            return None
+        return float(sign + core.replace(self.thousands, "").replace(self.decimal, "."))
+
+    def __call__(self, texts: pd.Series) -> pd.Series:
+        """Return the numbers of cells of text in float64; NaN where they are empty or no number."""
+        import pandas as pd
+
+        def numbers(texts: pd.Series) -> pd.Series:
+            x = pd.Series(np.nan, texts.index)
+            if self.is_plain:
+                x = pd.to_numeric(texts, errors="coerce").astype("float64")
+            others = texts[x.isna()]  # of plain numbers, those with the minus sign of typesetters
+            return x.fillna(pd.Series([*map(self.number, others)], others.index, "float64"))
+
+        return by_value(texts, numbers)
+
+    def __str__(self) -> str:
+        """What is said of numbers that are not plain."""
+        said = [f"decimal sign {self.decimal!r}"] * (self.decimal != ".")
+        said += [f"thousands separated by {self.thousands!r}"] * bool(self.thousands)
+        said += [f"{affix!r} is not part of the number" for affix in (self.prefix, self.suffix) if affix]
+        return "times of day in seconds" if self.clock else ", ".join(said)
+
+
+@plain_dataclass(frozen=True)
+class Doubt:
+    """A column that is not certain to hold numbers: which cells are none, the most frequent first, with their
+    counts; without such cells, the signs of this example are in doubt.
+    """
+
+    cells: Mapping[str, int]
+    example: str = ""
+
+    def __str__(self) -> str:
+        if not self.cells:
+            return f"is the comma in {self.example!r} a decimal sign, or does it separate thousands?"
+        (cell, count), *others = self.cells.items()
+        more = f", as {sum(n for _, n in others)} other cells" * bool(others)
+        return f"{cell!r} ({count} times) is no number like the rest{more}"
+
+
+def by_value(cells: pd.Series, function: Callable[[pd.Series], Any]) -> pd.Series:
+    """Return what a function makes of cells, computed once for each value; NaN where they are empty."""
+    import pandas as pd
+
+    codes, values = pd.factorize(cells)
+    made = pd.Series(function(pd.Series(values)))
+    return made.reindex(codes).set_axis(cells.index)
+
+
+def notations(
+    columns: Mapping[str, pd.Series], decimal: Decimal | None = None, thousands: Thousands | None = None
+) -> dict[str, Notation | Doubt | None]:
+    """Return how the numbers of columns of text are written; None where text is no number.
+
+    A sign that one column proves counts for all. ``decimal`` and ``thousands`` are stated, if they are given.
+    """
+    found = {name: _Column.of(cells.dropna()) for name, cells in columns.items()}
+    if decimal is None and thousands in (".", ","):
+        decimal = "," if thousands == "." else "."
+    proven = {column.proven for column in found.values() if column} - {None}
+    if decimal is None and len(proven) == 1:
+        decimal = proven.pop()
+    return {name: column.decided(decimal, thousands) if column else None for name, column in found.items()}
+
+
+def _suits(affix: tuple[str, str] | None, core: str, wanted: tuple[str, str]) -> bool:
+    """Return whether a number has this currency and unit; 0 needs none, unless it may be a code."""
+    return affix == wanted or (affix == ("", "") and not core.strip("0."))
+
+
+NINES = str.maketrans("012345678", "9" * 9)
+
+
+def _shape(core: str) -> str:
+    return core[0] + core[1:].translate(NINES) if core[0] == "0" else core.translate(NINES)
+
+
+@plain_dataclass(frozen=True)
+class _Column:
+    """Cells with their counts, and the shapes of those that are numbers: all digits are 9, but a first 0."""
+
+    counts: Mapping[str, int]
+    affix: tuple[str, str]
+    shapes: Mapping[str, str]
+    clock: bool = False
+
+    @classmethod
+    def of(cls, cells: pd.Series) -> _Column | None:
+        """Return the column of the cells that most are written like; None if most cells are no numbers."""
+        counts: dict[Any, int] = cells.groupby(cells, sort=False).size().to_dict()
+        clocks = [text for text in counts if ":" in text and CLOCK.fullmatch(text.translate(SAME).strip())]
+        if clocks and 2 * len(clocks) >= len(counts):
+            return cls(counts, ("", ""), dict.fromkeys(clocks, ""), clock=True)
+        numbers = {text: parts for text in counts if (parts := number_parts(text))}
+        if 2 * len(numbers) < len(counts) or not numbers:
+            return None
+        affix, _ = Counter(parts[0] for parts in numbers.values()).most_common(1)[0]
+        suits = {text: core for text, (beside, _, core) in numbers.items() if _suits(beside, core, affix)}
+        shapes = {text: _shape(core) for text, core in suits.items()}
+        return cls(counts, affix, shapes)
+
+    def fitting(self, signs: Signs) -> list[str]:
+        """Return the cells that are numbers with these signs."""
+        fitting = {shape for shape in {*self.shapes.values()} if FORMS[signs].fullmatch(shape)}
+        return [text for text, shape in self.shapes.items() if shape in fitting]
+
+    def best(self, among: Sequence[Signs] = READINGS) -> list[Signs]:
+        """Return the signs with which the most cells are numbers."""
+        shapes = Counter(self.shapes.values())
+        fits = [sum(n for shape, n in shapes.items() if FORMS[signs].fullmatch(shape)) for signs in among]
+        return [signs for signs, count in zip(among, fits, strict=True) if count == max(fits)]
+
+    @property
+    def proven(self) -> Decimal | None:
+        """The decimal sign, if the cells can only be read with one."""
+        decimals = {signs.decimal for signs in self.best()}
+        return decimals.pop() if not self.clock and len(decimals) == 1 else None
+
+    def decided(self, decimal: Decimal | None, thousands: Thousands | None) -> Notation | Doubt | None:
+        """Return the notation that all cells fit, or why it is in doubt; None for text.
+
+        Signs that are given are the only ones; others are taken if they are the simplest or proven.
+        """
+        if self.clock:
+            return self._unless_others(Notation(clock=True), self.shapes)
+        among = [
+            signs
+            for signs in READINGS
+            if decimal in (None, signs.decimal) and thousands in (None, signs.thousands)
+        ]
+        best = self.best(among)
+        if not self.fitting(self.best()[0]):  # such as 1,2,3
+            return None
+        notation: Notation | Doubt = Notation(*best[0], *self.affix)
+        if (
+            best[0] == Signs(".", ",") and Signs(",", "") in best
+        ):  # 1,308: whole numbers below 1,000 tell groups
+            whole = [len(shape) for shape in self.shapes.values() if shape.isdecimal()]
+            if max(whole, default=4) > 3:
+                notation = Doubt({}, next(text for text in self.shapes if "," in text))
+        return self._unless_others(notation, self.fitting(best[0]))
+
+    def _unless_others(self, known: Notation | Doubt, numbers: Collection[str]) -> Notation | Doubt | None:
+        """Return what is known of the column, unless it has other cells than these numbers.
+
+        Other cells are taken for codes of missing values, or for typing errors, which is in doubt; too many
+        that mix digits and letters, or ratings such as 3+, or too many words, are text.
+        """
+        kept = {*numbers}
+        others = Counter({text: n for text, n in self.counts.items() if text not in kept})
+        if not others:
+            return known
+        mixed = [text for text in others if text not in self.shapes and any(map(str.isdecimal, text))]
+        affixes = {parts[0] for text in mixed if (parts := number_parts(text))} - {("", "")}
+        named = [
+            text
+            for text in mixed
+            if any(map(str.isalpha, text)) and not (number_parts(text) and len(affixes) < 4)
+        ]
+        often = sum(others[text] for text in named) >= 0.05 * sum(self.counts.values())
+        words = [text for text in others if not any(map(str.isdecimal, text))]
+        if often or (mixed and len(numbers) <= FEW) or len(words) > FEW:
+            return None
+        return Doubt(dict(others.most_common()))
