@@ -184,13 +184,9 @@ def _separator(lines: Sequence[str], comment: str | None) -> str:
     best = max(SEPARATORS, key=lambda separator: alike(separator)[0])
     (share, width), (aligned, columns) = alike(best), alike(WHITESPACE)
     padded = 2 * sum("  " in line.strip() for line in lines) > len(lines)
-    return (
-        WHITESPACE
-        if aligned > 0.9 and (not share or (padded and columns > width))
-        else best
-        if share
-        else ","
-    )
+    if aligned > 0.9 and (not share or (padded and columns > width)):
+        return WHITESPACE
+    return best if share else ","
 
 
 def find_head(rows: Sequence[list[str]], header: bool | int | None) -> Head:
@@ -209,13 +205,11 @@ def find_head(rows: Sequence[list[str]], header: bool | int | None) -> Head:
             raise InputError(f"dataset.header={header}: found {len(rows)} lines")
         start = filled.index(header - 1) if header - 1 in filled else 0
     else:
-        start = next(k for k, at in enumerate(filled) if _begins(rows, filled[k:], width))
+        start = next((k for k in range(len(filled)) if _begins(rows, filled[k:], width)), 0)
     first, below = rows[filled[start]], [rows[at] for at in filled[start + 1 :]]
-    remarks = [f"skipped {filled[start]} line{'s' * (filled[start] > 1)} above the names"] * (
-        filled[start] > 0
-    )
-    first = [re.sub(r"^#\s*", "", first[0]), *first[1:]]
-    first = [" ".join(name.split()) for name in first]
+    above = filled[start]
+    remarks = [f"skipped {above} line{'s' * (above > 1)} above the names"] * (above > 0)
+    first = [" ".join(name.split()) for name in (first[0].removeprefix("#"), *first[1:])]
     if header is False or (header is None and not _are_names(first, below)):
         no_names = "no line of names: columns are c1, c2, ..."
         said = [no_names] if header is None else []
