@@ -142,7 +142,7 @@ def survey(path: str, written: Mapping[str, Any], label: str | None) -> Survey:
         advice = " or ".join(f"--label {shlex.quote(name)}" for name in likely)
         lines += [
             *_about_rows(rows, classes),
-            *_about_columns(columns),
+            *remarks_on(columns),
             f"to go on, name what to predict: {advice}",
         ]
         return Survey(len(rows), classes, columns, tuple(lines))
@@ -152,7 +152,7 @@ def survey(path: str, written: Mapping[str, Any], label: str | None) -> Survey:
     ] * bool(rare)
     words += ["task=regression"] * (not classes)
     how = [setting(key, value) for key, value in {"path": path, "label": label, **written}.items()]
-    lines += [*_about_rows(rows, classes), *_about_columns(columns)]
+    lines += [*_about_rows(rows, classes), *remarks_on(columns)]
     lines += [f"rare classes: {', '.join(rare)}; {setting('min_count', FEWEST_ROWS)} leaves them out"] * bool(
         rare
     )
@@ -173,7 +173,7 @@ def _about_rows(rows: pd.DataFrame, classes: Mapping[str, float]) -> Iterator[st
         yield f"rows that stand twice: {twice}; of these, training may see one and the test set the other"
 
 
-def _about_columns(columns: Sequence[Column]) -> list[str]:
+def remarks_on(columns: Sequence[Column]) -> list[str]:
     """Return what is to be said of columns: a line for all of which the same is said."""
     names: dict[str, list[str]] = {}
     for column in columns:
@@ -209,7 +209,7 @@ def summary(columns: Sequence[Column]) -> list[str]:
     }
     lines = [f"columns: {counts}; {missing} empty cells"] if columns else []
     lines += [f"{text}: {', '.join(names[kind])}" for kind, text in advice.items() if kind in names]
-    lines += _about_columns(columns)
+    lines += remarks_on(columns)
     return [shortened(line, LONGEST_LINE) for line in lines]
 
 

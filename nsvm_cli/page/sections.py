@@ -20,6 +20,7 @@ from nsvm_cli.artifacts.diagnosis import diagnose, some_of
 from nsvm_cli.artifacts.prediction import explain
 from nsvm_cli.config.settings import flat
 from nsvm_cli.datasets import Data
+from nsvm_cli.datasets.columns import remarks_on
 from nsvm_cli.errors import InputError, RunError
 from nsvm_cli.models.nsvm import NSVM
 from nsvm_cli.output import shortened
@@ -151,6 +152,7 @@ def _columns(data: Data) -> Blocks:
         head, *rows = words.column_rows(data.columns)
         texts = [[shortened(cell, MOST_CHARACTERS) for cell in row] for row in rows]
         yield Table("How each column of the table is read", head, texts, range(2, 3))
+        yield from remarks_on(data.columns)
 
 
 def _diagnosis(model: NSVM, data: Data) -> Blocks:
