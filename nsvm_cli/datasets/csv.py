@@ -294,6 +294,8 @@ def parsing(
     Columns of text are never taken for numbers or truth values, nor labels such as NA for an empty cell.
     """
     names = layout.head.names
+    if dialect.decimal == "," or dialect.thousands == ".":  # which pandas would take for a decimal sign
+        text = names
     return {
         "sep": r"\s+" if layout.separator == WHITESPACE else layout.separator,
         "encoding": layout.encoding,

@@ -302,6 +302,15 @@ def test_names_of_columns_are_printed_as_they_are_typed(write: Write, name: str)
     assert compose_settings([*words[2:], word])["dataset"]["time"] == f"{name} 2"
 
 
+def test_with_a_stated_comma_a_point_separates_thousands(write: Write) -> None:
+    table = TABLE.drop(columns="age")
+    path = write(table.assign(x=np.resize(["1.030", "2.100", "350"], ROWS)))
+    assert column(path).values[:3] == (1.03, 2.1, 350.0), "nothing proves it"
+    assert column(path, decimal=",").values[:3] == column(path, thousands=".").values[:3] == (1030, 2100, 350)
+    other = write(table.assign(x=np.resize(["50.5", "3.25"], ROWS)))
+    assert "column x, row 1: '50.5'" in refusal("csv", path=other, decimal=",")
+
+
 def written(rng: np.random.Generator, table: pd.DataFrame) -> tuple[bytes, str, dict[str, bool]]:
     """Return a table in a random dialect, the end of its name, and whether it has names."""
     separator, decimal = rng.choice([",", ";", "\t", "|"]), rng.choice([".", ","])
