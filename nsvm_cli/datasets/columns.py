@@ -21,6 +21,7 @@ from nsvm_cli.datasets.encoding import (
     LeftOut,
     Numbers,
     TableEncoder,
+    date_formats,
     day,
     days,
     features,
@@ -88,8 +89,11 @@ def describe(
             notation = Numbers(median=known) if isinstance(known, float) else known
             kind, values = "number", numbers(table, held.iloc[:FIRST], notation)
             remarks = [] if notation.is_plain else [str(notation)]
-        elif kind in ("text", "label"):
-            count = cells[~empty].nunique()
+        elif kind in ("text", ID, "label"):
+            count = None if kind == ID else cells[~empty].nunique()
+            share = max(date_formats(cells).values(), default=0) if kind != "label" else 0
+            why = "not all in one format" if share < 1 else "in which day or month may be first"
+            remarks = [f"{share:.0%} of its cells are dates, {why}"] * (share >= 0.9)
         if empty.all():
             kind = EMPTY
         elif not isinstance(known, LeftOut | Doubt) and (cells == cells.iloc[0]).all():

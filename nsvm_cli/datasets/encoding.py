@@ -361,21 +361,24 @@ def _format_of(cells: pd.Series) -> str | None:
     """Return pandas' format of a column of dates: ISO, or the only one that all cells have; None if there is
     none. Dates such as 03/04/2024 are ambiguous, unless one of them has a day above 12.
     """
+    fitting = [form for form, share in date_formats(cells).items() if share == 1]
+    return fitting[0] if fitting and (len(fitting) == 1 or fitting[0] == ISO) else None
+
+
+def date_formats(cells: pd.Series) -> dict[str, float]:
+    """Return formats of dates that the first cells may have, with the shares of all cells that have them."""
     from pandas.tseries.api import guess_datetime_format
 
     present = cells.dropna().drop_duplicates() if cells.dtype == "str" else cells.dropna()
+    first = present.iloc[:3]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about the order of day and month
-        guesses = {guess_datetime_format(str(present.iloc[0]), dayfirst=first) for first in (False, True)}
+        guesses = [guess_datetime_format(str(cell), dayfirst=day) for cell in first for day in (False, True)]
     complete = [form for form in guesses if form and "%Y" in form and "%d" in form]
-    complete += ["%m/%d/%y", "%d/%m/%y"]  # which pandas does not guess
-    short = [form.replace("%B", "%b") for form in complete if "%B" in form]  # May is short and long
-    for forms in ([ISO], complete, short):
-        likely = [form for form in forms if days(present[:1], form).notna().all()]  # to save time
-        fitting = [form for form in likely if days(present, form).notna().all()]
-        if len(fitting) == 1:
-            return fitting[0]
-    return None
+    complete = [form.replace("%B", "%b") if "May" in " ".join(map(str, first)) else form for form in complete]
+    forms = dict.fromkeys([ISO, *complete, "%m/%d/%y", "%d/%m/%y", "%d-%b-%y", "%b-%y"])
+    likely = [form for form in forms if days(first, form).notna().any()]  # to save time
+    return {form: float(days(present, form).notna().mean()) for form in likely}
 
 
 def days(cells: Any, form: str) -> pd.Series:

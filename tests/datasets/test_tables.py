@@ -398,3 +398,17 @@ def test_a_model_predicts_the_same_from_files_and_data_frames(tmp_path: Path, wr
     new.head(1).to_csv(tmp_path / "one.csv", index=False)
     [block] = predictions(model, tmp_path / "one.csv")
     np.testing.assert_allclose(block["score"], scores[0][:1], rtol=1e-5)
+
+
+def test_dates_that_are_lost_are_said(write: Write) -> None:
+    """Day or month first, or some other cells: such a column is text or left out, but not without a word."""
+    both = [f"{day:02}/{month:02}/2024" for day in range(1, 13) for month in range(1, 13)]
+    assert column(write(TABLE.assign(x=np.resize(both, ROWS)))).remarks == (
+        "100% of its cells are dates, in which day or month may be first",
+    )
+    some = DATES.dt.strftime("%Y-%m-%d").mask(ROW == 7, "in spring")
+    assert column(write(TABLE.assign(x=some))).remarks == (
+        "99% of its cells are dates, not all in one format",
+    )
+    short = DATES.dt.strftime("%d-%b-%y")
+    assert column(write(TABLE.assign(x=short))).kind == "date"
