@@ -130,42 +130,31 @@ def survey(path: str, written: Mapping[str, Any], label: str | None) -> Survey:
     table = Table(rows, (path,), label, signs=dialect.signs)
     known = read_columns(table, np.arange(len(rows)))
     encoder = TableEncoder({n: c for n, c in known.items() if not isinstance(c, LeftOut | Doubt)})
-    x, y, classes = features(table, encoder), None, dict[str, float]()
+    x, y, counts = features(table, encoder), None, dict[str, int]()
     if label is not None:
         with_label = (rows[label] != "").to_numpy()
-        x = x[with_label]
-        y, names = _targets(replace(table, rows=rows[with_label]))
+        x, (y, names) = x[with_label], _targets(replace(table, rows=rows[with_label]))
         counts = {name: int((rows[label] == name).sum()) for name in names}
-        classes = {name: count / len(y) for name, count in counts.items()}
-    columns = describe(table, known, suspicions(x, y, encoder, bool(classes)))
-    needed = {name: doubt for name, doubt in known.items() if isinstance(doubt, Doubt)}
-    words = [words for words, _ in remedies(needed)[:1]]
+    columns = describe(table, known, suspicions(x, y, encoder, bool(counts)))
+    classes = {name: count / len(x) for name, count in counts.items()}
+    rare = [name for name, count in counts.items() if count < FEWEST_ROWS]
+    lines += [*_about_rows(rows, classes), *remarks_on(columns)]
+    if rare:
+        lines.append(f"rare classes: {', '.join(rare)}; {setting('min_count', FEWEST_ROWS)} leaves them out")
     if label is None:
         named = [c.name for c in columns if c.kind not in (ID, EMPTY)]
         likely = [name for name in named if name.lower() in LIKELY] or named[-1:]
-        advice = " or ".join(f"--label {shlex.quote(name)}" for name in likely)
-        lines += [
-            *_about_rows(rows, classes),
-            *remarks_on(columns),
-            f"to go on, name what to predict: {advice}",
-        ]
-        return Survey(len(rows), classes, columns, tuple(lines))
-    rare = [name for name, share in classes.items() if share * len(x) < FEWEST_ROWS]
-    words += [setting("skip_unlabelled", True)] * (len(x) < len(rows)) + [
-        setting("min_count", FEWEST_ROWS)
-    ] * bool(rare)
-    words += ["task=regression"] * (not classes)
-    how = [setting(key, value) for key, value in {"path": path, "label": label, **written}.items()]
-    lines += [*_about_rows(rows, classes), *remarks_on(columns)]
-    lines += [f"rare classes: {', '.join(rare)}; {setting('min_count', FEWEST_ROWS)} leaves them out"] * bool(
-        rare
-    )
-    return Survey(
-        len(rows),
-        classes,
-        columns,
-        (*lines, f"to train: {' '.join(['nsvm train dataset=csv', *how, *words])}"),
-    )
+        lines.append(
+            f"name what to predict: {' or '.join(f'--label {shlex.quote(name)}' for name in likely)}"
+        )
+    else:
+        how = [setting(key, value) for key, value in {"path": path, "label": label, **written}.items()]
+        doubts = {name: doubt for name, doubt in known.items() if isinstance(doubt, Doubt)}
+        how += [words for words, _ in remedies(doubts)[:1]]
+        how += [setting("skip_unlabelled", True)] * (len(x) < len(rows))
+        how += [setting("min_count", FEWEST_ROWS)] * bool(rare) + ["task=regression"] * (not counts)
+        lines.append(f"to train: {' '.join(['nsvm train dataset=csv', *how])}")
+    return Survey(len(rows), classes, columns, tuple(lines))
 
 
 def _about_rows(rows: pd.DataFrame, classes: Mapping[str, float]) -> Iterator[str]:
