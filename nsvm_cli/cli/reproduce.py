@@ -10,7 +10,8 @@ from pathlib import Path
 import yaml
 
 from nsvm_cli.cli.parser import CommandParser, parse
-from nsvm_cli.compose.composition import conf_folder, quoted
+from nsvm_cli.compose.composition import conf_folder
+from nsvm_cli.config.overrides import quoted
 from nsvm_cli.errors import InputError, RunError, did_you_mean
 from nsvm_cli.output import say
 from nsvm_cli.storage.run_directory import RESULT

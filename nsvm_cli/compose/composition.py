@@ -29,6 +29,7 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 import nsvm_cli
+from nsvm_cli.config.overrides import quoted
 from nsvm_cli.config.registry import OWN_PART, Registry
 from nsvm_cli.config.settings import flat, with_effect
 from nsvm_cli.errors import InputError, did_you_mean
@@ -307,12 +308,6 @@ def search_folder(folder: str | None) -> list[str]:
     if not Path(folder).is_dir():
         raise InputError(f"--config-dir: there is no folder {folder!r}")
     return [f"hydra.searchpath=[{quoted(f'file://{Path(folder).absolute()}')}]"]
-
-
-def quoted(text: str) -> str:
-    """Return text with special characters as the value of an override."""
-    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"
 
 
 def complete_overrides(

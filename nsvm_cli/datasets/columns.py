@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from nsvm_cli.config.overrides import override
 from nsvm_cli.config.registry import construct
 from nsvm_cli.datasets.base import Table
 from nsvm_cli.datasets.csv import read_cells
@@ -30,12 +31,12 @@ from nsvm_cli.datasets.encoding import (
     read_columns,
     remedies,
     remedy,
-    setting,
     texts,
 )
 from nsvm_cli.datasets.labels import labelled
 from nsvm_cli.datasets.layout import Dialect
 from nsvm_cli.datasets.notation import FEW, Doubt
+from nsvm_cli.datasets.splits import FEWEST_ROWS
 from nsvm_cli.datasets.suspicions import suspicions
 from nsvm_cli.errors import InputError
 from nsvm_cli.output import shortened
@@ -48,9 +49,6 @@ LONGEST_LINE = 300
 
 FIRST = 6
 """The cells that are shown of a column."""
-
-FEWEST_ROWS = 3
-"""The fewest rows of a class that are enough for any split."""
 
 LIKELY = ("label", "class", "target", "y", "outcome", "diagnosis", "survived", "churn", "species", "quality")
 """Usual names of labels."""
@@ -100,7 +98,9 @@ def describe(
             kind = "constant"
         shown = tuple(None if gap else value for value, gap in zip(values, empty, strict=False))
         if kind == ID and all(map(is_number, filter(None, values))):
-            remarks = [f"counts on from row to row: if it is a time, add {setting('time', str(name))}"]
+            remarks = [
+                f"counts on from row to row: if it is a time, add {override('dataset.time', str(name))}"
+            ]
         said = *remarks, *suspicions.get(str(name), ())
         return Column(str(name), kind, count, int(empty.sum()), shown, said)
 
@@ -140,19 +140,23 @@ def survey(path: str, written: Mapping[str, Any], label: str | None) -> Survey:
     rare = [name for name, count in counts.items() if count < FEWEST_ROWS]
     lines += [*_about_rows(rows, classes), *remarks_on(columns)]
     if rare:
-        lines.append(f"rare classes: {', '.join(rare)}; {setting('min_count', FEWEST_ROWS)} leaves them out")
+        lines.append(
+            f"rare classes: {', '.join(rare)}; {override('dataset.min_count', FEWEST_ROWS)} leaves them out"
+        )
     if label is None:
         named = [c.name for c in columns if c.kind not in (ID, EMPTY)]
         likely = [name for name in named if name.lower() in LIKELY] or named[-1:]
-        lines.append(
-            f"name what to predict: {' or '.join(f'--label {shlex.quote(name)}' for name in likely)}"
-        )
+        flags = [f"--label {shlex.quote(name)}" for name in likely]
+        lines.append(f"name what to predict: {' or '.join(flags)}")
     else:
-        how = [setting(key, value) for key, value in {"path": path, "label": label, **written}.items()]
+        how = [
+            override(f"dataset.{key}", value)
+            for key, value in {"path": path, "label": label, **written}.items()
+        ]
         doubts = {name: doubt for name, doubt in known.items() if isinstance(doubt, Doubt)}
         how += [words for words, _ in remedies(doubts)[:1]]
-        how += [setting("skip_unlabelled", True)] * (len(x) < len(rows))
-        how += [setting("min_count", FEWEST_ROWS)] * bool(rare) + ["task=regression"] * (not counts)
+        how += [override("dataset.skip_unlabelled", True)] * (len(x) < len(rows))
+        how += [override("dataset.min_count", FEWEST_ROWS)] * bool(rare) + ["task=regression"] * (not counts)
         lines.append(f"to train: {' '.join(['nsvm train dataset=csv', *how])}")
     return Survey(len(rows), classes, columns, tuple(lines))
 
@@ -167,7 +171,7 @@ def _about_rows(rows: pd.DataFrame, classes: Mapping[str, float]) -> Iterator[st
 
 
 def remarks_on(columns: Sequence[Column]) -> list[str]:
-    """Return what is to be said of columns: a line for all of which the same is said."""
+    """Return the remarks on columns, a line for each with the columns that have it."""
     names: dict[str, list[str]] = {}
     for column in columns:
         for remark in column.remarks:

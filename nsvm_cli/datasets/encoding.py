@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import math
-import re
-import shlex
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
@@ -17,6 +14,7 @@ from jaxtyping import Float64
 from pydantic import Field, ValidationError
 from pydantic.dataclasses import dataclass
 
+from nsvm_cli.config.overrides import override
 from nsvm_cli.config.registry import STRICT, one_line, shown
 from nsvm_cli.datasets.base import Table, expect_column
 from nsvm_cli.datasets.notation import Doubt, Notation, by_value
@@ -203,14 +201,17 @@ def remedies(doubts: Mapping[str, Doubt]) -> list[tuple[str, str]]:
     columns = [name for name, doubt in doubts.items() if doubt.cells]
     found = []
     if 0 < len(cells) <= MOST_CODES:
-        words = setting("missing", [*cells])
+        words = override("dataset.missing", [*cells])
         if any(map(is_number, (cell.split()[0] for cell in cells))):  # which other columns may have
-            words = setting("missing", {name: [*doubts[name].cells] for name in columns})
+            words = override("dataset.missing", {name: [*doubts[name].cells] for name in columns})
         found.append((words, "missing values"))
     if columns:
-        found.append((setting("text", columns), "categories"))
+        found.append((override("dataset.text", columns), "categories"))
     if len(columns) < len(doubts):
-        found += [(setting("thousands", ","), "thousands"), (setting("decimal", ","), "a decimal sign")]
+        found += [
+            (override("dataset.thousands", ","), "thousands"),
+            (override("dataset.decimal", ","), "a decimal sign"),
+        ]
     return found
 
 
@@ -292,26 +293,6 @@ def _expect_columns(table: Table) -> None:
             expect_column(f"dataset.{key}", table.source, name, table.rows)
     if table.cells.shape[1] == 0:
         raise InputError(f"{table.source}: expected at least one feature beside the label, found none")
-
-
-def setting(key: str, value: Any) -> str:
-    """Return a setting of the data set as it is typed in a shell."""
-    words = f"dataset.{key}={_value(value)}"
-    plain = "'" not in words or re.search(r'["$`\\!]', words)
-    return shlex.quote(words) if plain else f'"{words}"'
-
-
-def _value(value: Any) -> str:
-    """Return a value in Hydra's grammar, in quotes where it needs them."""
-    if isinstance(value, dict):
-        return "{" + ",".join(f"{_value(key)}:{_value(item)}" for key, item in value.items()) + "}"
-    if isinstance(value, list):
-        return f"[{','.join(map(_value, value))}]"
-    if not isinstance(value, str):
-        return json.dumps(value)
-    special = value.lower() in ("true", "false", "null", "nan", "inf")
-    plain = re.fullmatch(r"[a-zA-Z_/][\w./+-]*|-?[1-9]\d*|0", value, re.ASCII)
-    return value if plain and not special else "'" + value.replace("'", r"\'") + "'"
 
 
 def parsed(cells: pd.Series, notation: Notation = PLAIN) -> tuple[pd.Series, pd.Series]:

@@ -132,7 +132,7 @@ def _latest(samples: Samples, rows: np.ndarray, count: int) -> np.ndarray:
     return chosen
 
 
-FEW = 3
+FEWEST_ROWS = 3
 """The fewest rows of a class that suit any split."""
 
 
@@ -140,8 +140,8 @@ def expect_two_of_each(samples: Samples) -> None:
     """Expect two samples of each class, one of which may be held out."""
     sizes = _sizes(samples, np.arange(len(samples.y)))
     if few := [name for name, size in sizes.items() if size < 2]:
-        rare = [name for name, size in sizes.items() if name and size < FEW]
-        hint = f"; dataset.min_count={FEW} leaves rare classes out: {', '.join(rare)}" if rare else ""
+        rare = [name for name, size in sizes.items() if name and size < FEWEST_ROWS]
+        hint = f"; dataset.min_count={FEWEST_ROWS} leaves rare classes out: {', '.join(rare)}" if rare else ""
         hint += "; to predict numbers: task=regression" if all(map(is_number, sizes)) else ""
         of_class = f" of class {few[0]}" if few[0] else ""
         raise InputError(

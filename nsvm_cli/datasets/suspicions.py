@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 from jaxtyping import Float64
 
-from nsvm_cli.datasets.encoding import DATE_FEATURES, Dates, TableEncoder, day, setting
+from nsvm_cli.config.overrides import override
+from nsvm_cli.datasets.encoding import DATE_FEATURES, Dates, TableEncoder, day
 
 MOST_ROWS = 3000
 """The most rows in which one column is tried as the only feature."""
@@ -72,7 +73,7 @@ def _unlike(x: np.ndarray, dates: bool) -> list[str]:
             and value % 1 == 0
             and (far or others.min() >= 0 > value)
         ):
-            advice = f"if it stands for missing values, add {setting('missing', [f'{value:.0f}'])}"
+            advice = f"if it stands for missing values, add {override('dataset.missing', [f'{value:.0f}'])}"
             lines.append(f"{value:.0f} is unlike all other numbers: {advice}")
     if not dates and len(x) >= 10 * FEWEST and (x % 1 == 0).all() and len(np.unique(x)) == len(x):
         lines.append("whole numbers, all different: identifiers are left out with dataset.drop=[...]")

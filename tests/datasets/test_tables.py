@@ -290,7 +290,9 @@ def test_leaks_doubles_codes_and_identifiers_are_said(write: Write) -> None:
     assert "counter" in load("csv", path=write(table), include=["counter"]).encoder.columns
 
 
-@pytest.mark.parametrize("name", ["the label", "it's", 'a "b"', "[x]", "a,b", "Größe", "$x", "a=b", "100%"])
+@pytest.mark.parametrize(
+    "name", ["the label", "it's", 'a "b"', "[x]", "a,b", "Größe", "$x", "a=b", "100%", r"a\b", r"a\'b"]
+)
 def test_names_of_columns_are_printed_as_they_are_typed(write: Write, name: str) -> None:
     path = write(TABLE.rename(columns={"label": name}).assign(**{f"{name} 2": ROW}))
     line = survey(path, {}, name).lines[-1]

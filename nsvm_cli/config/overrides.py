@@ -1,0 +1,36 @@
+"""Settings as words on the command line, in Hydra's grammar and as a shell takes them."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from typing import Any
+
+
+def override(key: str, value: Any) -> str:
+    """Return the word ``key=value`` as it is typed in a shell."""
+    words = f"{key}={_written(value)}"
+    plain = "'" not in words or re.search(r'["$`\\!]', words)
+    return shlex.quote(words) if plain else f'"{words}"'
+
+
+def _written(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{" + ",".join(f"{_written(key)}:{_written(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, list):
+        return f"[{','.join(map(_written, value))}]"
+    if not isinstance(value, str):
+        return json.dumps(value)
+    special = value.lower() in ("true", "false", "null", "nan", "inf")
+    plain = re.fullmatch(r"[a-zA-Z_/][\w./+-]*|-?[1-9]\d*|0", value, re.ASCII)
+    return value if plain and not special else quoted(value)
+
+
+def quoted(text: str) -> str:
+    """Return text in quotes, as the value of an override; Hydra unescapes backslashes only before a quote."""
+
+    def escaped(found: re.Match[str]) -> str:
+        return 2 * found[1] + found[2].replace("'", r"\'")
+
+    return "'" + re.sub(r"(\\*)('|$)", escaped, text) + "'"
