@@ -181,13 +181,8 @@ def column_rows(columns: Iterable[Any]) -> Rows:
     """Return how the columns of a table are read (see ``datasets.columns``), below a head."""
     rows: Rows = [("column", "kind", "missing", "cells")]
     for c in columns:
-        more = (
-            ", left out"
-            if c.kind in ("id", "empty")
-            else f", {c.categories} values"
-            if (c.categories or 0) > 1
-            else ""
-        )
+        more = f", {c.categories} values" if (c.categories or 0) > 1 else ""
+        more = ", left out" if c.kind in ("id", "empty") else more
         cells = (f"{v:.10g}" if isinstance(v, float) else v for v in c.values if v is not None)
         rows.append((shlex.quote(c.name), f"{c.kind}{more}", str(c.missing or ""), "  ".join(cells)))
     return rows

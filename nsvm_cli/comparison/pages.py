@@ -58,8 +58,8 @@ def _settings(record: RunRecord) -> Blocks:
     folder = [] if record.config_dir is None else ["--config-dir", record.config_dir]
     if record.settings and record.overrides:
         yield Command(shlex.join(["nsvm", "train", *folder, *record.overrides]))
-    own = {key: value for key, value in flat(record.settings).items() if key in overridden([record])}
-    if own:
+    keys, settings = overridden([record]), flat(record.settings)
+    if own := {key: settings[key] for key in settings if key in keys}:
         yield pairs("what differs from the defaults", own)
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 MISSING = ("", "#N/A", "#NA", "<NA>", "N/A", "NA", "NULL", "NaN", "n/a", "nan", "null")
-"""What stands for a missing value in all columns but those of labels: most of pandas' list."""
+"""The texts of missing values in all columns except labels: most of pandas' list."""
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
@@ -33,8 +33,8 @@ class CSV(Dialect, TableSource):
     """A table in a file: CSV and the like, Excel, Parquet or JSON lines, as the end of its name says.
 
     Labels are numbers or text, the names of the classes, which are sorted in ascending order; or real
-    targets; rows without one are refused, unless ``skip_unlabelled``, and those of classes with fewer rows
-    than ``min_count`` are left out. Features are numbers, dates or text, and may be missing. The rows of
+    targets; rows without one are refused, unless ``skip_unlabelled``, and classes with fewer rows than
+    ``min_count`` are left out. Features are numbers, dates or text, and may be missing. The rows of
     ``test_path`` and ``validation_path``, if they are given, are the test set and the validation set.
     """
 
@@ -171,8 +171,8 @@ def tidied(table: pd.DataFrame, dialect: Dialect, labels: Collection[str] = ()) 
         codes: set[Any] = {"", *dialect.codes(name)}
         if cells.dtype == "str":
             new[name] = by_value(cells, lambda texts: texts.str.strip())
-        elif cells.dtype != "object":
-            codes = {float(code) for code in codes if is_number(code)}
+        elif cells.dtype != "object":  # 1 is no truth value
+            codes = {float(code) for code in codes if is_number(code) and cells.dtype.kind in "iuf"}
         if codes and (missing := new.get(name, cells).isin(codes)).any():
             new[name] = new.get(name, cells).mask(missing, "" if name in labels else np.nan)
     return table.assign(**new)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 import torch
+from jaxtyping import Float, Float64
 from pydantic import ValidationError
+from torch import Tensor
 
 from nsvm_cli.config.registry import build, construct, one_line
 from nsvm_cli.config.settings import Settings, code_of, parse_settings, plain, with_values
@@ -222,20 +224,10 @@ def prepare(settings: Settings, data: Data | None = None) -> Experiment:
     scaling = fit_scaling(train.x, data.global_scaling, kind, train.weight)
     x, shape = scaling(train.x, dtype).to(device), tuple(train.x.shape[1:])
     network, K = at_start(settings, shape, task.outputs, x)
-    asked = settings
-    if algorithm.trains_svm and not algorithm.moves_theta:
-        kernel = with_gamma_of_scale(asked.kernel, partial(features, network, x), train.weight)
-        settings = replace(asked, kernel=kernel)
+    asked, given, algorithm = settings, algorithm, algorithm.for_samples(len(train.y))
+    settings, chosen = _without_null(asked, given, algorithm, partial(features, network, x), train.weight)
+    if settings.kernel != asked.kernel:
         network, K = at_start(settings, shape, task.outputs, x)
-    given, algorithm = algorithm, algorithm.for_samples(len(train.y))
-    if getattr(given, "lam", 0) is None:
-        settings = replace(settings, algorithm={**settings.algorithm, "lam": algorithm.lam})
-    chosen = {
-        f"{part}.{key}": value
-        for part in ("kernel", "algorithm")
-        for key, value in getattr(settings, part).items()
-        if value != getattr(asked, part).get(key)
-    }
     problem = Problem(
         x,
         y.to(device, dtype),
@@ -260,6 +252,27 @@ def prepare(settings: Settings, data: Data | None = None) -> Experiment:
     if experiment.metric not in task.metrics:
         raise InputError(f"metric={experiment.metric}: {did_you_mean(experiment.metric, task.metrics)}")
     return experiment
+
+
+def _without_null(
+    asked: Settings,
+    given: Trainer[Any],
+    algorithm: Trainer[Any],
+    z: Callable[[], Float[Tensor, "m n"]],
+    w: Float64[Tensor, " m"] | None,
+) -> tuple[Settings, dict[str, Any]]:
+    """Return the settings with numbers in place of a gamma and a lambda of null, and these by dotted names.
+
+    ``algorithm`` is the ``given`` one for this number of samples; z() are their features, w their weights.
+    """
+    kernel, section = asked.kernel, asked.algorithm
+    if algorithm.trains_svm and not algorithm.moves_theta:
+        kernel = with_gamma_of_scale(kernel, z, w)
+    if getattr(given, "lam", 0) is None:
+        section = {**section, "lam": algorithm.lam}
+    parts = (("kernel", asked.kernel, kernel), ("algorithm", asked.algorithm, section))
+    chosen = {f"{name}.{k}": v for name, old, new in parts for k, v in new.items() if v != old.get(k)}
+    return replace(asked, kernel=kernel, algorithm=section), chosen
 
 
 def load(settings: Settings) -> Data:
