@@ -358,7 +358,7 @@ def load_model(path: str | Path) -> NSVM:
 
 
 def _is_table(X: Any) -> bool:
-    """Return whether this is a data frame in which every column has its own name."""
+    """Return whether this is a data frame with unique strings as column names."""
     import pandas as pd
 
     if not isinstance(X, pd.DataFrame):

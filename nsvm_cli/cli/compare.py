@@ -32,7 +32,7 @@ def configure(parser: CommandParser) -> None:
     parser.add("--against", "SETTINGS", "the reference, as the table names it, in place of the best")
     split = "scores to compare: validation, by default where there are any, or test"
     parser.add("--split", "NAME", split, choices=("validation", "test"))
-    failed = "of failed runs: exclude for none, or guess for that of guessing"
+    failed = "score of failed runs: exclude leaves them out, guess scores them as guessing"
     parser.add("--failed", "SCORE", failed, choices=("exclude", "guess"), default="exclude")
     formats = ("markdown", "csv", "latex")
     parser.add("--format", "FORMAT", "markdown, csv or latex", choices=formats, default="markdown")

@@ -37,7 +37,7 @@ def configure(parser: CommandParser) -> None:
         "suite", "SUITE", f"{names}; or a YAML file of your own, with a list of lines of words"
     )
     suite.completer = lambda **_: suites  # type: ignore[attr-defined]
-    overrides = "overrides for every sweep, in place of its own words with this key"
+    overrides = "overrides for every sweep; they replace its words with the same key"
     parser.add("words", "KEY=VALUE", overrides, nargs="*")
     parser.add("--output", "FOLDER", "where runs go (default: outputs/reproduce/SUITE)", type=Path)
 

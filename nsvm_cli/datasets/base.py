@@ -192,7 +192,7 @@ class Table:
     The index numbers the rows of a file: they come from one or, from row ``official_test`` on, from another
     one, the official test set, and likewise from ``official_validation`` on. The column ``label`` holds the
     labels, if there are any; neither it nor the columns that the ``settings`` name are features. ``origins``
-    are those of ``Samples``: the checksums of the files. ``signs`` are the stated signs of numbers (see
+    holds the checksums of the files, as in ``Samples``. ``signs`` are the stated signs of numbers (see
     ``Dialect.signs``). ``remarks`` are lines about how the files were read.
     """
 

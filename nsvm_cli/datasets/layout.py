@@ -190,7 +190,7 @@ def _separator(lines: Sequence[str], comment: str | None) -> str:
 
 
 def find_head(rows: Sequence[list[str]], header: bool | int | None) -> Head:
-    """Return where the names of columns are in the first rows of a file, some of which may be empty.
+    """Find the column names in the first rows of a file; a row may be empty.
 
     Rows above that have fewer cells than most, or only one, are titles. The first row of the table has the
     names, unless it has numbers where rows below have; so has the second, if it has words where others have

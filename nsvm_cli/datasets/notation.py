@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 SAME = str.maketrans({"\u2212": "-", "\u2019": "'", "\u00a0": " ", "\u202f": " ", "\u2009": " "})
-"""Minus signs, apostrophes and blanks that are read like those of a keyboard."""
+"""Minus signs, apostrophes and blanks that are read like the ones on a keyboard."""
 
 CURRENCY = "$€£¥₹₽₩₺₪₫₦฿"
 
@@ -34,7 +34,7 @@ C00017 and Ward 1 are names.
 CLOCK = re.compile(r"(-?)(\d{1,4}):([0-5]\d)(?::([0-5]\d(?:\.\d+)?))?")
 
 FEW = 20
-"""The most different cells that may be codes, such as those of ratings or of missing values."""
+"""The largest number of different cells that may be codes, such as ratings or missing values."""
 
 Decimal = Literal[".", ","]
 Thousands = Literal["", ".", ",", "'", " "]

@@ -403,7 +403,7 @@ def test_a_model_predicts_the_same_from_files_and_data_frames(tmp_path: Path, wr
 
 
 def test_dates_that_are_lost_are_said(write: Write) -> None:
-    """Day or month first, or some other cells: such a column is text or left out, but not without a word."""
+    """A column that is nearly one of dates is text or left out, and a remark says so."""
     both = [f"{day:02}/{month:02}/2024" for day in range(1, 13) for month in range(1, 13)]
     assert column(write(TABLE.assign(x=np.resize(both, ROWS)))).remarks == (
         "100% of its cells are dates, in which day or month may be first",

@@ -98,7 +98,7 @@ def test_svc_alone_comes_with_a_C_of_1(tmp_path: Path) -> None:
         == open_model(file)[1].settings.algorithm["lam"]
         == 1 / m
     )
-    assert read_config(tmp_path / "run")["algorithm"].get("lam") is None, "as it was asked"
+    assert read_config(tmp_path / "run")["algorithm"].get("lam") is None, "config.yaml keeps null"
     go(tmp_path / "run", settings)
     x, test = e.problem.x, e.data.splits["test"]
     theirs = SVC(C=1, gamma=0.3).fit(x, e.problem.y).decision_function(e.scaling(test.x))
