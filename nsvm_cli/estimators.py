@@ -58,12 +58,10 @@ PARTS = ("algorithm", "network", "kernel", "optimizer", "loss")
 
 OTHERS = ("penalties", "init", "freeze", "callbacks", "multiclass", "memory_budget")
 
-FRAMES = ("drop", "include", "text", "missing", "decimal", "thousands")
-"""The settings of data sets that say how a data frame is read."""
+DATASET = ("scaling", "validation", "drop", "include", "text", "missing", "decimal", "thousands")
+"""The settings of data sets that apply to arrays and data frames."""
 
-DATASET = tuple(f"dataset.{key}" for key in ("scaling", "validation", *FRAMES))
-
-APPLY = (*PARTS, *HOW, *OTHERS, "seed", *DATASET)
+APPLY = (*PARTS, *HOW, *OTHERS, "seed", *(f"dataset.{key}" for key in DATASET))
 """The settings of ``nsvm train`` that apply to an estimator, unlike others of data sets, files and scores."""
 
 
@@ -395,7 +393,7 @@ def _parameters(settings: Settings) -> dict[str, Any]:
     how = {name: values[name] for name in HOW}
     inner |= {name: values[name] for name in OTHERS}
     section = settings.dataset
-    inner |= {f"dataset.{key}": section[key] for key in ("scaling", "validation") if key in section}
+    inner |= {f"dataset.{key}": section[key] for key in DATASET if key in section}
     return {**parts, **how, "random_state": settings.seed, "settings": inner}
 
 

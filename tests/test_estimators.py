@@ -217,8 +217,9 @@ def test_a_loaded_model_of_a_table_takes_text_and_empty_cells(tmp_path: Path) ->
     table.loc[:4, "size"] = None
     table.assign(label=labels).to_csv(tmp_path / "table.csv", index=False)
     words = ["dataset=csv", "dataset.path=table.csv", "algorithm=pegasos", "algorithm.steps=50"]
-    run, _ = trained(*words, "curves=false", cwd=tmp_path)
+    run, _ = trained(*words, "dataset.missing=[?]", "curves=false", cwd=tmp_path)
     loaded = NSVMClassifier.load(run)
+    assert [*loaded.settings["dataset.missing"]] == ["?"]
     assert (loaded.n_features_in_, loaded.feature_names_in_.tolist()) == (2, ["colour", "size"])
     done = nsvm("predict", run, "table.csv", cwd=tmp_path)
     assert [line.split(",")[0] for line in done.stdout.splitlines()[1:]] == loaded.predict(table).tolist()

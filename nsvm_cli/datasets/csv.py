@@ -6,12 +6,14 @@ import os
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 from pydantic.dataclasses import dataclass
 
+from nsvm_cli.config.overrides import override
 from nsvm_cli.config.registry import STRICT, Count, Text, shown
 from nsvm_cli.datasets.base import Table, TableSource, expect_column
 from nsvm_cli.datasets.encoding import is_number, texts
@@ -132,22 +134,28 @@ def read_cells(
         else:
             table, remarks = FRAMES[kind_of(file)](file, dialect)
             table = table.assign(**{name: texts(table[name]) for name in labels if name in table})
-        padded = [name for name in labels if name in table and (table[name] != table[name].str.strip()).any()]
-        table = tidied(table, dialect, labels)
-    nameless = [name for name in table if str(name).startswith("Unnamed: ") and table[name].isna().all()]
+        if label is not None:
+            expect_column("dataset.label" if setting else "--label", path, label, table)
+        cells = tidied(table, dialect, labels)
+    nameless = [name for name in cells if str(name).startswith("Unnamed: ") and cells[name].isna().all()]
     if nameless:
         remarks = [*remarks, f"left out {len(nameless)} empty columns without a name"]
     lines = [f"{path}: {'; '.join(remarks)}"] * bool(remarks)
-    lines += [f"{path}: blanks around labels are no part of them"] * bool(padded)
-    if label is not None:
-        expect_column("dataset.label" if setting else "--label", path, label, table)
-    return table.drop(columns=nameless), lines
+    for name in labels:
+        if (table[name] != table[name].str.strip()).any():
+            lines.append(f"{path}: blanks around labels are no part of them")
+        if codes := {*MISSING} & {*cells[name].unique()} - {""}:
+            advice = f"{override('dataset.missing', {name: sorted(codes)})} dataset.skip_unlabelled=true"
+            lines.append(f"{path}: {' and '.join(sorted(codes))}: a class; if it means no label: {advice}")
+    return cells.drop(columns=nameless), lines
 
 
 def _read_text(
     file: Path, layout: Layout, dialect: Dialect, labels: Collection[str], text: Collection[str]
 ) -> pd.DataFrame:
-    """Return the cells of a text file, in which numbers with points are text if a comma is a decimal sign."""
+    """Return the cells of a text file. Columns in which some cells are no numbers are text; so are numbers
+    with points if a comma is a decimal sign.
+    """
     import pandas as pd
 
     def read(text: Collection[str]) -> pd.DataFrame:
@@ -156,12 +164,13 @@ def _read_text(
         return cells
 
     table = read(text)
+    mixed = [*map(str, table.columns[table.dtypes == "object"])]  # numbers in some blocks of rows
     thousandths = {name: cells.dropna() * 1000 for name, cells in table.select_dtypes("float").items()}
     pointed = [str(name) for name, x in thousandths.items() if np.allclose(x, x.round(), 0, 1e-6)]  # 1.200
     words = [cells for name, cells in table.items() if cells.dtype == "str" and name not in labels]
-    if pointed and any(cells.str.contains(r"\d,\d|\d\.\d+\.\d").any() for cells in words):
-        table = read([*text, *pointed])
-    return table
+    if not any(cells.str.contains(r"\d,\d|\d\.\d+\.\d").any() for cells in words if pointed):
+        pointed = []
+    return read([*text, *mixed, *pointed]) if mixed or pointed else table
 
 
 def tidied(table: pd.DataFrame, dialect: Dialect, labels: Collection[str] = ()) -> pd.DataFrame:
@@ -169,13 +178,20 @@ def tidied(table: pd.DataFrame, dialect: Dialect, labels: Collection[str] = ()) 
     new: dict[Any, pd.Series] = {}
     for name, cells in table.items():
         codes: set[Any] = {"", *dialect.codes(name)}
+        gap = "" if name in labels else np.nan
         if cells.dtype == "str":
-            new[name] = by_value(cells, lambda texts: texts.str.strip())
-        elif cells.dtype != "object":  # 1 is no truth value
+            new[name] = by_value(cells, partial(_tidied, codes=codes, gap=gap))
+            continue
+        if cells.dtype != "object":  # 1 is no truth value
             codes = {float(code) for code in codes if is_number(code) and cells.dtype.kind in "iuf"}
-        if codes and (missing := new.get(name, cells).isin(codes)).any():
-            new[name] = new.get(name, cells).mask(missing, "" if name in labels else np.nan)
+        if codes and (missing := cells.isin(codes)).any():
+            new[name] = cells.mask(missing, gap)
     return table.assign(**new)
+
+
+def _tidied(texts: pd.Series, codes: Collection[str], gap: object) -> pd.Series:
+    stripped = texts.str.strip()
+    return stripped.mask(stripped.isin(codes), gap)
 
 
 KINDS = {
@@ -307,10 +323,7 @@ def parsing(
         "dtype": dict.fromkeys({*text, *labels} & {*names}, "str"),
         "keep_default_na": False,
         "na_values": {name: [*MISSING, *dialect.codes(name)] for name in names if name not in labels},
-        # low_memory would infer a column's type block by block, and index_col would silently turn the first
-        # column into row names
-        "low_memory": False,
-        "index_col": False,
+        "index_col": False,  # else the first column would silently turn into row names
     }
 
 
@@ -326,6 +339,7 @@ def reading(what: str) -> Iterator[None]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", pd.errors.ParserWarning)  # rows with more cells than the header
+            warnings.simplefilter("ignore", pd.errors.DtypeWarning)  # see ``_read_text``
             yield
     except InputError:
         raise

@@ -357,7 +357,7 @@ def date_formats(cells: pd.Series) -> dict[str, float]:
         guesses = [guess_datetime_format(str(cell), dayfirst=day) for cell in first for day in (False, True)]
     complete = [form for form in guesses if form and "%Y" in form and "%d" in form]
     complete = [form.replace("%B", "%b") if "May" in " ".join(map(str, first)) else form for form in complete]
-    forms = dict.fromkeys([ISO, *complete, "%m/%d/%y", "%d/%m/%y", "%d-%b-%y", "%b-%y"])
+    forms = dict.fromkeys([ISO, *complete, "%m/%d/%y", "%d/%m/%y", "%d.%m.%y", "%d-%b-%y", "%b-%y"])
     likely = [form for form in forms if days(first, form).notna().any()]  # to save time
     return {form: float(days(present, form).notna().mean()) for form in likely}
 

@@ -13,13 +13,14 @@ import zipfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass as plain_dataclass
-from itertools import islice
+from itertools import islice, zip_longest
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 from pydantic import AfterValidator, BeforeValidator, Field, PositiveInt
 from pydantic.dataclasses import dataclass
 
+from nsvm_cli.config.overrides import override
 from nsvm_cli.config.registry import STRICT, shown
 from nsvm_cli.datasets.notation import Decimal, Thousands, number_parts
 from nsvm_cli.errors import InputError
@@ -32,6 +33,9 @@ WHITESPACE = "whitespace"
 
 HEAD, FEWEST_LINES, HEAD_ROWS = 2**18, 20, 1000
 """The characters and the lines of a text file, and the rows of any, in which a layout is recognised."""
+
+ZEROS = re.compile(r"0\d+")
+"""Digits that are no number to people, such as those of a postal code."""
 
 csv.field_size_limit(2**31 - 1)  # names may be long; longer ones than a model may have are refused later
 
@@ -210,18 +214,23 @@ def find_head(rows: Sequence[list[str]], header: bool | int | None) -> Head:
     above = filled[start]
     remarks = [f"skipped {above} line{'s' * (above > 1)} above the names"] * (above > 0)
     first = [" ".join(name.split()) for name in (first[0].removeprefix("#"), *first[1:])]
-    if header is False or (header is None and not _are_names(first, below)):
-        no_names = "no line of names: columns are c1, c2, ..."
-        said = [no_names] if header is None else []
-        return Head([f"c{k}" for k in range(1, width + 1)], filled[start], [*remarks, *said])
     end = filled[start] + 1
-    if header is None and len(below) > 2 and _are_more_names(below[0], below[1:]):
+    if header is False or (header is None and not _are_names(first, below)):
+        remarks += ["no line of names: columns are c1, c2, ..."] * (header is None)
+        first, end, below = [f"c{k}" for k in range(1, width + 1)], filled[start], [first, *below]
+    elif header is None and len(below) > 2 and _are_more_names(below[0], below[1:]):
         first = [" ".join(filter(None, pair)) for pair in zip(first, below[0], strict=False)]
         end, remarks = filled[start + 1] + 1, [*remarks, "two lines of names, joined"]
     if len(first) == width - 1:  # separators at the ends of lines, or names of rows at their beginning
         last_empty = not any(row[-1] for row in below if len(row) == width)
         first = [*first, ""] if last_empty else ["", *first]
-    return Head(_unique(first), end, remarks)
+    names = _unique(first)
+    cells = zip_longest(*below, fillvalue="")
+    codes = [name for name, some in zip(names, cells, strict=False) if any(map(ZEROS.fullmatch, some))]
+    if codes:
+        keep = override("dataset.text", codes)
+        remarks = [*remarks, f"numbers of {', '.join(codes)} lose leading zeros; {keep} keeps them"]
+    return Head(names, end, remarks)
 
 
 def _begins(rows: Sequence[list[str]], filled: Sequence[int], width: int) -> bool:

@@ -31,7 +31,7 @@ NUMBER = re.compile(
 C00017 and Ward 1 are names.
 """
 
-CLOCK = re.compile(r"(-?)(\d{1,4}):([0-5]\d)(?::([0-5]\d(?:\.\d+)?))?")
+CLOCK = re.compile(r"(-?)(\d{1,4}):([0-5]\d)(?::([0-5]\d(?:\.\d+)?))?(?:\s*([AP])\.?M\.?)?", re.IGNORECASE)
 
 FEW = 20
 """The largest number of different cells that may be codes, such as ratings or missing values."""
@@ -59,8 +59,13 @@ READINGS = (
 
 
 def _form(signs: Signs) -> re.Pattern[str]:
-    """Return the form of a number without its sign: groups are of three digits, and the first has no zero."""
-    whole = rf"\d+|[1-9]\d{{0,2}}(?:{re.escape(signs.thousands)}\d{{3}})+" if signs.thousands else r"\d+"
+    """Return the form of a number without its sign.
+
+    Groups are of three digits, or of two before the last as in India, and the first has no zero.
+    """
+    between = re.escape(signs.thousands)
+    groups = rf"[1-9]\d{{0,2}}(?:{between}\d{{3}})+|[1-9]\d?(?:{between}\d{{2}})+{between}\d{{3}}"
+    whole = rf"\d+|{groups}" if signs.thousands else r"\d+"
     point = re.escape(signs.decimal)
     return re.compile(rf"(?:(?:{whole})(?:{point}\d*)?|{point}\d+)(?:[eE][+-]?\d+)?")
 
@@ -106,7 +111,8 @@ class Notation:
         if self.clock:
             if (time := CLOCK.fullmatch(text.translate(SAME).strip())) is None:
                 return None
-            seconds = int(time[2]) * 3600 + int(time[3]) * 60 + float(time[4] or 0)
+            hours = int(time[2]) if time[5] is None else int(time[2]) % 12 + 12 * (time[5] in "Pp")
+            seconds = hours * 3600 + int(time[3]) * 60 + float(time[4] or 0)
             return -seconds if time[1] else seconds
         affix, sign, core = number_parts(text) or (None, "", "")
         if not _suits(affix, core, (self.prefix, self.suffix)) or not FORMS[self.signs].fullmatch(core):
@@ -155,9 +161,10 @@ def by_value(cells: pd.Series, function: Callable[[pd.Series], Any]) -> pd.Serie
     """Return what a function makes of cells, computed once for each value; NaN where they are empty."""
     import pandas as pd
 
-    codes, values = pd.factorize(cells)
-    made = pd.Series(function(pd.Series(values)))
-    return made.reindex(codes).set_axis(cells.index)
+    codes, unique = pd.factorize(cells)
+    values = pd.Series(unique)
+    made = pd.Series(function(values))
+    return cells if made.equals(values) else made.reindex(codes).set_axis(cells.index)
 
 
 def notations(

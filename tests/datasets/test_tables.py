@@ -61,6 +61,11 @@ def plain(spelling: str, base: np.ndarray = SMALL) -> Numbers:
     return base, spelling.format, base
 
 
+def lakhs(value: int) -> str:
+    """Return a number as in India, such as 12,34,567."""
+    return re.sub(r"(?<=\d)(?=(\d\d)+,)", ",", f"{value // 1000},{value % 1000:03}")
+
+
 def grouped(sign: str) -> Numbers:
     return WHOLE, lambda v: f"{v:,}".replace(",", sign), WHOLE
 
@@ -69,6 +74,7 @@ NUMBERS: dict[str, Numbers] = {
     "thousands": grouped(","),
     "thousands and cents": plain("{:,.2f}", WHOLE + 0.25),
     "millions": plain("{:,}", 1000 * WHOLE + 1),
+    "lakhs": (1000 * WHOLE + 1, lakhs, 1000 * WHOLE + 1),
     "apostrophes": grouped("'"),
     "typographic apostrophes": grouped("\u2019"),
     "blanks": grouped(" "),
@@ -94,6 +100,8 @@ NUMBERS: dict[str, Numbers] = {
     "minutes after ten": (WHOLE % 60, "10:{:02}".format, 36000 + 60.0 * (WHOLE % 60)),
     "with seconds": (WHOLE, lambda v: f"0:{v // 60:02}:{v % 60:02}", WHOLE),
     "fractions of seconds": (WHOLE % 60, "00:01:{:02}.5".format, 60.5 + WHOLE % 60),
+    "in the afternoon": (WHOLE % 60, "1:{:02} PM".format, 46800 + 60.0 * (WHOLE % 60)),
+    "after midnight": (WHOLE % 60, "12:{:02} a.m.".format, 60.0 * (WHOLE % 60)),
     "hours beyond a day": (WHOLE, "{}:30:00".format, WHOLE * 3600 + 1800),
     "times before a start": (WHOLE % 60, "-0:{:02}".format, -60.0 * (WHOLE % 60)),
 }
@@ -258,6 +266,31 @@ def test_blanks_around_labels(write: Write, blank: str) -> None:
     assert found.classes.keys() == {"no", "yes"}
     said = any("blanks around labels are no part of them" in line for line in found.lines)
     assert said == (blank != " {}"), "blanks behind separators are not part of cells"
+
+
+def test_codes_of_missing_values_among_labels_are_said(write: Write) -> None:
+    path = write(TABLE.assign(label=TABLE["label"].mask(ROW < 5, "NA")))
+    found = survey(path, {}, "label")
+    assert found.classes.keys() == {"NA", "no", "yes"}
+    [line] = [line for line in found.lines if "NA: a class" in line]
+    assert "'dataset.missing={label:[NA]}' dataset.skip_unlabelled=true" in line
+    data = load("csv", path=path, missing={"label": ["NA"]}, skip_unlabelled=True)
+    assert (data.task.classes, data.splits.sizes["all"]) == (("no", "yes"), ROWS - 5)
+
+
+def test_lost_zeros_are_said(write: Write) -> None:
+    path = write(TABLE.assign(zip=np.resize(["02208", "10115", "02139"], ROWS)))
+    assert column(path, "zip").values[:2] == (2208, 10115)
+    assert "numbers of zip lose leading zeros; 'dataset.text=[zip]'" in survey(path, {}, "label").lines[0]
+    assert load("csv", path=path, text=["zip"]).encoder.columns["zip"] == ("02139", "02208", "10115")
+
+
+def test_a_word_far_below_numbers_makes_them_text(write: Write) -> None:
+    rows = 200_000
+    x = pd.Series(np.resize([1.5, 20, -3], rows)).astype(str).mask(np.arange(rows) == rows - 1, "?")
+    path = write(pd.DataFrame({"x": x, "label": np.resize(["no", "yes"], rows)}))
+    assert f"{path}: column x, row {rows}: '?' (1 times)" in refusal("csv", path=path)
+    assert load("csv", path=path, missing=["?"]).samples.x[:2, 0].tolist() == [1.5, 20.0]
 
 
 def test_rare_classes_are_named_at_once(write: Write) -> None:
