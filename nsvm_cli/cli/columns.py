@@ -9,17 +9,6 @@ from dataclasses import asdict
 from nsvm_cli.cli.parser import DIALECT, CommandParser, given
 from nsvm_cli.output import answer
 
-DESCRIPTION = """\
-Say how nsvm train would read the columns of a table, with their first cells,
-what is recognised, what is doubtful, and the command to go on with. Writes no
-file.
-"""
-EPILOG = """\
-examples:
-  nsvm columns customers.csv --label churned
-  nsvm columns customers.csv --separator ";" --decimal , --json
-"""
-
 
 def configure(parser: CommandParser) -> None:
     parser.add("file", "FILE", "a table: CSV, .xlsx, .parquet or .jsonl")
@@ -29,7 +18,14 @@ def configure(parser: CommandParser) -> None:
 
 
 def columns(options: argparse.Namespace) -> None:
-    """Print a row for each column. Writes no file."""
+    """Say how nsvm train would read the columns of a table, with their first cells,
+    what is recognised, what is doubtful, and the command to go on with. Writes no
+    file.
+
+    examples:
+      nsvm columns customers.csv --label churned
+      nsvm columns customers.csv --separator ";" --decimal , --json
+    """
     from nsvm_cli import words
     from nsvm_cli.datasets.columns import survey
     from nsvm_cli.terminal.console import show_columns

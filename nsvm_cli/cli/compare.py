@@ -9,23 +9,6 @@ from nsvm_cli.cli.parser import CommandParser
 from nsvm_cli.errors import InputError
 from nsvm_cli.output import answer_lines, say
 
-DESCRIPTION = """\
-Compare runs: the mean score of each of the settings that were tried over their
-seeds, with a 95 % interval, the difference to the best, a paired test, and
-ranks. Failed runs are counted; those that were interrupted or are still running
-are left out. Scores are the accuracy or R^2, or what metric= names in all runs.
-Writes no file but figures: curves, the scores after training and, where they
-were recorded (see validation.every=), during it, against steps, seconds and
-support vectors; ranks, a critical-difference diagram of three or more settings
-on independent data sets or seeds.
-"""
-EPILOG = """\
-examples:
-  nsvm compare outputs/sweep/*
-  nsvm compare outputs --filter dataset=ringnorm --against alg1 --failed guess
-  nsvm compare outputs --format latex --figures figures > table.tex
-"""
-
 
 def configure(parser: CommandParser) -> None:
     parser.add_runs()
@@ -41,6 +24,20 @@ def configure(parser: CommandParser) -> None:
 
 
 def compare(options: argparse.Namespace) -> None:
+    """Compare runs: the mean score of each of the settings that were tried over their
+    seeds, with a 95 % interval, the difference to the best, a paired test, and
+    ranks. Failed runs are counted; those that were interrupted or are still running
+    are left out. Scores are the accuracy or R^2, or what metric= names in all runs.
+    Writes no file but figures: curves, the scores after training and, where they
+    were recorded (see validation.every=), during it, against steps, seconds and
+    support vectors; ranks, a critical-difference diagram of three or more settings
+    on independent data sets or seeds.
+
+    examples:
+      nsvm compare outputs/sweep/*
+      nsvm compare outputs --filter dataset=ringnorm --against alg1 --failed guess
+      nsvm compare outputs --format latex --figures figures > table.tex
+    """
     from nsvm_cli.comparison import compare as study
     from nsvm_cli.comparison.cells import cells
     from nsvm_cli.comparison.records import find_runs

@@ -9,14 +9,6 @@ import sys
 from nsvm_cli.cli.parser import CommandParser, build_parser
 
 SHELLS = ("bash", "zsh", "fish")
-DESCRIPTION = """\
-Print a script that completes commands, flags, groups, options and keys. To have
-it in every new shell:
-
-  bash   eval "$(nsvm completion bash)"    in ~/.bashrc
-  zsh    eval "$(nsvm completion zsh)"     in ~/.zshrc, after compinit
-  fish   nsvm completion fish | source     in ~/.config/fish/config.fish
-"""
 
 
 def configure(parser: CommandParser) -> None:
@@ -24,7 +16,13 @@ def configure(parser: CommandParser) -> None:
 
 
 def completion(options: argparse.Namespace) -> None:
-    """Print the script for a shell."""
+    """Print a script that completes commands, flags, groups, options and keys. To have
+    it in every new shell:
+
+      bash   eval "$(nsvm completion bash)"    in ~/.bashrc
+      zsh    eval "$(nsvm completion zsh)"     in ~/.zshrc, after compinit
+      fish   nsvm completion fish | source     in ~/.config/fish/config.fish
+    """
     from argcomplete.shell_integration import shellcode
 
     sys.stdout.write(shellcode(["nsvm"], shell=options.shell))

@@ -9,19 +9,6 @@ from pathlib import Path
 from nsvm_cli.cli.parser import MODEL, RUNTIME, CommandParser, given
 from nsvm_cli.output import answer, say
 
-DESCRIPTION = """\
-Look inside the model of a run: its kernel matrix, its SVM, and what
-each part of it contributes. An exact SVM takes the place of the model's on the
-same features, which says what the solver costs, and on those of the initial
-network, which says what training them gained. The last line is a verdict.
-Writes no file.
-"""
-EPILOG = """\
-examples:
-  nsvm diagnose run
-  nsvm diagnose run --json
-"""
-
 
 def configure(parser: CommandParser) -> None:
     parser.add("path", "RUN", MODEL, type=Path)
@@ -30,7 +17,16 @@ def configure(parser: CommandParser) -> None:
 
 
 def diagnose(options: argparse.Namespace) -> None:
-    """Print the figures and the verdict. Writes no file."""
+    """Look inside the model of a run: its kernel matrix, its SVM, and what
+    each part of it contributes. An exact SVM takes the place of the model's on the
+    same features, which says what the solver costs, and on those of the initial
+    network, which says what training them gained. The last line is a verdict.
+    Writes no file.
+
+    examples:
+      nsvm diagnose run
+      nsvm diagnose run --json
+    """
     from nsvm_cli.artifacts.diagnosis import diagnose as of
     from nsvm_cli.runs.open_model import load_trained
     from nsvm_cli.terminal.console import show_rows

@@ -15,19 +15,6 @@ from nsvm_cli.cli.parser import MODEL, RUNTIME, CommandParser, given
 from nsvm_cli.errors import InputError, did_you_mean
 from nsvm_cli.output import answer, say
 
-DESCRIPTION = """\
-Evaluate a trained model on its test set, or on its validation set if it was
-trained with dataset.validation. Of several files, such as the checkpoints of a
-run, each is a line. Writes no file.
-"""
-EPILOG = """\
-examples:
-  nsvm evaluate run
-  nsvm evaluate run/final.safetensors dataset.root=data --split train --json
-  nsvm evaluate run dataset=csv dataset.path=new.csv --split all
-  nsvm evaluate run/step-*.safetensors
-"""
-
 SPLITS = ("test", "train", "validation", "all")
 KEYS = {
     "dataset=NAME": "evaluate on another data set",
@@ -46,7 +33,16 @@ def configure(parser: CommandParser) -> None:
 
 
 def evaluate(options: argparse.Namespace) -> None:
-    """Print the scores of the models, as a table or as JSON. Writes no file."""
+    """Evaluate a trained model on its test set, or on its validation set if it was
+    trained with dataset.validation. Of several files, such as the checkpoints of a
+    run, each is a line. Writes no file.
+
+    examples:
+      nsvm evaluate run
+      nsvm evaluate run/final.safetensors dataset.root=data --split train --json
+      nsvm evaluate run dataset=csv dataset.path=new.csv --split all
+      nsvm evaluate run/step-*.safetensors
+    """
     further = [word for word in options.words if Path(word).exists()]
     changes = _changes([word for word in options.words if word not in further])
     name = changes.pop("dataset", None)

@@ -7,17 +7,6 @@ import argparse
 from nsvm_cli.cli.parser import MODEL, CommandParser, output_file
 from nsvm_cli.output import answer, say
 
-DESCRIPTION = """\
-Write a trained model as one ONNX graph: scaling, network and kernel expansion.
-Its input x is a batch of raw samples, those of a table encoded as features;
-its outputs are scores, and prediction: a target, or the index of a class.
-"""
-EPILOG = """\
-examples:
-  nsvm export run --onnx
-  nsvm export run/best.safetensors --onnx model.onnx
-"""
-
 
 def configure(parser: CommandParser) -> None:
     parser.add("model", "MODEL", MODEL)
@@ -28,7 +17,14 @@ def configure(parser: CommandParser) -> None:
 
 
 def export(options: argparse.Namespace) -> None:
-    """Write the graph, and print where."""
+    """Write a trained model as one ONNX graph: scaling, network and kernel expansion.
+    Its input x is a batch of raw samples, those of a table encoded as features;
+    its outputs are scores, and prediction: a target, or the index of a class.
+
+    examples:
+      nsvm export run --onnx
+      nsvm export run/best.safetensors --onnx model.onnx
+    """
     from nsvm_cli.artifacts.onnx_graph import onnx_graph
     from nsvm_cli.runs.open_model import open_model
     from nsvm_cli.storage.files import write_atomically

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
@@ -156,7 +157,8 @@ def given(options: argparse.Namespace, names: Sequence[str]) -> dict[str, Any]:
 def build_parser(command: str | None = None) -> CommandParser:
     """Return the parser of ``nsvm``, with the arguments of one command: only its module is imported.
 
-    A command is a module of its name, with a function of this name, and ``configure``, which adds arguments.
+    A command is a module of its name, with a function of this name, whose docstring is the help, and
+    ``configure``, which adds arguments.
     """
     parser = CommandParser("nsvm", description=DESCRIPTION, epilog=EPILOG)
     parser.add_argument("--version", action="version", version=f"nsvm {__version__}", help="show the version")
@@ -165,6 +167,7 @@ def build_parser(command: str | None = None) -> CommandParser:
         parser.commands.add_parser(name, help=summary, add_help=name != "train")  # that of Hydra
     if command in COMMANDS:
         module, chosen = import_module(f"nsvm_cli.cli.{command}"), parser.commands.choices[command]
-        chosen.description, chosen.epilog = (vars(module).get(name) for name in ("DESCRIPTION", "EPILOG"))
+        text, title, examples = inspect.cleandoc(getattr(module, command).__doc__).partition("examples:")
+        chosen.description, chosen.epilog = text, title + examples
         module.configure(chosen)
     return parser

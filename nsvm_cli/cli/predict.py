@@ -12,20 +12,6 @@ from nsvm_cli.cli.parser import DIALECT, MODEL, RUNTIME, CommandParser, given, o
 from nsvm_cli.output import answer_lines, say
 from nsvm_cli.storage.files import csv_lines, writing
 
-DESCRIPTION = """\
-Predict with a trained model: a class or a target for each sample, and the score
-of each class, with its probability if the model is calibrated, as it is where a
-run has a validation set. Samples are the rows of a CSV file with a header,
-which may be compressed and of any size, or of a Parquet file; an image, or the
-images in a folder.
-Columns are matched by name; others, such as a label, are ignored.
-"""
-EPILOG = """\
-examples:
-  nsvm predict run new.csv --output predictions.csv --keep id name
-  nsvm predict run/final.safetensors images/
-"""
-
 
 def configure(parser: CommandParser) -> None:
     parser.add("model", "MODEL", MODEL)
@@ -38,7 +24,17 @@ def configure(parser: CommandParser) -> None:
 
 
 def predict(options: argparse.Namespace) -> None:
-    """Write a row for each sample."""
+    """Predict with a trained model: a class or a target for each sample, and the score
+    of each class, with its probability if the model is calibrated, as it is where a
+    run has a validation set. Samples are the rows of a CSV file with a header,
+    which may be compressed and of any size, or of a Parquet file; an image, or the
+    images in a folder.
+    Columns are matched by name; others, such as a label, are ignored.
+
+    examples:
+      nsvm predict run new.csv --output predictions.csv --keep id name
+      nsvm predict run/final.safetensors images/
+    """
     from nsvm_cli.artifacts.prediction import predictions
     from nsvm_cli.datasets.csv import kind_of, write_parquet
     from nsvm_cli.runs.open_model import open_model

@@ -10,18 +10,6 @@ from nsvm_cli.errors import InputError
 from nsvm_cli.output import answer, say
 from nsvm_cli.storage.run_directory import REPORT
 
-DESCRIPTION = """\
-Write a report as one HTML file, which needs no network: of a run its settings,
-curves, mistakes, support vectors, kernel matrix and features; of several, such
-as a sweep, how they compare. Parts whose data are missing are left out.
-"""
-EPILOG = """\
-examples:
-  nsvm report run
-  nsvm report outputs/sweep/alg1 --output sweep.html
-  nsvm report outputs --filter dataset=ringnorm
-"""
-
 
 def configure(parser: CommandParser) -> None:
     parser.add_runs()
@@ -31,7 +19,15 @@ def configure(parser: CommandParser) -> None:
 
 
 def report(options: argparse.Namespace) -> None:
-    """Write the report, and print its path and the parts that it lacks."""
+    """Write a report as one HTML file, which needs no network: of a run its settings,
+    curves, mistakes, support vectors, kernel matrix and features; of several, such
+    as a sweep, how they compare. Parts whose data are missing are left out.
+
+    examples:
+      nsvm report run
+      nsvm report outputs/sweep/alg1 --output sweep.html
+      nsvm report outputs --filter dataset=ringnorm
+    """
     from nsvm_cli.comparison.records import find_runs
 
     records = find_runs(options.paths, options.filter)

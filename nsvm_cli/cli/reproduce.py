@@ -16,19 +16,6 @@ from nsvm_cli.errors import InputError, RunError, did_you_mean
 from nsvm_cli.output import say
 from nsvm_cli.storage.run_directory import RESULT
 
-DESCRIPTION = """\
-Run a suite of sweeps, each as nsvm train -m does, and compare the runs: the
-paper's experiments, tables of classes and real targets, or MNIST with ten
-digits, with baselines on the same splits. Runs are ordinary ones, in a folder
-for each data set. To resume after an interruption, run the same command again.
-"""
-EPILOG = """\
-examples:
-  nsvm reproduce quick
-  nsvm reproduce tables seed=0 hydra/launcher=joblib
-  nsvm reproduce my_suite.yaml --output outputs/mine
-"""
-
 
 def configure(parser: CommandParser) -> None:
     suites = sorted(file.stem for file in (conf_folder() / "suite").glob("*.yaml"))
@@ -43,7 +30,16 @@ def configure(parser: CommandParser) -> None:
 
 
 def reproduce(options: argparse.Namespace) -> None:
-    """Run whatever is missing, and print the comparison."""
+    """Run a suite of sweeps, each as nsvm train -m does, and compare the runs: the
+    paper's experiments, tables of classes and real targets, or MNIST with ten
+    digits, with baselines on the same splits. Runs are ordinary ones, in a folder
+    for each data set. To resume after an interruption, run the same command again.
+
+    examples:
+      nsvm reproduce quick
+      nsvm reproduce tables seed=0 hydra/launcher=joblib
+      nsvm reproduce my_suite.yaml --output outputs/mine
+    """
     from nsvm_cli.cli.compare import compare
     from nsvm_cli.cli.train import train
 

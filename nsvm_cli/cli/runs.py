@@ -10,18 +10,6 @@ from nsvm_cli.errors import InputError
 from nsvm_cli.output import answer, answer_lines, say
 from nsvm_cli.storage.files import csv_text
 
-DESCRIPTION = """\
-List the runs in folders and below them, finished or not: their status, the
-settings that tell them apart, and their figures. --csv and --json print all
-settings and figures. Writes no file.
-"""
-EPILOG = """\
-examples:
-  nsvm runs outputs
-  nsvm runs outputs/sweep/* --sort test_accuracy --descending
-  nsvm runs outputs --filter algorithm=alg1 --filter algorithm.lam=1e-3 --csv
-"""
-
 
 def configure(parser: CommandParser) -> None:
     parser.add_runs()
@@ -34,6 +22,15 @@ def configure(parser: CommandParser) -> None:
 
 
 def runs(options: argparse.Namespace) -> None:
+    """List the runs in folders and below them, finished or not: their status, the
+    settings that tell them apart, and their figures. --csv and --json print all
+    settings and figures. Writes no file.
+
+    examples:
+      nsvm runs outputs
+      nsvm runs outputs/sweep/* --sort test_accuracy --descending
+      nsvm runs outputs --filter algorithm=alg1 --filter algorithm.lam=1e-3 --csv
+    """
     from nsvm_cli.comparison.records import KEPT, figures_shown, find_runs, in_order, rows_of, runs_table
 
     if options.escape_formulas and not options.csv:

@@ -26,20 +26,6 @@ if TYPE_CHECKING:
     from nsvm_cli.tuning.search import Candidate
     from nsvm_cli.tuning.space import Search
 
-DESCRIPTION = """\
-Search learning rate, momentum, weight decay, schedule, dropout, lambda and the
-kernel's gamma, as far as the settings use them, by the paper's protocol: every
-candidate is trained on several seeds and evaluated on validation data; the test
-set is never read. The last line is the command that trains the best. To resume
-after an interruption, run the same command again.
-"""
-EPILOG = """\
-examples:
-  nsvm tune dataset=mnist algorithm=alg3 tune.trials=20 tune.seconds=600
-  nsvm tune tune.space.network.dropout.high=0.3 '~tune.space.optimizer.warmup'
-  nsvm tune algorithm=pegasos '+tune.space.kernel.bias=[null,true]'
-"""
-
 
 DEFAULT = conf_folder() / "tune" / "default.yaml"
 USUAL = "+tune.usual_validation=${tuned:tune.validation,200 each}"
@@ -58,7 +44,17 @@ def configure(parser: CommandParser) -> None:
 
 
 def tune(options: argparse.Namespace) -> None:
-    """Search, and print the finalists."""
+    """Search learning rate, momentum, weight decay, schedule, dropout, lambda and the
+    kernel's gamma, as far as the settings use them, by the paper's protocol: every
+    candidate is trained on several seeds and evaluated on validation data; the test
+    set is never read. The last line is the command that trains the best. To resume
+    after an interruption, run the same command again.
+
+    examples:
+      nsvm tune dataset=mnist algorithm=alg3 tune.trials=20 tune.seconds=600
+      nsvm tune tune.space.network.dropout.high=0.3 '~tune.space.optimizer.warmup'
+      nsvm tune algorithm=pegasos '+tune.space.kernel.bias=[null,true]'
+    """
     # Hydra's + refuses a key that exists
     words = [re.sub(r"^\+(?=tune\.space\.)", "++", word) for word in options.words]
     # every data set has dataset.validation, though a user's own configuration may not name it
