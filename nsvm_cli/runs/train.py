@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
+import math
 import platform
+import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
+
+from nsvm_cli import __version__
 from nsvm_cli.artifacts.model_file import load_model, save_model
-from nsvm_cli.config.settings import plain
+from nsvm_cli.config.settings import code_of, plain
 from nsvm_cli.loggers import TrackedRun, Tracking
+from nsvm_cli.models.feature_map import features
+from nsvm_cli.models.nsvm import NSVM
+from nsvm_cli.models.objectives import dataset_alignment, full_objective
 from nsvm_cli.output import Say
 from nsvm_cli.parallel.signals import Signals
-from nsvm_cli.runs.callbacks import CheckpointManager, Scores
+from nsvm_cli.runs.checkpoint import CheckpointManager
 from nsvm_cli.runs.experiment import Experiment
-from nsvm_cli.runs.loop import Callback, OnLog
-from nsvm_cli.runs.result import git_state, result_of
+from nsvm_cli.runs.loop import Callback, OnLog, Record
 from nsvm_cli.storage.run_directory import RunDirectory
+from nsvm_cli.tasks import OF_PROBABILITIES, Classification, sign_of
+from nsvm_cli.trainers import State
 
 
 def train_run(
@@ -77,3 +89,133 @@ def train_run(
         directory.finish(result, experiment.settings.checkpoint)
         tracking.result = result
     return result
+
+
+class Scores(Callback):
+    """Add what the settings ask for to a record: the full objective, and after every ``validation.every``
+    steps the score on the validation set. The model with the best one is saved in a file, if there is one.
+    """
+
+    saved = ("best", "best_step")
+
+    def __init__(self, experiment: Experiment, file: Path | None = None) -> None:
+        self.experiment, self.file = experiment, file
+        self.log_every = experiment.settings.validation.every
+        self.best, self.best_step = 0.0, 0
+
+    def on_log(self, state: State, record: Record) -> None:
+        e, p, every = self.experiment, self.experiment.problem, self.log_every
+        if not e.trainer.classifies(state):
+            return
+        if every and (state.t % every == 0 or state.t == e.trainer.total):
+            self._validate(state, record)
+        if e.settings.full_objective:
+            f, z = e.trainer.finish(p, state), features(e.F.network, p.x)
+            w = p.w(np.arange(len(p.y)))
+            value = full_objective(f, p.K, z, p.y, p.loss, e.trainer.lam, w)
+            record["full_objective"] = value if value is not None and math.isfinite(value) else None
+
+    def _validate(self, state: State, record: Record) -> None:
+        e, split = self.experiment, self.experiment.data.splits["validation"]
+        metric, sign = e.metric, sign_of(e.metric)
+        model = e.model(state)  # not calibrated, where the metric is the same
+        model = e.calibrated(model) if metric in OF_PROBABILITIES else model
+        record[f"validation_{metric}"] = score = model.score(split.x, split.y)[metric]
+        if score is not None and (not self.best_step or sign * score > sign * self.best):
+            self.best, self.best_step = score, state.t
+            if self.file and e.algorithm.saves_model:
+                save_model(self.file, e.measured(e.calibrated(model)))
+
+    def on_train_start(self) -> None:
+        """Remove a best model that is not of the steps so far."""
+        if self.file and not self.best_step:
+            self.file.unlink(missing_ok=True)
+
+    def figures(self) -> dict[str, Any]:
+        """Return the fields of the result about the best model; none without one."""
+        best = {f"best_validation_{self.experiment.metric}": self.best, "best_step": self.best_step}
+        return best if self.best_step else {}
+
+
+def result_of(experiment: Experiment, state: State, model: NSVM) -> dict[str, Any]:
+    """Return the fields of a result about the trained model, its data and its training."""
+    e, p, svm = experiment, experiment.problem, experiment.trainer.trains_svm
+    z, labels = features(model.network, p.x), p.task.code(p.y)
+    return {
+        "metric": e.metric,
+        **_scores(e, model),
+        "steps": state.t,
+        "part_steps": list(e.trainer.part_steps),
+        "violations": state.violations if svm and not e.trainer.parts[-1].own_steps else None,
+        "theta_steps": e.F.theta_steps,
+        "parameters": model.parameters,
+        "support_vectors": len(model.expansion.alpha) if svm else None,
+        **state.figures,
+        **dataset_alignment(model.kernel, z, labels, p.seed, p.task.centred),
+        **_circumstances(e),
+        "theta_change": model.facts.theta_change,
+        "feature_change": model.facts.feature_change,
+        **({"kernel_parameters": learnt} if (learnt := model.kernel_parameters) else {}),
+    }
+
+
+def _scores(experiment: Experiment, model: NSVM) -> dict[str, Any]:
+    """Return the scores on all sets, and on those that are held out the accuracy of always deciding for the
+    most frequent class of the training set, or the error of its mean. The test set is scored here only, once
+    training has ended.
+    """
+    splits, task = experiment.data.splits, experiment.data.task
+    held_out, train = splits.held_out, splits["train"].y
+    figures: dict[str, Any] = {}
+    for name in filter(splits.sizes.get, ("test", "validation", "train")):
+        y = splits[name].y
+        scores = model.score(splits[name].x, y)
+        names: list[str] = [figure for figure in ("recall", "precision", "confusion") if figure in scores]
+        of_classes = {figure: scores.pop(figure) for figure in names}
+        figures |= of_classes if name == held_out else {}
+        figures |= {f"{name}_{figure}": value for figure, value in scores.items()}
+        if name != "train" and isinstance(task, Classification):
+            guessed = int((y == train.mode().values).sum())
+            figures[f"{name}_majority_accuracy"] = guessed / len(y)
+        elif name != "train":
+            figures[f"{name}_mean_rmse"] = float((y - train.mean()).square().mean().sqrt())
+    return figures
+
+
+def _circumstances(experiment: Experiment) -> dict[str, Any]:
+    settings, data = experiment.settings, experiment.data
+    packages = ("torch", "numpy", "scikit-learn", "safetensors")  # which may affect the figures
+    own = {"nsvm": __version__, "python": platform.python_version()}
+    return {
+        "algorithm": settings.algorithm["name"],
+        "dataset": settings.dataset["name"],
+        "seed": settings.seed,
+        "dtype": settings.dtype,
+        "device": experiment.problem.x.device.type,
+        "threads": torch.get_num_threads(),
+        "engine": experiment.engine,
+        "versions": {**own, **{package: version(package) for package in packages}},
+        "plugins_sha256": code_of(settings),
+        "data": {
+            "source": data.samples.source,
+            "sha256": data.samples.sha256,
+            "origins": list(data.samples.origins or [settings.dataset["name"]]),
+            "classes": list(data.task.classes),
+            "official_split": data.samples.official_test is not None,
+            "official_validation": data.samples.official_validation is not None,
+            "generated": data.samples.generated,
+            "duplicates": data.duplicates,
+            "samples": {name: size for name, size in data.splits.sizes.items() if name != "all"},
+        },
+    }
+
+
+def git_state() -> dict[str, str] | None:
+    """Return the commit of the repository that the current directory is in; None outside of any, or without
+    git. To ask whether files have changed since would run the programs that the repository's settings name.
+    """
+    try:
+        said = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, check=True, timeout=10)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return {"commit": said.stdout.decode().strip()}

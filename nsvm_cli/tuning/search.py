@@ -27,9 +27,9 @@ from nsvm_cli.models.kernels import or_one_over_n
 from nsvm_cli.output import printable
 from nsvm_cli.parallel.workers import Workers, cores
 from nsvm_cli.plugins import load_plugins, plugin_errors
-from nsvm_cli.runs.callbacks import Scores
 from nsvm_cli.runs.experiment import Experiment, load, prepare
 from nsvm_cli.runs.loop import OnLog, Record
+from nsvm_cli.runs.train import Scores
 from nsvm_cli.storage.files import csv_text, locked, write_atomically
 from nsvm_cli.storage.run_directory import reading
 from nsvm_cli.tasks import sign_of

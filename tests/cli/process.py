@@ -32,7 +32,7 @@ from nsvm_cli.models.kernels import KERNELS
 from nsvm_cli.models.losses import LOSSES
 from nsvm_cli.models.networks import NETWORKS
 from nsvm_cli.models.optimizers import OPTIMIZERS
-from nsvm_cli.runs.callbacks import CheckpointManager
+from nsvm_cli.runs.checkpoint import CheckpointManager
 from nsvm_cli.runs.loop import CALLBACKS, Record
 from nsvm_cli.trainers import TRAINERS, State
 from tests.patience import PATIENCE
