@@ -20,7 +20,7 @@ from nsvm_cli.config.registry import construct
 from nsvm_cli.config.settings import parse_settings, with_values
 from nsvm_cli.trainers import build_trainer
 from nsvm_cli.trainers.parts import build_parts
-from nsvm_cli.tuning.space import Search, holds, ranges
+from nsvm_cli.tuning.search import Search, holds, ranges
 
 ROOT = Path(__file__).parents[1]
 ALGORITHMS = ("alg1", "alg2", "alg3", "alg4")

@@ -23,8 +23,7 @@ from nsvm_cli.terminal.console import Console
 from nsvm_cli.words import METRIC_FORMATS
 
 if TYPE_CHECKING:
-    from nsvm_cli.tuning.search import Candidate
-    from nsvm_cli.tuning.space import Search
+    from nsvm_cli.tuning.search import Candidate, Search
 
 
 DEFAULT = conf_folder() / "tune" / "default.yaml"
@@ -65,9 +64,8 @@ def tune(options: argparse.Namespace) -> None:
     del section["validation"]  # has become dataset.validation
     load_plugins(parse_settings(values).plugins)
     try:  # torch takes seconds to import: compose the configuration first
-        from nsvm_cli.tuning.search import suited_validation
+        from nsvm_cli.tuning.search import Search, suited_validation
         from nsvm_cli.tuning.search import tune as run
-        from nsvm_cli.tuning.space import Search
     except ImportError:
         raise InputError("tune needs Optuna: pip install 'optuna>=5,<6'") from None
 

@@ -15,8 +15,18 @@ from nsvm_cli.config.settings import parse_settings, with_values
 from nsvm_cli.datasets import Splits
 from nsvm_cli.errors import InputError
 from nsvm_cli.runs.experiment import prepare
-from nsvm_cli.tuning.search import Candidate, effective, suited_validation, tune, validation_score
-from nsvm_cli.tuning.space import Search, Space, ends, holds, ranges
+from nsvm_cli.tuning.search import (
+    Candidate,
+    Search,
+    Space,
+    effective,
+    ends,
+    holds,
+    ranges,
+    suited_validation,
+    tune,
+    validation_score,
+)
 from tests.small_tables import small_table
 
 pytestmark = pytest.mark.usefixtures("unchecked")
