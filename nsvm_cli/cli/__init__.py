@@ -8,11 +8,10 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-from importlib import import_module
 from types import FrameType
 from typing import NoReturn
 
-from nsvm_cli.cli.parser import COMMANDS, build_parser, parse
+from nsvm_cli.cli.parser import COMMANDS, build_parser, module_of, parse
 from nsvm_cli.errors import InputError, Interrupted, RunError, message_of
 from nsvm_cli.output import details, flash, say, standard_streams
 from nsvm_cli.plugins import explain, load_plugins
@@ -69,7 +68,7 @@ def _run(argv: list[str]) -> None:
     name, *words = argv
     if name not in COMMANDS:
         build_parser().parse_args(argv)  # an unknown command, or a flag such as --version
-    command = getattr(import_module(f"nsvm_cli.cli.{name}"), name)
+    command = getattr(module_of(name), name)
     if name == "train":
         command(words)  # which hands them to Hydra
         return

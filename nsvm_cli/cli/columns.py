@@ -10,7 +10,7 @@ from nsvm_cli.cli.parser import DIALECT, CommandParser, given
 from nsvm_cli.output import answer
 
 
-def configure(parser: CommandParser) -> None:
+def columns_arguments(parser: CommandParser) -> None:
     parser.add("file", "FILE", "a table: CSV, .xlsx, .parquet or .jsonl")
     parser.add("--label", "NAME", "column of labels, by default label if there is one")
     parser.add_dialect()

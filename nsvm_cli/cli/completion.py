@@ -11,7 +11,7 @@ from nsvm_cli.cli.parser import CommandParser, build_parser
 SHELLS = ("bash", "zsh", "fish")
 
 
-def configure(parser: CommandParser) -> None:
+def completion_arguments(parser: CommandParser) -> None:
     parser.add("shell", "SHELL", "bash, zsh or fish", choices=SHELLS)
 
 

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NoReturn
 
 from nsvm_cli import __version__
@@ -27,6 +28,10 @@ COMMANDS = {
     "report": "write a report of runs as one HTML file",
     "completion": "print a completion script for bash, zsh or fish",
 }
+MODULES = dict.fromkeys(("evaluate", "predict", "export", "diagnose"), "model_commands")
+MODULES |= dict.fromkeys(("runs", "compare", "report"), "run_commands")
+"""The modules of commands, where these have another name than the command."""
+
 DESCRIPTION = "Train and evaluate neural support vector machines (Simon & Radons 2023)."
 EPILOG = """\
 examples:
@@ -154,11 +159,15 @@ def given(options: argparse.Namespace, names: Sequence[str]) -> dict[str, Any]:
     return {name: value for name in names if (value := getattr(options, name)) is not None}
 
 
+def module_of(command: str) -> ModuleType:
+    """Import the module of a command, and return it."""
+    return import_module(f"nsvm_cli.cli.{MODULES.get(command, command)}")
+
+
 def build_parser(command: str | None = None) -> CommandParser:
     """Return the parser of ``nsvm``, with the arguments of one command: only its module is imported.
 
-    A command is a module of its name, with a function of this name, whose docstring is the help, and
-    ``configure``, which adds arguments.
+    A command is a function of its name, whose docstring is the help; NAME_arguments beside it adds arguments.
     """
     parser = CommandParser("nsvm", description=DESCRIPTION, epilog=EPILOG)
     parser.add_argument("--version", action="version", version=f"nsvm {__version__}", help="show the version")
@@ -166,8 +175,8 @@ def build_parser(command: str | None = None) -> CommandParser:
     for name, summary in COMMANDS.items():
         parser.commands.add_parser(name, help=summary, add_help=name != "train")  # that of Hydra
     if command in COMMANDS:
-        module, chosen = import_module(f"nsvm_cli.cli.{command}"), parser.commands.choices[command]
+        module, chosen = module_of(command), parser.commands.choices[command]
         text, title, examples = inspect.cleandoc(getattr(module, command).__doc__).partition("examples:")
         chosen.description, chosen.epilog = text, title + examples
-        module.configure(chosen)
+        getattr(module, f"{command}_arguments")(chosen)
     return parser

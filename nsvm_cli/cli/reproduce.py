@@ -17,7 +17,7 @@ from nsvm_cli.output import say
 from nsvm_cli.storage.run_directory import RESULT
 
 
-def configure(parser: CommandParser) -> None:
+def reproduce_arguments(parser: CommandParser) -> None:
     suites = sorted(file.stem for file in (conf_folder() / "suite").glob("*.yaml"))
     names = f"{', '.join(suites[:-1])} or {suites[-1]}"
     suite = parser.add(
@@ -40,7 +40,7 @@ def reproduce(options: argparse.Namespace) -> None:
       nsvm reproduce tables seed=0 hydra/launcher=joblib
       nsvm reproduce my_suite.yaml --output outputs/mine
     """
-    from nsvm_cli.cli.compare import compare
+    from nsvm_cli.cli.run_commands import compare
     from nsvm_cli.cli.train import train
 
     folder = options.output or Path("outputs/reproduce") / Path(options.suite).stem

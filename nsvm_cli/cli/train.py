@@ -27,7 +27,7 @@ WITH_VALUE = (
 """The flags that Hydra documents."""
 
 
-def configure(parser: CommandParser) -> None:
+def train_arguments(parser: CommandParser) -> None:
     """Add the flags, most of which are Hydra's, and the overrides."""
     for names in (*FLAGS, "--estimate"):
         parser.add_argument(*names.split(), action="store_true")

@@ -30,7 +30,7 @@ DEFAULT = conf_folder() / "tune" / "default.yaml"
 USUAL = "+tune.usual_validation=${tuned:tune.validation,200 each}"
 
 
-def configure(parser: CommandParser) -> None:
+def tune_arguments(parser: CommandParser) -> None:
     parser.add("--config-dir", "FOLDER", "folder of your own configurations")
     more = functools.partial(complete_overrides, given=["+tune=default"])
     lines = re.findall(r"^(\w+):(.*?) +# (.+)$", DEFAULT.read_text(), re.MULTILINE)

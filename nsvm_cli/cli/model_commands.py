@@ -1,0 +1,199 @@
+"""The commands about a trained model: ``nsvm evaluate``, ``predict``, ``export`` and ``diagnose``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from collections.abc import Mapping, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from nsvm_cli.cli.parser import DIALECT, MODEL, RUNTIME, CommandParser, given, output_file
+from nsvm_cli.errors import InputError, did_you_mean
+from nsvm_cli.output import answer, answer_lines, say
+from nsvm_cli.storage.files import csv_lines, write_atomically, writing
+
+SPLITS = ("test", "train", "validation", "all")
+KEYS = {
+    "dataset=NAME": "evaluate on another data set",
+    "dataset.root=FOLDER": "folder of the data set, if it has moved",
+    "dataset.path=FILE": "file of the data set, if it has moved",
+    "dataset.KEY=VALUE": "any other setting of the data set",
+}
+
+
+def evaluate_arguments(parser: CommandParser) -> None:
+    parser.add("path", "PATH", f"{MODEL}; further ones may follow")
+    parser.add("--split", "NAME", f"samples to evaluate on: {', '.join(SPLITS)}", choices=SPLITS)
+    parser.add_argument("--json", action="store_true", help="print a JSON object for each PATH, not a table")
+    parser.add_keys("overrides", KEYS)
+    parser.add_runtime()
+
+
+def evaluate(options: argparse.Namespace) -> None:
+    """Evaluate a trained model on its test set, or on its validation set if it was
+    trained with dataset.validation. Of several files, such as the checkpoints of a
+    run, each is a line. Writes no file.
+
+    examples:
+      nsvm evaluate run
+      nsvm evaluate run/final.safetensors dataset.root=data --split train --json
+      nsvm evaluate run dataset=csv dataset.path=new.csv --split all
+      nsvm evaluate run/step-*.safetensors
+    """
+    further = [word for word in options.words if Path(word).exists()]
+    changes = _changes([word for word in options.words if word not in further])
+    name = changes.pop("dataset", None)
+    changes = {key.removeprefix("dataset."): value for key, value in changes.items()}
+
+    from nsvm_cli.artifacts.evaluation import evaluate_model
+    from nsvm_cli.runs.open_model import NoModelYetError, open_model
+    from nsvm_cli.terminal.console import show_evaluation, show_evaluations
+
+    dataset = None
+    if name is not None:
+        from nsvm_cli.compose.composition import compose_settings  # Hydra is needed only here
+
+        dataset = dict(compose_settings([f"dataset={name}"], complete=False)["dataset"])
+    runtime = given(options, RUNTIME)
+    if dataset is None and "root" in changes:
+        runtime["dataset.root"] = changes["root"]
+    rows, paths = list[dict[str, Any]](), [options.path, *further]
+    for path in paths:
+        try:
+            file, model = open_model(path, runtime, say)
+        except NoModelYetError as error:
+            if path == paths[-1] and not rows:
+                raise
+            say(error)
+            continue
+        rows.append(figures := evaluate_model(file, model, options.split, dataset, changes, say))
+        if options.json:
+            answer(json.dumps(figures, allow_nan=False))
+    if not options.json:
+        show_evaluations(rows) if further else show_evaluation(*rows)
+
+
+def _changes(words: Sequence[str]) -> dict[str, Any]:
+    """Return ``dataset.root=x`` as a value; text stays text, to be converted by the settings."""
+    changes: dict[str, Any] = {}
+    for word in words:
+        key, _, value = word.partition("=")
+        if not value or not re.fullmatch(r"dataset(\.\w+)?", key):
+            hint = did_you_mean(key, (known.partition("=")[0] for known in KEYS))
+            raise InputError(f"{word}: expected a file that exists, or KEY=VALUE about the data set; {hint}")
+        try:
+            changes[key] = yaml.safe_load(value) if value.startswith("[") or value == "null" else value
+        except yaml.YAMLError:
+            raise InputError(f"{word}: expected null or a list such as [0,1]") from None
+    return changes
+
+
+def predict_arguments(parser: CommandParser) -> None:
+    parser.add("model", "MODEL", MODEL)
+    parser.add("file", "FILE", "table, image or folder of images", type=Path)
+    parser.add("--output", "FILE", "CSV or .parquet file, not the terminal", type=output_file)
+    parser.add("--keep", "COLUMN", "copy these columns of the table, too", nargs="+", default=[])
+    parser.add_dialect()
+    parser.add_escape()
+    parser.add_runtime()
+
+
+def predict(options: argparse.Namespace) -> None:
+    """Predict with a trained model: a class or a target for each sample, and the score
+    of each class, with its probability if the model is calibrated, as it is where a
+    run has a validation set. Samples are the rows of a CSV file with a header,
+    which may be compressed and of any size, or of a Parquet file; an image, or the
+    images in a folder.
+    Columns are matched by name; others, such as a label, are ignored.
+
+    examples:
+      nsvm predict run new.csv --output predictions.csv --keep id name
+      nsvm predict run/final.safetensors images/
+    """
+    from nsvm_cli.artifacts.prediction import predictions
+    from nsvm_cli.datasets.csv import kind_of, write_parquet
+    from nsvm_cli.runs.open_model import open_model
+
+    _, model = open_model(options.model, given(options, RUNTIME), say)
+    blocks = predictions(model, options.file, given(options, DIALECT), options.keep, say)
+    if options.output is None:
+        for number, columns in enumerate(blocks):
+            answer_lines(_csv_text(columns, number == 0, options.escape_formulas))
+        return
+    count = 0
+    with writing(options.output, named=True) as file:
+        if kind_of(options.output) == "Parquet":
+            count = write_parquet(file, blocks)
+        else:
+            for columns in blocks:
+                text = _csv_text(columns, count == 0, options.escape_formulas)
+                file.write(text.encode(errors="backslashreplace"))  # file names may be no Unicode
+                count += len(columns["prediction"])
+    say(f"{count} {'prediction' if count == 1 else 'predictions'} in {options.output}")
+
+
+def _csv_text(columns: Mapping[str, Sequence[Any]], header: bool, escape: bool) -> str:
+    """Return the part of a CSV file that holds these columns, with or without the header."""
+    return csv_lines(chain([columns] if header else [], zip(*columns.values(), strict=True)), escape)
+
+
+def export_arguments(parser: CommandParser) -> None:
+    parser.add("model", "MODEL", MODEL)
+    target = "file to write; the model's as .onnx, unless given"
+    parser.add("file", "FILE", target, type=output_file, nargs="?")
+    parser.add_argument("--onnx", action="store_true", required=True, help="as an ONNX graph")
+    parser.add_plugins()
+
+
+def export(options: argparse.Namespace) -> None:
+    """Write a trained model as one ONNX graph: scaling, network and kernel expansion.
+    Its input x is a batch of raw samples, those of a table encoded as features;
+    its outputs are scores, and prediction: a target, or the index of a class.
+
+    examples:
+      nsvm export run --onnx
+      nsvm export run/best.safetensors --onnx model.onnx
+    """
+    from nsvm_cli.artifacts.onnx_graph import onnx_graph
+    from nsvm_cli.runs.open_model import open_model
+
+    source, model = open_model(options.model, {"device": "cpu"}, say)
+    target = options.file or source.with_suffix(".onnx")
+    write_atomically(target, onnx_graph(model), named=options.file is not None)
+    answer(f"ONNX graph: {target}")
+
+
+def diagnose_arguments(parser: CommandParser) -> None:
+    parser.add("path", "RUN", MODEL, type=Path)
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
+    parser.add_runtime()
+
+
+def diagnose(options: argparse.Namespace) -> None:
+    """Look inside the model of a run: its kernel matrix, its SVM, and what
+    each part of it contributes. An exact SVM takes the place of the model's on the
+    same features, which says what the solver costs, and on those of the initial
+    network, which says what training them gained. The last line is a verdict.
+    Writes no file.
+
+    examples:
+      nsvm diagnose run
+      nsvm diagnose run --json
+    """
+    from nsvm_cli.artifacts.diagnosis import diagnose as of
+    from nsvm_cli.runs.open_model import load_trained
+    from nsvm_cli.terminal.console import show_rows
+    from nsvm_cli.words import diagnosis_rows
+
+    runtime = {"device": "auto", **given(options, RUNTIME)}
+    figures = of(*load_trained(options.path, runtime, say=say))
+    if options.json:
+        answer(json.dumps(figures, allow_nan=False))
+    else:
+        show_rows(diagnosis_rows(figures))
+        answer(f"{figures['verdict']}: {figures['why']}")

@@ -1,0 +1,146 @@
+"""The commands about many runs: ``nsvm runs``, ``compare`` and ``report``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+from nsvm_cli.cli.parser import RUNTIME, CommandParser, given, output_file
+from nsvm_cli.errors import InputError
+from nsvm_cli.output import answer, answer_lines, say
+from nsvm_cli.storage.files import csv_text
+from nsvm_cli.storage.run_directory import REPORT
+
+
+def runs_arguments(parser: CommandParser) -> None:
+    parser.add_runs()
+    parser.add("--sort", "KEY", "in the order of a setting or a figure")
+    parser.add_argument("--descending", action="store_true", help="the largest first")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--csv", action="store_true", help="print a row for each run, with all its fields")
+    form.add_argument("--json", action="store_true", help="print a list with an object for each run")
+    parser.add_escape()
+
+
+def runs(options: argparse.Namespace) -> None:
+    """List the runs in folders and below them, finished or not: their status, the
+    settings that tell them apart, and their figures. --csv and --json print all
+    settings and figures. Writes no file.
+
+    examples:
+      nsvm runs outputs
+      nsvm runs outputs/sweep/* --sort test_accuracy --descending
+      nsvm runs outputs --filter algorithm=alg1 --filter algorithm.lam=1e-3 --csv
+    """
+    from nsvm_cli.comparison.records import KEPT, figures_shown, find_runs, in_order, rows_of, runs_table
+
+    if options.escape_formulas and not options.csv:
+        raise InputError("--escape-formulas needs --csv: it changes the cells of CSV only")
+    records = find_runs(options.paths, options.filter)
+    if options.sort:
+        records = in_order(records, options.sort, options.descending)
+    if options.json:
+        answer(json.dumps([record.to_json() for record in records]))
+    elif options.csv:
+        answer_lines(csv_text(rows_of(records), options.escape_formulas) if records else "path\n")
+    elif not records:
+        answer("no run matches the filter")
+    else:
+        from nsvm_cli.terminal.console import show_runs
+
+        folder, count, columns = runs_table(records)
+        answer(f"{folder}: {count}")
+        figures = figures_shown(records)
+        kept = [*KEPT, *(name for name in figures if name.startswith(("validation", "test")))]
+        if left_out := show_runs(columns, figures, kept):
+            say(f"left out for lack of room: {', '.join(left_out)}; --csv and --json have all")
+
+
+def compare_arguments(parser: CommandParser) -> None:
+    parser.add_runs()
+    parser.add("--against", "SETTINGS", "the reference, as the table names it, in place of the best")
+    split = "scores to compare: validation, by default where there are any, or test"
+    parser.add("--split", "NAME", split, choices=("validation", "test"))
+    failed = "score of failed runs: exclude leaves them out, guess scores them as guessing"
+    parser.add("--failed", "SCORE", failed, choices=("exclude", "guess"), default="exclude")
+    formats = ("markdown", "csv", "latex")
+    parser.add("--format", "FORMAT", "markdown, csv or latex", choices=formats, default="markdown")
+    parser.add("--figures", "FOLDER", "draw the figures that apply as PNG, or with latex as PDF", type=Path)
+    parser.add_escape()
+
+
+def compare(options: argparse.Namespace) -> None:
+    """Compare runs: the mean score of each of the settings that were tried over their
+    seeds, with a 95 % interval, the difference to the best, a paired test, and
+    ranks. Failed runs are counted; those that were interrupted or are still running
+    are left out. Scores are the accuracy or R^2, or what metric= names in all runs.
+    Writes no file but figures: curves, the scores after training and, where they
+    were recorded (see validation.every=), during it, against steps, seconds and
+    support vectors; ranks, a critical-difference diagram of three or more settings
+    on independent data sets or seeds.
+
+    examples:
+      nsvm compare outputs/sweep/*
+      nsvm compare outputs --filter dataset=ringnorm --against alg1 --failed guess
+      nsvm compare outputs --format latex --figures figures > table.tex
+    """
+    from nsvm_cli.comparison import compare as study
+    from nsvm_cli.comparison.cells import cells
+    from nsvm_cli.comparison.records import find_runs
+    from nsvm_cli.comparison.table import cautions, notes, to_csv, to_latex, to_markdown
+
+    if options.escape_formulas and options.format != "csv":
+        raise InputError("--escape-formulas needs --format csv: only in CSV are there cells that it changes")
+    records = find_runs(options.paths, options.filter)
+    candidates = cells(records, options.failed == "guess", options.split)
+    rows, ranks = study.compare(candidates, options.against), study.ranking(candidates)
+    if options.format == "csv":
+        answer_lines(to_csv(rows, options.escape_formulas))
+        for note in cautions(candidates, len(records)):
+            say(note)
+    else:
+        write = to_latex if options.format == "latex" else to_markdown
+        answer_lines(write(rows, notes(rows, ranks, len(records))))
+    if options.figures is not None:
+        from nsvm_cli.comparison.figures import figures
+        from nsvm_cli.page.plotting import write_figure
+
+        options.figures.mkdir(parents=True, exist_ok=True)
+        kind = "pdf" if options.format == "latex" else "png"
+        for name, figure in (drawn := figures(rows, ranks)).items():
+            say(write_figure(options.figures / f"{name}.{kind}", figure))
+        if not drawn:
+            say(f"{options.figures}: no figure applies to these runs; see nsvm compare --help")
+
+
+def report_arguments(parser: CommandParser) -> None:
+    parser.add_runs()
+    output = f"file to write; by default {REPORT} in PATH or, for several, in the current folder"
+    parser.add("--output", "HTML", output, type=output_file)
+    parser.add_runtime()
+
+
+def report(options: argparse.Namespace) -> None:
+    """Write a report as one HTML file, which needs no network: of a run its settings,
+    curves, mistakes, support vectors, kernel matrix and features; of several, such
+    as a sweep, how they compare. Parts whose data are missing are left out.
+
+    examples:
+      nsvm report run
+      nsvm report outputs/sweep/alg1 --output sweep.html
+      nsvm report outputs --filter dataset=ringnorm
+    """
+    from nsvm_cli.comparison.records import find_runs
+
+    records = find_runs(options.paths, options.filter)
+    if not records:
+        raise InputError(f"--filter {' '.join(options.filter)}: no run matches; see nsvm runs")
+    from nsvm_cli.comparison.pages import write_report
+
+    folder = options.paths[0] if len(options.paths) == 1 else Path()
+    file = options.output or folder / REPORT
+    runtime = {"device": "auto", **given(options, RUNTIME)}
+    for line in write_report(file, records, runtime, named=options.output is not None):
+        say(f"warning: {line}")
+    answer(file)
