@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from types import FrameType
 from typing import NoReturn
 
-from nsvm_cli.cli.parser import COMMANDS, build_parser, module_of, parse
+from nsvm_cli.cli.parser import COMMANDS, build_parser, complete, module_of, parse
 from nsvm_cli.errors import InputError, Interrupted, RunError, message_of
 from nsvm_cli.output import details, flash, say, standard_streams
 from nsvm_cli.plugins import explain, load_plugins
@@ -36,8 +36,6 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def _main(argv: list[str]) -> int:
     if "_ARGCOMPLETE" in os.environ:  # a shell asks for completions
-        from nsvm_cli.cli.completion import complete
-
         complete()
     os.environ["PYTHONSAFEPATH"] = "1"  # for worker processes, which import nothing from the current folder
     if not argv or argv[0] == "help":

@@ -1,10 +1,12 @@
-"""The parser of the ``nsvm`` command, which its help and its completion derive from."""
+"""The parser of the ``nsvm`` command; its help and its completion, which derive from it."""
 
 from __future__ import annotations
 
 import argparse
 import inspect
+import os
 import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
@@ -29,7 +31,7 @@ COMMANDS = {
     "completion": "print a completion script for bash, zsh or fish",
 }
 MODULES = dict.fromkeys(("evaluate", "predict", "export", "diagnose"), "model_commands")
-MODULES |= dict.fromkeys(("runs", "compare", "report"), "run_commands")
+MODULES |= dict.fromkeys(("runs", "compare", "report"), "run_commands") | {"completion": "parser"}
 """The modules of commands, where these have another name than the command."""
 
 DESCRIPTION = "Train and evaluate neural support vector machines (Simon & Radons 2023)."
@@ -180,3 +182,31 @@ def build_parser(command: str | None = None) -> CommandParser:
         chosen.description, chosen.epilog = text, title + examples
         getattr(module, f"{command}_arguments")(chosen)
     return parser
+
+
+SHELLS = ("bash", "zsh", "fish")
+
+
+def completion_arguments(parser: CommandParser) -> None:
+    parser.add("shell", "SHELL", "bash, zsh or fish", choices=SHELLS)
+
+
+def completion(options: argparse.Namespace) -> None:
+    """Print a script that completes commands, flags, groups, options and keys. To have
+    it in every new shell:
+
+      bash   eval "$(nsvm completion bash)"    in ~/.bashrc
+      zsh    eval "$(nsvm completion zsh)"     in ~/.zshrc, after compinit
+      fish   nsvm completion fish | source     in ~/.config/fish/config.fish
+    """
+    from argcomplete.shell_integration import shellcode
+
+    sys.stdout.write(shellcode(["nsvm"], shell=options.shell))
+
+
+def complete() -> None:
+    """Answer the script, which has put the command line into the environment, and exit."""
+    import argcomplete
+
+    command = [*os.environ["COMP_LINE"].split(), ""][1]
+    argcomplete.autocomplete(build_parser(command), always_complete_options=False)

@@ -10,8 +10,7 @@ import argcomplete
 import pytest
 
 from nsvm_cli import __version__
-from nsvm_cli.cli.completion import SHELLS
-from nsvm_cli.cli.parser import COMMANDS, build_parser
+from nsvm_cli.cli.parser import COMMANDS, SHELLS, build_parser
 from tests.cli.process import nsvm
 from tests.patience import PATIENCE
 
