@@ -50,8 +50,7 @@ def evaluate(options: argparse.Namespace) -> None:
     name = changes.pop("dataset", None)
     changes = {key.removeprefix("dataset."): value for key, value in changes.items()}
 
-    from nsvm_cli.artifacts.evaluation import evaluate_model
-    from nsvm_cli.runs.open_model import NoModelYetError, open_model
+    from nsvm_cli.runs.open_model import NoModelYetError, evaluate_model, open_model
     from nsvm_cli.terminal.console import show_evaluation, show_evaluations
 
     dataset = None

@@ -37,7 +37,7 @@ COMMANDS = """
 import contextlib, io, json, os, re, sys, time
 from nsvm_cli.cli import main
 import nsvm_cli.cli.train, nsvm_cli.cli.tune
-import nsvm_cli.runs.train, nsvm_cli.artifacts.evaluation, nsvm_cli.terminal.console
+import nsvm_cli.runs.train, nsvm_cli.runs.open_model, nsvm_cli.terminal.console
 
 def peak():
     return int(re.search("VmHWM:\\\\s*([0-9]+)", open("/proc/self/status").read())[1])

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor, nn
 
 from nsvm_cli.artifacts.diagnosis import diagnose
-from nsvm_cli.artifacts.evaluation import evaluate_model
 from nsvm_cli.artifacts.model_file import load_model
 from nsvm_cli.errors import InputError
 from nsvm_cli.models.composed_kernels import begin, build_kernel, learnt
@@ -20,6 +19,7 @@ from nsvm_cli.models.feature_map import FeatureMap, Objective, Training, feature
 from nsvm_cli.models.kernels import KERNELS, Kernel
 from nsvm_cli.models.optimizers import SGD
 from nsvm_cli.runs.experiment import prepare
+from nsvm_cli.runs.open_model import evaluate_model
 from nsvm_cli.runs.train import train_run
 from nsvm_cli.storage.run_directory import RunDirectory
 from nsvm_cli.words import diagnosis_rows, training_rows

@@ -9,14 +9,13 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
-from nsvm_cli.artifacts.evaluation import data_for
 from nsvm_cli.artifacts.prediction import explain
 from nsvm_cli.compose.composition import compose_settings
 from nsvm_cli.config.settings import Settings, parse_settings
 from nsvm_cli.errors import InputError
 from nsvm_cli.estimators import NSVMClassifier
 from nsvm_cli.runs.experiment import prepare
-from nsvm_cli.runs.open_model import open_model
+from nsvm_cli.runs.open_model import data_for, open_model
 from nsvm_cli.trainers import TRAINERS
 from tests.conftest import STEPPING
 from tests.small_runs import small_run

@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from nsvm_cli.artifacts.evaluation import evaluate_model
 from nsvm_cli.artifacts.model_file import load_model
 from nsvm_cli.errors import InputError
-from nsvm_cli.runs.open_model import open_model
+from nsvm_cli.runs.open_model import evaluate_model, open_model
 from nsvm_cli.storage.metrics_file import read_metrics
 from nsvm_cli.trainers import TRAINERS
 from tests.conftest import STEPPING

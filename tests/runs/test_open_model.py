@@ -12,12 +12,11 @@ import pytest
 import torch
 from safetensors.torch import save
 
-from nsvm_cli.artifacts.evaluation import evaluate_model
 from nsvm_cli.datasets import DATASETS, Samples
 from nsvm_cli.datasets.image_files import SklearnDigits
 from nsvm_cli.errors import InputError, Interrupted, RunError
 from nsvm_cli.runs.checkpoint import load_checkpoint, save_checkpoint
-from nsvm_cli.runs.open_model import open_model
+from nsvm_cli.runs.open_model import evaluate_model, open_model
 from nsvm_cli.storage.files import locked
 from nsvm_cli.storage.metrics_file import read_metrics
 from nsvm_cli.storage.run_directory import checkpoints_in
