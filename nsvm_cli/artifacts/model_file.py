@@ -14,7 +14,7 @@ from nsvm_cli.config.registry import Given
 from nsvm_cli.config.settings import Settings, flat, parse_settings, plain, with_values
 from nsvm_cli.datasets import build_source
 from nsvm_cli.datasets.scaling import Scaling
-from nsvm_cli.errors import InputError, RunError, out_of_memory
+from nsvm_cli.errors import InputError, RunError
 from nsvm_cli.memory import MEMORY_BUDGET
 from nsvm_cli.models.composed_kernels import begin, kernel_of, learnt
 from nsvm_cli.models.feature_map import features
@@ -78,7 +78,11 @@ def load_model(path: Path, runtime: Mapping[str, Any] | None = None) -> NSVM:
     """
     file = tensor_file.read(path, MODEL, noun="model file")
     try:
-        settings, facts = _understood(file.content)
+        got = ", ".join(file.content) or "nothing"
+        expect(file.content.keys() == {"settings", "facts"}, f"expected settings and facts, got {got}")
+        objects = all(isinstance(value, dict) for value in file.content.values())
+        expect(objects, "expected JSON objects for settings and facts")
+        settings, facts = parse_settings(file.content["settings"]), Facts(**file.content["facts"])
         settings = within_means(settings, runtime or {})
         *_, device = build_parts(settings)
         build_source(settings.dataset)
@@ -91,7 +95,7 @@ def load_model(path: Path, runtime: Mapping[str, Any] | None = None) -> NSVM:
     except (InputError, RunError):
         raise
     except (ValueError, RuntimeError) as error:
-        raise out_of_memory(error) or unusable(path, error) from None
+        raise unusable(path, error) from None
 
 
 def within_means(settings: Settings, changes: Mapping[str, Any]) -> Settings:
@@ -101,18 +105,6 @@ def within_means(settings: Settings, changes: Mapping[str, Any]) -> Settings:
     threads = min(settings.threads, os.cpu_count() or 1) if settings.threads else None
     means = {"threads": threads, "memory_budget": min(settings.memory_budget, MEMORY_BUDGET)}
     return parse_settings(with_values({**plain(settings), **means}, changes))
-
-
-def _understood(content: Mapping[str, Any]) -> tuple[Settings, Facts]:
-    got = ", ".join(content) or "nothing"
-    expect(content.keys() == {"settings", "facts"}, f"expected settings and facts, got {got}")
-    objects = all(isinstance(value, dict) for value in content.values())
-    expect(objects, "expected JSON objects for settings and facts")
-    return parse_settings(content["settings"]), Facts(**content["facts"])
-
-
-def _in_words(spec: Spec | None) -> str:
-    return "none" if spec is None else f"{spec[0]} of shape {list(spec[1])}"
 
 
 def _check_specs(got: Mapping[str, Spec], settings: Settings, facts: Facts) -> None:
@@ -140,8 +132,9 @@ def _check_specs(got: Mapping[str, Spec], settings: Settings, facts: Facts) -> N
     types |= dict.fromkeys(("mean", "std"), (torch.float64, scaling))
     specs = {name: (DTYPES[kind], shape) for name, (kind, shape) in types.items()}
     for name in sorted(specs.keys() | got.keys()):
-        want, has = specs.get(name), got.get(name)
-        expect(want == has, f"tensor {name!r}: expected {_in_words(want)}, got {_in_words(has)}")
+        both = specs.get(name), got.get(name)
+        want, has = (f"{spec[0]} of shape {list(spec[1])}" if spec else "none" for spec in both)
+        expect(want == has, f"tensor {name!r}: expected {want}, got {has}")
 
 
 def _model(file: TensorFile, settings: Settings, facts: Facts, device: torch.device) -> NSVM:

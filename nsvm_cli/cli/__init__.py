@@ -48,7 +48,17 @@ def _main(argv: list[str]) -> int:
             signal.signal(signum, _end)
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # only training has anything to save
     try:
-        _run(argv)
+        flash("starting")
+        name, *words = argv
+        if name not in COMMANDS:
+            build_parser().parse_args(argv)  # an unknown command, or a flag such as --version
+        command = getattr(module_of(name), name)
+        if name == "train":
+            command(words)  # which hands them to Hydra
+        else:
+            options = parse(name, words)
+            load_plugins(getattr(options, "plugins", ()))
+            command(options)
     except Interrupted as error:
         return _complain(error, 128 + error.signum)
     except KeyboardInterrupt:
@@ -59,20 +69,6 @@ def _main(argv: list[str]) -> int:
             raise
         return _complain(explained, 2 if isinstance(explained, InputError) else 1)
     return 0
-
-
-def _run(argv: list[str]) -> None:
-    flash("starting")
-    name, *words = argv
-    if name not in COMMANDS:
-        build_parser().parse_args(argv)  # an unknown command, or a flag such as --version
-    command = getattr(module_of(name), name)
-    if name == "train":
-        command(words)  # which hands them to Hydra
-        return
-    options = parse(name, words)
-    load_plugins(getattr(options, "plugins", ()))
-    command(options)
 
 
 def _end(signum: int, frame: FrameType | None) -> NoReturn:

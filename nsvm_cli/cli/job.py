@@ -126,8 +126,7 @@ class Run:
 
     def train(self, settings: Settings, if_exists: IfExists, allow_mismatch: bool) -> None:
         """Train, or leave alone what has finished in the directory, maybe while another sweep held it."""
-        if if_exists == "resume" and has_run(self.directory) and self._has_finished(settings):
-            self._keep(settings)
+        if if_exists == "resume" and has_run(self.directory) and self._keeps(settings):
             return
         self.held = not self.single
         if self.single:
@@ -140,8 +139,7 @@ class Run:
         experiment = prepare(settings)
         with RunDirectory(self.directory, plain(settings), if_exists, wait=not self.single) as directory:
             self.held = True
-            if not self.single and self._has_finished(settings):
-                self._keep(settings)
+            if not self.single and self._keeps(settings):
                 return
             self.write("running")
             result = self._loop(experiment, directory, allow_mismatch)
@@ -152,8 +150,9 @@ class Run:
             show_result(result, self.directory)
             draw_missing([self.directory])
 
-    def _has_finished(self, settings: Settings) -> bool:
-        """Return whether the run that the directory holds has finished with these settings.
+    def _keeps(self, settings: Settings) -> bool:
+        """Return whether the run that the directory holds has finished with these settings, and say so, also
+        where another sweep, or a kill, has left its status.
 
         Raises:
             InputError: it has finished and cannot be trained for longer; or is not the same, in a sweep.
@@ -167,19 +166,18 @@ class Run:
             raise InputError(f"{at} has finished with another algorithm: start a new run")
         if finished and not same and not checkpoints_in(at):
             raise InputError(f"{at} has finished and has no checkpoint (checkpoint.keep): start a new run")
-        return finished and same
-
-    def _keep(self, settings: Settings) -> None:
-        """Say that the run has finished before, also where another sweep, or a kill, has left its status."""
-        status, result = read_status(self.directory), read_json(self.directory / RESULT)
+        if not (finished and same):
+            return False
+        status, result = read_status(at), read_json(at / RESULT)
         if not self.single or status.get("status") != "finished":
             self.fields["kept"] = True
             self.fields["other_code"] = result.get("plugins_sha256") != code_of(settings)
             self.write("finished")
         if self.single:
             stopped = result.get("stopped")
-            answer(f"Finished already: {self.directory}{f', stopped: {stopped}' if stopped else ''}")
-            draw_missing([self.directory])
+            answer(f"Finished already: {at}{f', stopped: {stopped}' if stopped else ''}")
+            draw_missing([at])
+        return True
 
     def _loop(self, experiment: Experiment, directory: RunDirectory, allow_mismatch: bool) -> dict[str, Any]:
         """Train, with progress on stderr; the first signal to stop ends the run in order."""

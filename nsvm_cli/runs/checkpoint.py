@@ -19,7 +19,7 @@ from pydantic.dataclasses import dataclass
 from nsvm_cli import __version__
 from nsvm_cli.artifacts.model_file import save_model
 from nsvm_cli.config.registry import STRICT, shown
-from nsvm_cli.config.settings import WITHOUT_EFFECT, code_of, flat, parse_settings, plain
+from nsvm_cli.config.settings import code_of, flat, parse_settings, plain, with_effect
 from nsvm_cli.engines import LITERAL, NUMBA, TORCH, circumstances
 from nsvm_cli.engines.numba.code import is_usable
 from nsvm_cli.engines.numba.coverage import uncovered
@@ -276,13 +276,12 @@ class CheckpointManager(Callback):
             recorded, was, now = self.directory.recorded, {}, {}
         else:
             recorded, was, now = checkpoint.settings, checkpoint.environment, environment(self.experiment)
-        before = flat({**plain(parse_settings(recorded)), **was})
-        after = flat({**plain(self.experiment.asked), **now})
+        before = flat({**with_effect(plain(parse_settings(recorded))), **was})
+        after = flat({**with_effect(plain(self.experiment.asked)), **now})
         return [
             f"{key} was {shortened(str(before.get(key)), 60)} and is {shortened(str(after.get(key)), 60)}"
             for key in sorted(before.keys() | after.keys())
-            if before.get(key) != after.get(key)
-            if key.split(".")[0] not in WITHOUT_EFFECT and key not in DATA_PATHS
+            if before.get(key) != after.get(key) and key not in DATA_PATHS
         ]
 
     def on_train_start(self) -> None:

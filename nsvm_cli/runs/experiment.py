@@ -279,7 +279,8 @@ def load(settings: Settings) -> Data:
     """Load and split the data of a run.
 
     Raises:
-        InputError: they are missing or damaged, or lack the validation set that the run needs.
+        InputError: they are missing or damaged, lack the validation set that the run needs, or do not suit
+            its threshold or metric.
     """
     data = load_data(settings.dataset, settings.seed, settings.task, settings.memory_budget)
     uses = {
@@ -292,12 +293,6 @@ def load(settings: Settings) -> Data:
     for use, asked in uses.items():
         if asked and not data.splits.sizes["validation"]:
             raise InputError(f"{use} needs a validation set: expected dataset.validation above 0")
-    _check_decisions(settings, data)
-    return data
-
-
-def _check_decisions(settings: Settings, data: Data) -> None:
-    """Check that the threshold, and what it and the metric depend on, suit the data."""
     t, metric, classes = settings.threshold, settings.metric or data.task.metric, data.task.classes
     if t and len(classes) != 2:
         raise InputError(f"threshold={t} is for two classes, and the data have {len(classes) or 'none'}")
@@ -309,6 +304,7 @@ def _check_decisions(settings: Settings, data: Data) -> None:
             f"{use} is of probabilities: expected calibration=sigmoid, or auto with a validation set that "
             "has the classes in proportion, such as dataset.validation=0.1"
         )
+    return data
 
 
 def calibrates(settings: Settings, data: Data) -> bool:
