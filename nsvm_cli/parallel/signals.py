@@ -19,7 +19,7 @@ ONE_REQUEST = 0.1
 """Seconds within which a signal counts once: timeout(1) signals its child, and then the whole group."""
 
 
-class Signals:
+class Signals(contextlib.ExitStack):
     """Context manager that records signals, for the run to act on between two steps.
 
     A thread listens for signals, because Python runs its handlers only once the main thread returns from
@@ -28,30 +28,27 @@ class Signals:
     """
 
     def __init__(self) -> None:
+        super().__init__()
         self.noted: int | None = None
         self._checkpoint_wanted = False
         self._last_words: str | None = None
-        self._after = contextlib.ExitStack()
 
     def __enter__(self) -> Signals:
         if threading.current_thread() is not threading.main_thread():
             return self
         listening, writing = os.pipe()
         os.set_blocking(writing, False)  # set_wakeup_fd requires it
-        self._after.callback(os.close, writing)
+        self.callback(os.close, writing)
         before = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
-        self._after.callback(signal.set_wakeup_fd, before)
+        self.callback(signal.set_wakeup_fd, before)
         # signals that nohup or a shell's & had ignored stay ignored
         heeded = [signum for signum in STOPPING if signal.getsignal(signum) is not signal.SIG_IGN]
         if signal.getsignal(signal.SIGUSR1) in (signal.SIG_DFL, signal.SIG_IGN):  # else a launcher handles it
             heeded.append(signal.SIGUSR1)
         for signum in heeded:  # Python writes a signal to the wakeup pipe only if it has a Python handler
-            self._after.callback(signal.signal, signum, signal.signal(signum, lambda *_: None))
+            self.callback(signal.signal, signum, signal.signal(signum, lambda *_: None))
         threading.Thread(target=self._listen, args=(listening,), daemon=True).start()
         return self
-
-    def __exit__(self, *_: object) -> None:
-        self._after.close()
 
     def take_checkpoint_request(self) -> bool:
         """Return whether a checkpoint has been asked for since the last call."""

@@ -9,6 +9,7 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping
+from io import FileIO
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO
 
@@ -47,7 +48,7 @@ def position_after(file: BinaryIO, size: int) -> Position:
     return Position(size - left, digest.hexdigest())
 
 
-class JSONLines:
+class JSONLines(FileIO):
     """A file of records, continued at its end or, later steps being repeated, at the position ``at``.
 
     Raises:
@@ -58,27 +59,24 @@ class JSONLines:
         if path.is_symlink() or (path.exists() and not path.is_file()):
             kind = "a link to another file, which would change" if path.is_symlink() else "no regular file"
             raise InputError(f"{path} is {kind}: put a copy in its place")
-        self._file = path.open("a+b", buffering=0)
+        super().__init__(path, "a+")
         if at is not None:
-            self._file.truncate(at.bytes)
+            self.truncate(at.bytes)
 
     def append(self, record: Mapping[str, Any]) -> None:
         """Append one line of strict JSON."""
         left = memoryview(json.dumps(record, allow_nan=False).encode() + b"\n")
         try:
             while left:
-                left = left[self._file.write(left) :]
+                left = left[self.write(left) :]
         except OSError as error:
-            error.filename = self._file.name
+            error.filename = self.name
             raise
 
     def position(self) -> Position:
         """Flush the file to disk and return its end."""
-        os.fsync(self._file.fileno())
-        return position_after(self._file, self._file.seek(0, os.SEEK_END))
-
-    def close(self) -> None:
-        self._file.close()
+        os.fsync(self)
+        return position_after(self, self.seek(0, os.SEEK_END))
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:

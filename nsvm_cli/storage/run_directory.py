@@ -40,7 +40,7 @@ IfExists = Literal["refuse", "resume", "overwrite"]
 Status = Literal["running", "finished", "failed", "interrupted"]
 
 
-class RunDirectory:
+class RunDirectory(contextlib.ExitStack):
     """The files of one run, locked by one process. A run is finished once ``result.json`` exists.
 
     ``final`` is the file of the trained model, and ``best`` that of the model with the best validation score.
@@ -57,6 +57,7 @@ class RunDirectory:
         Raises:
             InputError: another process holds the directory, or it already holds a run.
         """
+        super().__init__()
         self.path = path
         self.final, self.best = path / "final.safetensors", path / "best.safetensors"
         with contextlib.ExitStack() as opened:
@@ -72,13 +73,7 @@ class RunDirectory:
                 advice = "name a new folder, or replace it with overwrite=true"
                 raise InputError(f"{path} already holds a run{'' if is_finished(path) else resume}: {advice}")
             self.recorded = read_config(path)
-            self._open = opened.pop_all()  # an error above closes it
-
-    def __enter__(self) -> RunDirectory:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._open.close()
+            self.push(opened.pop_all())  # an error above closes it
 
     def resume(self, settings: Mapping[str, Any], at: Position = START) -> None:
         """Record settings that have changed, and continue the metrics from a position.
@@ -90,8 +85,8 @@ class RunDirectory:
                 (self.path / name).unlink(missing_ok=True)
         if self.recorded != settings:
             write_config(self.path, settings)
-        self.metrics = self._open.enter_context(contextlib.closing(JSONLines(self.path / METRICS, at)))
-        self.times = self._open.enter_context(contextlib.closing(JSONLines(self.path / TIMES)))
+        self.metrics = self.enter_context(JSONLines(self.path / METRICS, at))
+        self.times = self.enter_context(JSONLines(self.path / TIMES))
 
     def add_checkpoint(self, write: Callable[[Path], None], step: int, how: Checkpoints) -> None:
         """Call ``write`` with the path of the new checkpoint, and keep the previous one, or as many as asked
