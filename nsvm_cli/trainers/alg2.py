@@ -15,7 +15,7 @@ from nsvm_cli.trainers.coefficients import SampleState, SampleTrainer
 
 
 @pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
-class Alg2(SampleTrainer[SampleState]):
+class Alg2(SampleTrainer):
     """Descent in f, then in theta, then an approximate projection of f (paper, Algorithm 2).
 
     The paper's alpha_j y_j is alpha_j here. Unlike in Algorithm 1, the features of the support vectors are

@@ -16,7 +16,7 @@ from nsvm_cli.trainers.coefficients import SampleState, SampleTrainer
 
 
 @pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
-class Alg3(SampleTrainer[SampleState]):
+class Alg3(SampleTrainer):
     """Mini-batch Pegasos in f, alignment in theta (paper, Algorithm 3). It requires K(a, a) != 0.
 
     ``centred`` says whether the alignment is centred; None leaves it to the task (see ``Task.centred``).

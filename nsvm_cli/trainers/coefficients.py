@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,7 +16,7 @@ from nsvm_cli.models.feature_map import FeatureMap
 from nsvm_cli.models.kernels import Kernel
 from nsvm_cli.models.losses import any_output
 from nsvm_cli.models.nsvm import Expansion
-from nsvm_cli.storage.state_dict import StateDict, expect_keys, loaded_like
+from nsvm_cli.storage.state_dict import NOT_SAVED, StateDict, expect_keys, loaded_like
 from nsvm_cli.trainers.base import BatchTrainer, Problem, State
 
 
@@ -87,9 +87,12 @@ class Coefficients:
 
 @dataclass(kw_only=True)
 class SampleState(State):
-    """The state of Algorithms 0, 2 and 3: ``coefficients``, one for each training sample."""
+    """The state of Algorithms 0, 2 and 3: ``coefficients``, one for each training sample; and where theta is
+    fixed ``z``, which holds F_theta(x_j) for every j.
+    """
 
     coefficients: Coefficients
+    z: Float[Tensor, "m n"] | None = field(metadata=NOT_SAVED)
 
     @property
     def support_vectors(self) -> int:
@@ -98,7 +101,9 @@ class SampleState(State):
 
     def features(self, problem: Problem, j: Int64[np.ndarray, " s"]) -> Float[Tensor, "s n"]:
         """Return F_theta(x_j) for the samples j."""
-        return self.F(problem[j][0])
+        if self.z is None:
+            return self.F(problem[j][0])
+        return self.z.index_select(0, torch.from_numpy(j).to(self.z.device))
 
     def add(self, i: Int64[np.ndarray, " v"], amount: Float64[Tensor, " v *outputs"]) -> None:
         """Add the amounts to alpha_i for the samples i."""
@@ -116,25 +121,19 @@ class SampleState(State):
         return j, self.coefficients.at(j, problem.y)
 
 
-S = TypeVar("S", bound=SampleState)
-
-
-class SampleTrainer(BatchTrainer[S]):
+class SampleTrainer(BatchTrainer[SampleState]):
     """Algorithms 0, 2 and 3: alpha_j for each training sample x_j, and features of the current theta."""
 
-    def initial(self, problem: Problem, F: FeatureMap) -> S:
-        """Return the state of step 1 with all alpha_j at 0."""
-        sampler, coefficients = problem.sampler(self.k), Coefficients(problem)
-        return SampleState(F=F, sampler=sampler, t=1, coefficients=coefficients)  # type: ignore[return-value]
-
-    def start(self, problem: Problem, F: FeatureMap) -> S:
+    def start(self, problem: Problem, F: FeatureMap) -> SampleState:
         """Return the state after step 1, which gives k samples their coefficients; the others stay 0."""
-        state = self.initial(problem, F)
-        i_1 = state.sampler(1)
+        sampler, coefficients = problem.sampler(self.k), Coefficients(problem)
+        z = None if self.moves_theta else F(problem.x)
+        state = SampleState(F=F, sampler=sampler, t=1, coefficients=coefficients, z=z)
+        i_1 = sampler(1)
         state.add(i_1, problem.first(i_1, state.features(problem, i_1), self.lam))
         return state
 
-    def finish(self, problem: Problem, state: S) -> Expansion:
+    def finish(self, problem: Problem, state: SampleState) -> Expansion:
         """Return the non-zero terms of g(x) = 1/(lambda t) sum_j alpha_j K(F_theta(x_j), F_theta(x))."""
         j, alpha = state.terms(problem)
         i = torch.from_numpy(j).to(alpha.device)

@@ -30,20 +30,20 @@ from nsvm_cli.trainers.alg4 import Alg4
 from nsvm_cli.trainers.base import Problem, Trainer
 from nsvm_cli.trainers.coefficients import SampleState
 from nsvm_cli.trainers.dual import Dual
-from nsvm_cli.trainers.pegasos import Pegasos, PegasosState
+from nsvm_cli.trainers.pegasos import Pegasos
 from nsvm_cli.trainers.svc import SVC
 
 
-class LookAheadPegasos(LookAhead[PegasosState], Pegasos):
-    def evaluate(self, problem: Problem, state: PegasosState, i: Int64[np.ndarray, " p"]) -> Evaluation:
-        z = state.z.index_select(0, torch.from_numpy(i).to(state.z.device))
+class LookAheadPegasos(LookAhead[SampleState], Pegasos):
+    def evaluate(self, problem: Problem, state: SampleState, i: Int64[np.ndarray, " p"]) -> Evaluation:
+        z = state.features(problem, i)
         return Evaluation(Batch(z, i), z)  # Algorithm 0 uses only the features of a sample
 
-    def terms(self, problem: Problem, state: PegasosState) -> Terms:
+    def terms(self, problem: Problem, state: SampleState) -> Terms:
         j, alpha = state.terms(problem)
-        return state.z[j], alpha
+        return state.features(problem, j), alpha
 
-    def on_violation(self, problem: Problem, state: PegasosState, t: int, at: Evaluation, a: Amount) -> None:
+    def on_violation(self, problem: Problem, state: SampleState, t: int, at: Evaluation, a: Amount) -> None:
         state.coefficients.add(at.x.i, a)
 
 

@@ -24,7 +24,7 @@ from nsvm_cli.trainers.alg2 import Alg2
 from nsvm_cli.trainers.alg3 import Alg3
 from nsvm_cli.trainers.alg4 import Alg4, Alg4State
 from nsvm_cli.trainers.coefficients import SampleState
-from nsvm_cli.trainers.pegasos import Pegasos, PegasosState
+from nsvm_cli.trainers.pegasos import Pegasos
 
 
 @cache
@@ -126,7 +126,7 @@ def _with_room(x: np.ndarray, state: SampleState, more: int) -> np.ndarray:
 
 
 class CompiledPegasos(look_ahead.LookAheadPegasos):
-    def advance(self, problem: Problem, state: PegasosState, until: int) -> None:
+    def advance(self, problem: Problem, state: SampleState, until: int) -> None:
         steps, window = Stretches(stretches.pegasos, self, problem, state), state.engine.window
         z_support = _with_room(steps.run.x, state, self.k * (until - state.t))
         s = np.empty((max(1, stretches.LONGEST // self.k) * self.k, math.prod(problem.task.outputs)))
