@@ -16,13 +16,12 @@ from jaxtyping import Float
 from pydantic import Field, ValidationError
 from torch import Tensor
 
-from nsvm_cli.config.registry import STRICT, Positive, keeps, one_line
+from nsvm_cli.config.registry import STRICT, keeps, one_line
 from nsvm_cli.errors import InputError, did_you_mean
 from nsvm_cli.models.feature_map import FeatureMap
 from nsvm_cli.models.losses import LOSSES, EpsilonInsensitive, Formula
 from nsvm_cli.models.nsvm import Expansion
 from nsvm_cli.models.objectives import random_subset
-from nsvm_cli.output import WARN
 from nsvm_cli.tasks import Regression
 from nsvm_cli.trainers.base import Problem, State, Trainer
 
@@ -87,18 +86,14 @@ class ScikitLearn(DirectSolver):
     def machine(self, problem: Problem, n: int) -> Any:
         """Return scikit-learn's estimator for m samples with n features, not yet fitted."""
 
-    def inputs(self, problem: Problem, z: Float[Tensor, "m n"]) -> np.ndarray:
-        """Return what the estimator is fitted to, given the features z."""
-        return z.double().cpu().numpy()
-
     def check(self, problem: Problem, F: FeatureMap) -> None:
         super().check(problem, F)
         known = {*self.searchable} & self.machine(problem, n=1).get_params().keys()
         expect_searchable(self.name, self.grid, known)
 
-    def fit(self, problem: Problem, z: Float[Tensor, "m n"]) -> Any:
-        """Return the estimator, fitted to the features z of the training samples."""
-        machine, x = self.machine(problem, z.shape[1]), self.inputs(problem, z)
+    def fit(self, problem: Problem, z: Float[Tensor, "m n"], **values: int | float) -> Any:
+        """Return the estimator with these values, fitted to the features z of the training samples."""
+        machine, x = self.machine(problem, z.shape[1]).set_params(**values), z.double().cpu().numpy()
         with one_library():
             return machine.fit(x, problem.y.cpu().numpy(), sample_weight=problem.weights)
 
@@ -107,10 +102,9 @@ class ScikitLearn(DirectSolver):
 
     def _score(self, values: Values, train: Problem, test: Problem) -> float:
         """Return the accuracy, or R^2, on test samples after training with these values of a grid."""
-        machine = self.machine(train, train.x.shape[1]).set_params(**values)
+        machine = self.fit(train, train.x, **values)
+        x, y = test.x.double().cpu().numpy(), test.y.cpu().numpy()
         with one_library():
-            machine.fit(self.inputs(train, train.x), train.y.cpu().numpy(), sample_weight=train.weights)
-            x, y = self.inputs(test, test.x), test.y.cpu().numpy()
             return float(machine.score(x, y, sample_weight=test.weights))
 
 
@@ -198,30 +192,6 @@ STANDS_FOR: dict[str, Callable[[float, int], tuple[str, Any]]] = {
     "epsilon": lambda epsilon, m: ("loss", {"name": "epsilon_insensitive", "epsilon": epsilon}),
 }
 """What scikit-learn's parameters stand for with m training samples, unless they are the algorithm's own."""
-
-
-@pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
-class Regularised(ScikitLearn):
-    """A method that minimises lambda/2 ||f||^2 + 1/m sum_j w_j l_j.
-
-    That is scikit-learn's objective with C = 1/(lambda m) and the sample weights w_j.
-    """
-
-    lam: Positive = 1e-4
-    grid: Grid | None = None
-
-    def C(self, problem: Problem) -> float:
-        limits = np.finfo(np.float64)  # the quotient may be 0 or infinite, which scikit-learn refuses
-        return float(np.clip(1 / (self.lam * len(problem.y)), limits.tiny, limits.max))
-
-    def fit(self, problem: Problem, z: Float[Tensor, "m n"]) -> Any:
-        machine = super().fit(problem, z)
-        if machine.n_iter_ is not None and np.max(machine.n_iter_) >= machine.max_iter:
-            WARN.get()(
-                f"{self.name} stopped after {machine.max_iter} iterations, before it converged: "
-                f"raise algorithm.lam={self.lam:g}{', or use pegasos' if self.trains_svm else ''}"
-            )
-        return machine
 
 
 @contextmanager

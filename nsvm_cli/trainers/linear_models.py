@@ -5,18 +5,21 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 import numpy as np
+import pydantic
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from nsvm_cli.config.registry import STRICT, Positive
 from nsvm_cli.errors import InputError
 from nsvm_cli.models.feature_map import FeatureMap
 from nsvm_cli.models.kernels import is_linear
 from nsvm_cli.models.losses import CrammerSinger, EpsilonInsensitive, Hinge, SquaredHinge
 from nsvm_cli.models.nsvm import Expansion
+from nsvm_cli.output import WARN
 from nsvm_cli.tasks import Regression
 from nsvm_cli.trainers.base import Problem
-from nsvm_cli.trainers.direct import Regularised, expect_loss
+from nsvm_cli.trainers.direct import Grid, ScikitLearn, expect_loss
 
 MAX_ITERATIONS = 10_000
 """The most iterations of L-BFGS, or passes of LIBLINEAR; a solver that needs more says so."""
@@ -25,8 +28,20 @@ TOLERANCE = 1e-7
 """LIBLINEAR's tolerance where it converges linearly; its default is too coarse for separable classes."""
 
 
-class LinearModel(Regularised):
-    """f(x) = <w, F_theta(x)> + b, with w as the only term, or one for each class."""
+@pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
+class LinearModel(ScikitLearn):
+    """f(x) = <w, F_theta(x)> + b, with w as the only term, or one for each class.
+
+    It minimises lambda/2 ||w||^2 + 1/m sum_j w_j l_j: scikit-learn's objective with C = 1/(lambda m) and the
+    sample weights w_j.
+    """
+
+    lam: Positive = 1e-4
+    grid: Grid | None = None
+
+    def C(self, problem: Problem) -> float:
+        limits = np.finfo(np.float64)  # the quotient may be 0 or infinite, which scikit-learn refuses
+        return float(np.clip(1 / (self.lam * len(problem.y)), limits.tiny, limits.max))
 
     def check(self, problem: Problem, F: FeatureMap) -> None:
         super().check(problem, F)
@@ -36,6 +51,11 @@ class LinearModel(Regularised):
 
     def solve(self, problem: Problem, z: Float[Tensor, "m n"]) -> Expansion:
         machine = self.fit(problem, z)
+        if machine.n_iter_ is not None and np.max(machine.n_iter_) >= machine.max_iter:
+            WARN.get()(
+                f"{self.name} stopped after {machine.max_iter} iterations, before it converged: "
+                f"raise algorithm.lam={self.lam:g}{', or use pegasos' if self.trains_svm else ''}"
+            )
         w, b = torch.from_numpy(np.atleast_2d(machine.coef_)).to(z), np.atleast_1d(machine.intercept_)
         if problem.task.outputs:
             return Expansion(w, torch.eye(len(w)).to(z), 1.0, torch.from_numpy(b).to(z))
