@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from dataclasses import asdict
+import os
+from functools import cached_property
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, TypeAlias
 
+import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int64
 from pydantic import ConfigDict, Field, NonNegativeFloat
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from nsvm_cli.config.registry import STRICT, Positive, Registry, keeps
-from nsvm_cli.errors import InputError
+from nsvm_cli.errors import InputError, message_of
 from nsvm_cli.memory import MEMORY_BUDGET
 from nsvm_cli.randomness import draws
+from nsvm_cli.storage.files import open_regular
 
 Points: TypeAlias = Float[Tensor, "*batch p n"]
 Others: TypeAlias = Float[Tensor, "*batch q n"]
@@ -216,6 +221,55 @@ class Biased(Kernel):
         return self.K.gradient(a, b, K - 1, G)
 
 
+MOST_ROWS = 2**24
+"""The most rows of a precomputed matrix: float32 holds all their indices."""
+
+
+@dataclasses.dataclass(frozen=True)  # pydantic's would wrap an InputError in three lines
+class Precomputed(Kernel):
+    """K(a, b) = G_ab, where samples are their indices in a symmetric matrix G.
+
+    ``path`` names a file of NumPy's (.npy), which is mapped into memory and read where it is needed.
+    """
+
+    path: str
+
+    def __post_init__(self) -> None:
+        G, what = self.G, f"kernel.path={self.path}"
+        if G.ndim != 2 or len({*G.shape}) > 1 or len(G) > MOST_ROWS or G.dtype.kind not in "iuf":
+            raise InputError(
+                f"{what}: expected numbers of shape (m, m), m <= 2^24, got {G.dtype} of shape {G.shape}"
+            )
+        block = G[:256, :256]  # all of a large file would take minutes to read
+        if not (np.isfinite(block).all() and np.allclose(block, block.T)):
+            raise InputError(f"{what}: expected a symmetric matrix of finite numbers")
+
+    @cached_property
+    def G(self) -> np.memmap:
+        try:
+            file = Path(os.path.expanduser(self.path))
+            open_regular(file).close()  # a stranger's settings may name any file
+            return np.lib.format.open_memmap(file, mode="r")  # refuses pickled objects
+        except (OSError, ValueError) as error:
+            reason = message_of(error) if isinstance(error, OSError) else error
+            raise InputError(f"kernel.path={self.path} cannot be read as a matrix: {reason}") from None
+
+    def __call__(self, a: Points, b: Others) -> Gram:
+        i, j = self._indices(a), self._indices(b)
+        return torch.from_numpy(self.G[i[..., None], j[..., None, :]].astype(np.float64)).to(a)
+
+    def _indices(self, a: Points) -> Int64[np.ndarray, "*batch p"]:
+        i, m = a.detach().cpu().double().numpy(), len(self.G)
+        known = (i == np.floor(i)) & (i >= 0) & (i < m)
+        if i.shape[-1] != 1 or not known.all():
+            got = f"{i.shape[-1]} features" if i.shape[-1] != 1 else f"{i[~known][0]:g}"
+            raise InputError(
+                f"kernel precomputed expects samples that are rows of {self.path}, 0 to {m - 1}, got {got}: "
+                "expected one feature, the index, with dataset.scaling=none and network=identity"
+            )
+        return i[..., 0].astype(np.int64)
+
+
 def block_shape(a: Float[Tensor, "p n"], b: Float[Tensor, "q n"], memory_budget: int) -> tuple[int, int]:
     """Return how many rows and columns of K(a, b) to compute at a time, for a budget in MiB."""
     cells = memory_budget * 2**20 // (4 * a.element_size())  # the block itself, and temporaries
@@ -260,8 +314,14 @@ class Common:
     gradient: Any = None
 
 
-KERNELS: Registry[type[Kernel]] = Registry("kernel", Kernel, **asdict(Common()))
-KERNELS |= {"rbf": RBF, "laplacian": Laplacian, "linear": Linear, "polynomial": Polynomial}
+KERNELS: Registry[type[Kernel]] = Registry("kernel", Kernel, **dataclasses.asdict(Common()))
+KERNELS |= {
+    "rbf": RBF,
+    "laplacian": Laplacian,
+    "linear": Linear,
+    "polynomial": Polynomial,
+    "precomputed": Precomputed,
+}
 
 
 def is_linear(K: Kernel) -> bool:

@@ -16,7 +16,7 @@ import pytest
 from safetensors.torch import load_file
 
 from nsvm_cli import NSVMClassifier, load_model
-from nsvm_cli.models.precomputed import Precomputed
+from nsvm_cli.models.kernels import Precomputed
 from nsvm_cli.storage.run_directory import checkpoints_in
 from tests.cli.process import evaluated, killed, nsvm, trained
 from tests.cli.test_plugins import PAGE, write_files_of

@@ -12,10 +12,9 @@ import pytest
 import torch
 
 from nsvm_cli.errors import InputError
-from nsvm_cli.models import precomputed
+from nsvm_cli.models import kernels
 from nsvm_cli.models.composed_kernels import build_kernel
-from nsvm_cli.models.kernels import Kernel
-from nsvm_cli.models.precomputed import Precomputed
+from nsvm_cli.models.kernels import Kernel, Precomputed
 
 
 @pytest.fixture
@@ -114,8 +113,8 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
 def test_more_rows_than_float32_can_number_are_refused(
     save: Callable[[np.ndarray], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert np.float32(precomputed.MOST_ROWS - 1) != np.float32(precomputed.MOST_ROWS)
-    assert np.float32(precomputed.MOST_ROWS) == np.float32(precomputed.MOST_ROWS + 1)
-    monkeypatch.setattr(precomputed, "MOST_ROWS", 19)
+    assert np.float32(kernels.MOST_ROWS - 1) != np.float32(kernels.MOST_ROWS)
+    assert np.float32(kernels.MOST_ROWS) == np.float32(kernels.MOST_ROWS + 1)
+    monkeypatch.setattr(kernels, "MOST_ROWS", 19)
     with pytest.raises(InputError, match="m <= 2\\^24"):
         built(save(gram()))
