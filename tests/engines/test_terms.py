@@ -14,7 +14,7 @@ import numba
 from numba.core import config
 from numba.core.codegen import JITCPUCodegen
 
-from nsvm_cli.engines.numba import columns, kernels, networks, objectives
+from nsvm_cli.engines.numba import kernels, networks, objectives
 from nsvm_cli.engines.numba.code import code_folder
 from nsvm_cli.engines.numba.compiler import LinkedCode
 from nsvm_cli.engines.numba.forms import kernel_form, network_form
@@ -39,7 +39,7 @@ def called(function: Any) -> Any:
 
 
 of_exponents = called(lambda *arguments: kernels.of_exponents(*arguments))
-sums = called(lambda K, a, b, kept, w: (kernels.sums(K, a, b, w), columns.column_sums(K, a, kept, w)))
+sums = called(lambda K, a, b, kept, w: (kernels.sums(K, a, b, w), kernels.column_sums(K, a, kept, w)))
 alignment = called(lambda *arguments: objectives.alignment(*arguments))
 
 
@@ -85,14 +85,14 @@ def of_columns(K: Any, a: Any, b: Any, G: Any, centred: bool) -> Any:
     """Return b as columns, the last block of K(a_i, b_j), and the gradient of their sum with weights G, which
     has a matrix for each block.
     """
-    kept, by_a = columns.columns_of(b[:200], len(b)), np.zeros_like(a)
+    kept, by_a = kernels.columns_of(b[:200], len(b)), np.zeros_like(a)
     for j in range(200, len(b)):
-        columns.set_column(kept, j, b[j])
+        kernels.set_column(kept, j, b[j])
     if centred:
-        a = columns.centre(K, a, kept, len(b))
+        a = kernels.centre(K, a, kept, len(b))
     for block in range(len(G)):
-        K_block = columns.column_values(K, a, kept, block, G[block].shape[1])
-        columns.column_gradient(K, a, kept, block, K_block, G[block], by_a)
+        K_block = kernels.column_values(K, a, kept, block, G[block].shape[1])
+        kernels.column_gradient(K, a, kept, block, K_block, G[block], by_a)
     return kept, K_block, by_a
 
 

@@ -1,15 +1,18 @@
-"""The RBF kernel, compiled: values and gradients, and sums of values."""
+"""The RBF kernel, compiled: values and gradients, and sums of values; also for few samples and features that
+stay as they are.
+"""
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from nsvm_cli.engines.numba.arrays import add_matrix, exp2
+from nsvm_cli.engines.numba.arrays import add_matrix, exp2, inner
 from nsvm_cli.engines.numba.forms import RBF
-from nsvm_cli.engines.numba.jit import jit
+from nsvm_cli.engines.numba.jit import jit, jit_in_order
+from nsvm_cli.engines.numba.products import MatrixAt, RowsAt, add_products
 from nsvm_cli.models.kernels import FAR
 
 COLUMNS = 768
@@ -156,3 +159,132 @@ def sums(K: RBF, a: Any, b: Any, w: Any) -> Any:
         end = min(begin + COLUMNS, b.shape[0])
         add_matrix(out, np.dot(values(K, a, b[begin:end]), w[begin:end]))
     return out
+
+
+class FeatureColumns(NamedTuple):
+    """Features that stay as they are, and their squared lengths, unless the kernel shifts them.
+
+    ``z`` has blocks of ``COLUMNS`` columns, so that a block lies together: for few rows, to rearrange factors
+    would take longer than to multiply them.
+    """
+
+    z: np.ndarray
+    squares: np.ndarray
+
+
+@jit
+def columns_of(z: Any, room: int) -> FeatureColumns:
+    """Return the rows of z as columns, with room for others."""
+    blocks = (room + COLUMNS - 1) // COLUMNS
+    z_of_blocks = np.empty((blocks, z.shape[1], COLUMNS), z.dtype)
+    columns = FeatureColumns(z_of_blocks, np.empty((blocks, COLUMNS), z.dtype))
+    for j in range(len(z)):
+        set_column(columns, j, z[j])
+    return columns
+
+
+@jit
+def set_column(b: FeatureColumns, j: int, z: Any) -> None:
+    """Let column j be the features z."""
+    block, column = divmod(j, COLUMNS)
+    for k in range(len(z)):
+        b.z[block, k, column] = z[k]
+    b.squares[block, column] = _squared_length(z)
+
+
+@jit_in_order
+def _squared_length(z: Any) -> Any:
+    square = z.dtype.type(0)
+    for k in range(len(z)):
+        square += z[k] * z[k]
+    return square
+
+
+@jit
+def centre(K: RBF, a: Any, b: FeatureColumns, count: int) -> Any:
+    """Set the squared lengths of the first columns of b's first block, after a shift if K needs one.
+
+    Returns the rows of a, shifted alike: their distances stay as they are.
+    """
+    real, z = a.dtype.type, b.z[0]
+    a, squares = a.copy(), b.squares[0]
+    for j in range(count):
+        squares[j] = real(0)
+    for k in range(len(z)):
+        origin = real(0)
+        if not K.normalized:
+            for j in range(count):
+                origin += z[k, j]
+            origin /= real(count)
+        for j in range(count):
+            z[k, j] -= origin
+            squares[j] += z[k, j] * z[k, j]
+        for i in range(len(a)):
+            a[i, k] -= origin
+    return a
+
+
+@jit
+def column_values(K: RBF, a: Any, b: FeatureColumns, block: int, count: int) -> Any:
+    """Return K(a_i, b_j) for the first columns of a block."""
+    rows, n = a.shape
+    if are_far(K, b.squares[block, :count]):
+        return values(K, a, b.z[block, :, :count].T.copy())
+    P = np.zeros((rows, count), a.dtype)
+    z = RowsAt(b.z.reshape(-1), block * n * COLUMNS, COLUMNS)
+    add_products(RowsAt(P.reshape(-1), 0, count), MatrixAt(a.reshape(-1), 0, n, 1), z, rows, n, count)
+    of_products(K, P, squared_lengths(a), b.squares[block])
+    return P
+
+
+@jit
+def column_sums(K: RBF, a: Any, b: FeatureColumns, w: Any) -> Any:
+    """Return sum_j w_j K(b_j, a_i) for every i, of shape (p, C), for w of shape (q, C)."""
+    out, numbers = np.zeros((a.shape[0], w.shape[1]), a.dtype), w.reshape(-1)
+    for begin in range(0, len(w), COLUMNS):
+        end = min(begin + COLUMNS, len(w))
+        P = column_values(K, a, b, begin // COLUMNS, end - begin)
+        if w.shape[1] == 1:
+            of_block = numbers[begin:end]
+            for i in range(len(a)):
+                total = a.dtype.type(0)
+                for j in range(len(of_block)):
+                    total += P[i, j] * of_block[j]
+                out[i, 0] += total
+        else:
+            add_matrix(out, np.dot(P, w[begin:end]))
+    return out
+
+
+@jit
+def column_gradient(K: RBF, a: Any, b: FeatureColumns, block: int, K_ab: Any, G: Any, out: Any) -> None:
+    """Add the gradient of sum_ij G_ij K(a_i, b_j) with respect to a, given K_ab = K(a_i, b_j), to ``out``.
+
+    The sum is over the first columns of a block. It overwrites G.
+    """
+    factor = a.dtype.type(2) * K.gamma
+    for i in range(len(a)):
+        total = a.dtype.type(0)
+        for j in range(G.shape[1]):
+            G[i, j] *= factor * K_ab[i, j]
+            total += G[i, j]
+        for k in range(a.shape[1]):
+            by_a = a.dtype.type(0)
+            for j in range(G.shape[1]):
+                by_a += G[i, j] * b.z[block, k, j]
+            out[i, k] += by_a - total * a[i, k]
+
+
+@jit
+def add_term_gradient(
+    K: RBF, z: Any, z_s: Any, columns: FeatureColumns, begin: int, end: int, c: Any, by_z: Any
+) -> Any:
+    """Return sum_is c_is K(z_i, z_s) over these terms, and add its gradient with respect to z to ``by_z``."""
+    if not K.normalized:
+        K_ts = values(K, z, z_s[begin:end])
+        add_matrix(by_z, gradient(K, z, z_s[begin:end], K_ts, c))
+        return inner(K_ts, c)
+    K_ts = column_values(K, z, columns, begin // COLUMNS, end - begin)
+    value = inner(K_ts, c)
+    column_gradient(K, z, columns, begin // COLUMNS, K_ts, c, by_z)
+    return value

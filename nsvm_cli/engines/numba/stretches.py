@@ -15,17 +15,20 @@ from typing import Any
 import numpy as np
 
 from nsvm_cli.engines.numba.arrays import add_matrix, inner, rows_of, scale, scaled_rows, set_row
-from nsvm_cli.engines.numba.columns import (
+from nsvm_cli.engines.numba.forms import Progress, Run, Support
+from nsvm_cli.engines.numba.jit import jit
+from nsvm_cli.engines.numba.kernels import (
+    COLUMNS,
     FeatureColumns,
     add_term_gradient,
     centre,
     column_sums,
     columns_of,
+    gradient,
     set_column,
+    sums,
+    values,
 )
-from nsvm_cli.engines.numba.forms import Progress, Run, Support
-from nsvm_cli.engines.numba.jit import jit
-from nsvm_cli.engines.numba.kernels import COLUMNS, gradient, sums, values
 from nsvm_cli.engines.numba.networks import ROWS, feature_columns, features, forward, room_for
 from nsvm_cli.engines.numba.objectives import descend_on_batch, theta_step
 from nsvm_cli.models.losses import Hinge
