@@ -7,7 +7,7 @@ import functools
 import json
 import re
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -26,7 +26,7 @@ from nsvm_cli.compose.composition import compose_settings
 from nsvm_cli.config.registry import OWN_PART, Given, Registry, build, construct, fields_of, shown
 from nsvm_cli.config.settings import Settings, parse_settings, plain, with_values
 from nsvm_cli.datasets import Samples, Table, build_source, split_data
-from nsvm_cli.datasets.base import ARRAYS, TableSource
+from nsvm_cli.datasets.base import ARRAYS
 from nsvm_cli.datasets.csv import tidied
 from nsvm_cli.datasets.layout import Dialect, written_as
 from nsvm_cli.errors import InputError, RunError, did_you_mean
@@ -191,7 +191,9 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
             keys = composed[part] if isinstance(name, str) else Registry.kinds[part].common
             sections[part] = {key: composed[part][key] for key in keys} | sections[part]
         short = {SHORT[name]: value for name in SHORT if (value := getattr(self, name)) is not None}
-        how = {name: getattr(self, name) for name in HOW} | {"seed": _seed(self.random_state)}
+        how = {name: getattr(self, name) for name in HOW} | {"seed": self.random_state}
+        if not isinstance(self.random_state, int | np.integer):  # true and false are refused with the others
+            how["seed"] = int(check_random_state(self.random_state).randint(2**31))
         shared = {f"{part}.{key}" for part in PARTS for key in Registry.kinds[part].common}
         if isinstance(self.class_weight, Mapping):
             labels = getattr(self, "classes_", np.array([])).tolist()
@@ -214,18 +216,15 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
         validate_data(self, X, skip_check_array=True)  # records the names
         return X, check_X_y(np.zeros((len(X), 1)), y, estimator=self, **checks)[1]
 
-    def _train(self, X: Any, y: np.ndarray, weight: Any, classes: np.ndarray | None = None) -> None:
+    def _train(self, X: Any, y: np.ndarray, weight: Any, classes: Iterable[Any] = ()) -> None:
         """Train on samples and the codes of their classes, or real targets."""
         w = None if weight is None else _check_sample_weight(weight, y, dtype=np.float64)
-        labels = () if classes is None else tuple(map(str, classes))
         x = np.empty((len(y), 0)) if _is_table(X) else _numbers(X)
-        samples = Samples(x, y, labels, ARRAYS, len(y), weight=w)
+        samples = Samples(x, y, tuple(map(str, classes)), ARRAYS, len(y), weight=w)
         with self._in_python(), own_threads():
             settings = self._settings()
-            source = build_source(settings.dataset)
-            table = None
-            if _is_table(X) and isinstance(source, TableSource):
-                table = replace(_table(X, settings.dataset), settings=source)
+            source: Any = build_source(settings.dataset)
+            table = replace(_table(X, settings.dataset), settings=source) if _is_table(X) else None
             how = source.validation, settings.seed, x.ndim > 2, self._task
             data = split_data(samples, *how, table=table)
             experiment = prepare(settings, data=data)
@@ -236,20 +235,17 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
         self.n_support_, self.kernel_parameters_ = len(model.expansion.alpha), model.kernel_parameters
 
     def _of_model(self, compute: Callable[[NSVM, torch.Tensor], Any], X: Any) -> np.ndarray:
+        """Return what the model computes of samples; one of a table encodes a data frame."""
         check_is_fitted(self, "model_")
-        x = self._samples(X)
+        encoder = self.model_.facts.encoder
+        if encoder is not None and _is_table(X):
+            x = encoder(_table(X, self.settings_.dataset))
+        else:
+            x = _numbers(validate_data(self, X, reset=False, allow_nd=True))
         if x.shape[1:] != (shape := self.model_.facts.shape):
             raise InputError(f"expected samples of shape {shape}, got {x.shape[1:]}")
         with own_threads(self.threads):
-            values = compute(self.model_, torch.from_numpy(x))
-        return np.asarray(values.cpu())
-
-    def _samples(self, X: Any) -> np.ndarray:
-        """Return samples in the model's form; a model of a table encodes a data frame."""
-        encoder = self.model_.facts.encoder
-        if encoder is not None and _is_table(X):
-            return encoder(_table(X, self.settings_.dataset))
-        return _numbers(validate_data(self, X, reset=False, allow_nd=True))
+            return np.asarray(compute(self.model_, torch.from_numpy(x)).cpu())
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
@@ -265,14 +261,19 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
         settings, facts = model.settings, model.facts
         if settings.task != cls._task:
             raise InputError(f"{path} has task={settings.task}: expected task={cls._task}")
-        estimator = cls(**_parameters(settings))
+        values, section = plain(settings), settings.dataset
+        parts = {part: values[part] for part in PARTS if values[part] is not None}
+        own = {f"{part}.{key}": parts[part][key] for part in parts for key in parts[part] if key != "name"}
+        own |= {name: values[name] for name in OTHERS}
+        own |= {f"dataset.{key}": section[key] for key in DATASET if key in section}
+        named = {part: parts[part]["name"] for part in parts} | {name: values[name] for name in HOW}
+        estimator = cls(**named, random_state=settings.seed, settings=own)
         estimator._take(model)
         if facts.classes:
             estimator.classes_ = _as_labels(facts.classes)
-        columns = facts.columns
-        estimator.n_features_in_ = facts.shape[0] if columns is None else len(columns)
-        if columns is not None:
-            estimator.feature_names_in_ = np.array([*columns], dtype=object)
+        estimator.n_features_in_ = facts.shape[0] if facts.columns is None else len(facts.columns)
+        if facts.columns is not None:
+            estimator.feature_names_in_ = np.array([*facts.columns], dtype=object)
         return estimator
 
     def save(self, path: str | Path) -> None:
@@ -319,8 +320,7 @@ class NSVMClassifier(ClassifierMixin, _NSVM):  # type: ignore[misc]
     def predict(self, X: Any) -> np.ndarray:
         """Return the classes of samples."""
         decided = self._of_model(NSVM.predict, X)
-        classes: np.ndarray = self.classes_[self.model_.task.index(decided).astype(int)]  # type: ignore[attr-defined]
-        return classes
+        return self.classes_[self.model_.task.index(decided).astype(int)]  # type: ignore[attr-defined]
 
     @available_if(_is_calibrated)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> np.ndarray:
@@ -329,8 +329,7 @@ class NSVMClassifier(ClassifierMixin, _NSVM):  # type: ignore[misc]
 
 
 class NSVMRegressor(RegressorMixin, _NSVM):  # type: ignore[misc]
-    __doc__ = f"""A neural SVM for real targets. {_NSVM.__doc__}
-    """
+    __doc__ = f"A neural SVM for real targets. {_NSVM.__doc__}"
 
     _task = "regression"
 
@@ -359,9 +358,7 @@ def _is_table(X: Any) -> bool:
     """Return whether this is a data frame with unique strings as column names."""
     import pandas as pd
 
-    if not isinstance(X, pd.DataFrame):
-        return False
-    return X.columns.is_unique and all(isinstance(name, str) for name in X.columns)
+    return isinstance(X, pd.DataFrame) and X.columns.is_unique and all(isinstance(n, str) for n in X.columns)
 
 
 def _table(X: Any, settings: Mapping[str, Any]) -> Table:
@@ -386,24 +383,7 @@ def _as_labels(names: Sequence[str]) -> np.ndarray:
     return texts
 
 
-def _parameters(settings: Settings) -> dict[str, Any]:
-    values = plain(settings)
-    parts = {part: section["name"] for part in PARTS if (section := values[part]) is not None}
-    inner = {f"{part}.{key}": value for part in parts for key, value in values[part].items() if key != "name"}
-    how = {name: values[name] for name in HOW}
-    inner |= {name: values[name] for name in OTHERS}
-    section = settings.dataset
-    inner |= {f"dataset.{key}": section[key] for key in DATASET if key in section}
-    return {**parts, **how, "random_state": settings.seed, "settings": inner}
-
-
 @functools.lru_cache(maxsize=64)
 def _composed(words: tuple[str, ...], classes: tuple[object, ...], task: str) -> dict[str, Any]:
     """Return the settings of ``nsvm train`` with these words, which depend on the ``classes`` by then."""
     return compose_settings(["dataset=csv", f"dataset.path={ARRAYS}", f"task={task}", *words], complete=False)
-
-
-def _seed(random_state: Any) -> Any:
-    if isinstance(random_state, (int, np.integer)):
-        return random_state  # unchanged: true and false are refused with the other settings
-    return int(check_random_state(random_state).randint(2**31))
