@@ -1,13 +1,17 @@
-"""Powers of two, and operations on all elements of arrays and on rows, compiled.
+"""Powers of two, operations on all elements of arrays and on rows, and sums of products of rows, compiled.
 
 Numpy's operations would bring along what words their errors, which takes longer to compile than what they do.
+
+Products of matrices and convolutions are made of sums of products of rows, which lie in a vector, and may
+overlap. Twenty products at a time keep their factors in registers. Places in the vectors are unsigned, since
+a negative one, which would count from the end, would have to be looked for.
 """
 
 from __future__ import annotations
 
 import inspect
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import types
@@ -96,3 +100,132 @@ def scaled_rows(x: Any, i: Any, factor: float, like: Any) -> Any:
         for k in range(x.shape[1]):
             out[row, k] = x[i[row], k] * factor
     return out
+
+
+Place = np.uint64
+
+
+class RowsAt(NamedTuple):
+    """Rows in a vector: row i begins at ``first`` + i ``step``."""
+
+    numbers: Any
+    first: int
+    step: int
+
+
+class MatrixAt(NamedTuple):
+    """Numbers in a vector: number i, k is at ``first`` + i ``down`` + k ``across``."""
+
+    numbers: Any
+    first: int
+    down: int
+    across: int
+
+
+@jit
+def add_products(out: RowsAt, W: MatrixAt, x: RowsAt, p: int, q: int, m: int) -> None:
+    """Add sum_k W_ik x_k to row i of ``out``, for i < p and k < q. All rows have m numbers."""
+    full = q - q % 5
+    for k in range(0, full, 5):
+        for i in range(0, p - 3, 4):
+            _add_20_products(out, W, x, i, k, m)
+        for i in range(p - p % 4, p):
+            _add_5_products(out, W, x, i, k, m)
+    for k in range(full, q):
+        for i in range(p):
+            _add_product(out, W, x, i, k, m)
+
+
+@jit
+def _add_20_products(out: RowsAt, W: MatrixAt, x: RowsAt, i: int, k: int, m: int) -> None:
+    a, b, c, d = _five(W, i, k), _five(W, i + 1, k), _five(W, i + 2, k), _five(W, i + 3, k)
+    o, y, (at_a, at_b, at_c, at_d, _), at_y = out.numbers, x.numbers, _five_places(out, i), _five_places(x, k)
+    for j in range(Place(m)):
+        y_j = _five_numbers(y, at_y, j)
+        o[at_a + j] += _product(a, y_j)
+        o[at_b + j] += _product(b, y_j)
+        o[at_c + j] += _product(c, y_j)
+        o[at_d + j] += _product(d, y_j)
+
+
+@jit
+def _five(W: MatrixAt, i: int, k: int) -> Any:
+    w, at, right = W.numbers, W.first + i * W.down + k * W.across, W.across
+    return w[at], w[at + right], w[at + 2 * right], w[at + 3 * right], w[at + 4 * right]
+
+
+@jit
+def _five_places(x: RowsAt, k: int) -> Any:
+    at, step = x.first + k * x.step, x.step
+    return Place(at), Place(at + step), Place(at + 2 * step), Place(at + 3 * step), Place(at + 4 * step)
+
+
+@jit
+def _five_numbers(x: Any, at: Any, j: Any) -> Any:
+    return x[at[0] + j], x[at[1] + j], x[at[2] + j], x[at[3] + j], x[at[4] + j]
+
+
+@jit
+def _product(a: Any, b: Any) -> Any:
+    return a[0] * b[0] + a[1] * b[1] + a[2] * b[2] + a[3] * b[3] + a[4] * b[4]
+
+
+@jit
+def _add_5_products(out: RowsAt, W: MatrixAt, x: RowsAt, i: int, k: int, m: int) -> None:
+    a, o, y = _five(W, i, k), out.numbers, x.numbers
+    at, at_y = Place(out.first + i * out.step), _five_places(x, k)
+    for j in range(Place(m)):
+        o[at + j] += _product(a, _five_numbers(y, at_y, j))
+
+
+@jit
+def _add_product(out: RowsAt, W: MatrixAt, x: RowsAt, i: int, k: int, m: int) -> None:
+    factor, o, y = W.numbers[W.first + i * W.down + k * W.across], out.numbers, x.numbers
+    at, from_k = Place(out.first + i * out.step), Place(x.first + k * x.step)
+    for j in range(Place(m)):
+        o[at + j] += factor * y[from_k + j]
+
+
+@jit
+def add_inner_products(out: MatrixAt, a: RowsAt, b: RowsAt, p: int, q: int, m: int) -> None:
+    """Add <a_i, b_k> to number i, k of ``out``, for i < p and k < q. All rows have m numbers."""
+    many_i, many_k = p - p % 4, q - q % 5
+    for i in range(0, many_i, 4):
+        for k in range(0, many_k, 5):
+            _add_20_inner_products(out, a, b, i, k, m)
+    for i in range(p):
+        for k in range(many_k if i < many_i else 0, q):
+            _add_inner_product(out, a, b, i, k, m)
+
+
+@jit
+def _add_20_inner_products(out: MatrixAt, a: RowsAt, b: RowsAt, i: int, k: int, m: int) -> None:
+    x, y, o, right = a.numbers, b.numbers, out.numbers, out.across
+    zero = x.dtype.type(0)
+    p = q = r = s = zero, zero, zero, zero, zero
+    (at_p, at_q, at_r, at_s, _), at_y = _five_places(a, i), _five_places(b, k)
+    for j in range(Place(m)):
+        y_j = _five_numbers(y, at_y, j)
+        p, q = _plus(p, x[at_p + j], y_j), _plus(q, x[at_q + j], y_j)
+        r, s = _plus(r, x[at_r + j], y_j), _plus(s, x[at_s + j], y_j)
+    at = out.first + i * out.down + k * right
+    for column in range(5):
+        o[at + column * right] += p[column]
+        o[at + out.down + column * right] += q[column]
+        o[at + 2 * out.down + column * right] += r[column]
+        o[at + 3 * out.down + column * right] += s[column]
+
+
+@jit
+def _plus(total: Any, x: Any, y: Any) -> Any:
+    a, b, c, d, e = total
+    return a + x * y[0], b + x * y[1], c + x * y[2], d + x * y[3], e + x * y[4]
+
+
+@jit
+def _add_inner_product(out: MatrixAt, a: RowsAt, b: RowsAt, i: int, k: int, m: int) -> None:
+    x, y, total = a.numbers, b.numbers, a.numbers.dtype.type(0)
+    from_a, from_b = Place(a.first + i * a.step), Place(b.first + k * b.step)
+    for j in range(Place(m)):
+        total += x[from_a + j] * y[from_b + j]
+    out.numbers[out.first + i * out.down + k * out.across] += total

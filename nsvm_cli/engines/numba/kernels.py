@@ -9,10 +9,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from nsvm_cli.engines.numba.arrays import add_matrix, exp2, inner
+from nsvm_cli.engines.numba.arrays import MatrixAt, RowsAt, add_matrix, add_products, exp2, inner
 from nsvm_cli.engines.numba.forms import RBF
 from nsvm_cli.engines.numba.jit import jit, jit_in_order
-from nsvm_cli.engines.numba.products import MatrixAt, RowsAt, add_products
 from nsvm_cli.models.kernels import FAR
 
 COLUMNS = 768

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nsvm_cli import randomness
+from nsvm_cli.engines.numba.arrays import MatrixAt, RowsAt, add_inner_products, add_products
 from nsvm_cli.engines.numba.forms import Layer, Network
 from nsvm_cli.engines.numba.jit import jit
-from nsvm_cli.engines.numba.products import MatrixAt, RowsAt, add_inner_products, add_products
 from nsvm_cli.randomness import GOLDEN, LAYER
 
 ROWS = 256
