@@ -18,8 +18,7 @@ from nsvm_cli.cli.reproduce import lines_of
 from nsvm_cli.compose.composition import compose_settings
 from nsvm_cli.config.registry import construct
 from nsvm_cli.config.settings import parse_settings, with_values
-from nsvm_cli.trainers import build_trainer
-from nsvm_cli.trainers.parts import build_parts
+from nsvm_cli.trainers import build_parts, build_trainer
 from nsvm_cli.tuning.search import Search, holds, ranges
 
 ROOT = Path(__file__).parents[1]

@@ -19,7 +19,7 @@ from nsvm_cli.config.registry import construct
 from nsvm_cli.config.settings import Settings, parse_settings
 from nsvm_cli.models.networks import build_network
 from nsvm_cli.models.penalties import Penalties
-from nsvm_cli.trainers.parts import build_parts
+from nsvm_cli.trainers import build_parts
 from tests.cli.process import nsvm
 from tests.page.models import load
 

@@ -24,8 +24,7 @@ from nsvm_cli.models.nsvm import NSVM, Expansion, Facts
 from nsvm_cli.plugins import plugin_errors
 from nsvm_cli.storage import tensor_file
 from nsvm_cli.storage.tensor_file import DTYPES, Spec, TensorFile, expect, unusable
-from nsvm_cli.trainers import TRAINERS, Trainer
-from nsvm_cli.trainers.parts import build_parts
+from nsvm_cli.trainers import TRAINERS, Trainer, build_parts
 
 
 def save_model(path: Path, model: NSVM, named: bool = False, only_check: bool = False) -> None:

@@ -36,8 +36,7 @@ from nsvm_cli.output import Say, say
 from nsvm_cli.runs.loop import CALLBACKS, Callback, run
 from nsvm_cli.storage.files import file_sha256
 from nsvm_cli.tasks import OF_DECISIONS, OF_PROBABILITIES, Regression, best_threshold
-from nsvm_cli.trainers import Problem, State, Trainer, build_trainer
-from nsvm_cli.trainers.parts import build_parts
+from nsvm_cli.trainers import Problem, State, Trainer, build_parts, build_trainer
 
 PROBE_SAMPLES = 100
 """Number of training samples that tell whether a trained model is a constant."""
