@@ -104,7 +104,7 @@ class Facts:
     model was trained on. ``columns`` is None if these were no table. ``target`` holds mean and standard
     deviation of real targets, which have no classes. ``absent`` are classes without training samples, which
     it never predicts. ``theta_change`` and ``feature_change`` say how far training has moved the network (see
-    ``nsvm_cli.models.change``), if that is known. ``plugins_sha256`` is the checksum of the code of the
+    ``nsvm_cli.models.objectives``), if that is known. ``plugins_sha256`` is the checksum of the code of the
     user's modules, if there were any.
     """
 

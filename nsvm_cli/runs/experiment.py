@@ -23,14 +23,13 @@ from nsvm_cli.datasets.scaling import Scaling, fit_scaling
 from nsvm_cli.engines import Engine, compile_steps, select, taken_by, why_slower
 from nsvm_cli.errors import InputError, did_you_mean
 from nsvm_cli.loggers import build_logger
-from nsvm_cli.models.change import feature_change, theta_change
 from nsvm_cli.models.composed_kernels import with_gamma_of_scale
 from nsvm_cli.models.feature_map import FeatureMap, features
 from nsvm_cli.models.initial import at_start
 from nsvm_cli.models.kernels import check_kernel
 from nsvm_cli.models.losses import build_loss
 from nsvm_cli.models.nsvm import NSVM, Expansion, Facts
-from nsvm_cli.models.objectives import random_subset
+from nsvm_cli.models.objectives import feature_change, random_subset, theta_change
 from nsvm_cli.models.penalties import Penalties
 from nsvm_cli.output import Say, say
 from nsvm_cli.runs.loop import CALLBACKS, Callback, run

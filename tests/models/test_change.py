@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from nsvm_cli.models.change import feature_change, theta_change
 from nsvm_cli.models.kernels import RBF, Linear, Polynomial
+from nsvm_cli.models.objectives import feature_change, theta_change
 from tests.conftest import parameters
 
 

@@ -17,8 +17,8 @@ from nsvm_cli.artifacts.model_file import save_model
 from nsvm_cli.artifacts.prediction import explain
 from nsvm_cli.datasets import Data
 from nsvm_cli.errors import InputError
-from nsvm_cli.models.change import theta_change
 from nsvm_cli.models.nsvm import NSVM, Expansion
+from nsvm_cli.models.objectives import theta_change
 from nsvm_cli.page.document import Picture, Section
 from nsvm_cli.page.sections import (
     confusion_table,
