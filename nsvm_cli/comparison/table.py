@@ -39,9 +39,7 @@ def _figures(row: Comparison) -> dict[str, Any]:
         "pairs": minus and minus.seeds,
         "p": row.p,
         "rank": row.rank,
-        "support_vectors": cell.mean("support_vectors"),
-        "train_seconds": cell.mean("train_seconds"),
-        "theta_steps": cell.mean("theta_steps"),
+        **{name: cell.mean(name) for name in ("support_vectors", "train_seconds", "theta_steps")},
         "part_steps": cell.part_steps,
     }
     return {name: value if value == value else None for name, value in figures.items()}  # without NaN
@@ -83,17 +81,14 @@ def latex(text: str) -> str:
     return text.translate(str.maketrans(ESCAPES))
 
 
-STEPS = ("steps of theta", "steps of each part")
-
-
 def tables(rows: Sequence[Comparison]) -> dict[str, pd.DataFrame]:
     """Return the table of each data set as text, by its title; with steps only if its rows differ in them."""
-    groups = groupby(rows, lambda row: row.cell.title)
-    frames = {title: pd.DataFrame(map(_texts, group)) for title, group in groups}
-    return {
-        title: frame.drop(columns=[steps for steps in STEPS if frame[steps].nunique() == 1])
-        for title, frame in frames.items()
-    }
+    found = {}
+    for title, group in groupby(rows, lambda row: row.cell.title):
+        frame = pd.DataFrame(map(_texts, group))
+        equal = [name for name in ("steps of theta", "steps of each part") if frame[name].nunique() == 1]
+        found[title] = frame.drop(columns=equal)
+    return found
 
 
 def _texts(row: Comparison) -> dict[str, str]:
@@ -110,7 +105,8 @@ def _texts(row: Comparison) -> dict[str, str]:
         "rank": known(row.rank, "g"),
         "support vectors": known(cell.mean("support_vectors"), ".0f"),
         "training, s": known(cell.mean("train_seconds"), ".1f"),
-        **dict(zip(STEPS, (known(cell.mean("theta_steps"), ".0f"), cell.part_steps), strict=True)),
+        "steps of theta": known(cell.mean("theta_steps"), ".0f"),
+        "steps of each part": cell.part_steps,
     }
 
 

@@ -194,14 +194,10 @@ class Normalized(Kernel):
     K: Kernel
 
     def __call__(self, a: Points, b: Others) -> Gram:
-        root_a, root_b = (self._root(z) for z in (a, b))
+        squares, tiny = (self.K.diag(z) for z in (a, b)), torch.finfo(a.dtype).tiny
+        root_a, root_b = (torch.where(square >= tiny, square, 1.0).sqrt() for square in squares)
         # divide by one root at a time: their product may be so small that its gradient overflows
         return self.K(a, b) / root_a.unsqueeze(-1) / root_b.unsqueeze(-2)
-
-    def _root(self, z: Points) -> Float[Tensor, "*batch p"]:
-        """Return sqrt K(z_i, z_i), or 1 where it is 0."""
-        K_zz = self.K.diag(z)
-        return torch.where(K_zz >= torch.finfo(z.dtype).tiny, K_zz, 1.0).sqrt()
 
 
 @dataclass(frozen=True, config=ConfigDict(**STRICT, arbitrary_types_allowed=True))

@@ -43,10 +43,6 @@ def least(K: Kernel, terms: Terms) -> int:
     return int((squares * K.diag(terms.z)).argmin())
 
 
-def removal(K: Kernel, terms: Terms) -> Terms:
-    return terms.without(least(K, terms))
-
-
 def projection(K: Kernel, terms: Terms) -> Terms:
     """Remove a term, and add its projection onto the span of the others."""
     p = least(K, terms)
@@ -80,7 +76,7 @@ def merging(K: Kernel, terms: Terms) -> Terms:
 
 
 MAINTENANCE: dict[str, Callable[[Kernel, Terms], Terms]] = {
-    "removal": removal,
+    "removal": lambda K, terms: terms.without(least(K, terms)),
     "projection": projection,
     "merging": merging,
 }

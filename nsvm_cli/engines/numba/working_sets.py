@@ -82,7 +82,8 @@ class WorkingSets:
         size = min(LARGEST, self.rows.most, SMALLEST << min(state.iterations - 1, 16))
         matters[kept] = False
         for end, f in ((now.up, now.f), (now.low, -now.f)):
-            worst = _smallest(f, np.flatnonzero(end & matters), (size - len(kept)) // 2)
+            i, most = np.flatnonzero(end & matters), (size - len(kept)) // 2
+            worst = i[np.argpartition(f[i], most)[:most]] if len(i) > most else i
             matters[worst] = False
             state.kept = np.append(state.kept, worst)
         return np.sort(np.append(kept, state.kept))
@@ -121,11 +122,6 @@ class WorkingSets:
         support = np.flatnonzero(beta)
         a, b, w = z[i].double(), z[support].double(), torch.from_numpy(beta[support]).to(z.device)
         return kernel_sums(self.rows.K, a, b, w).cpu().numpy()
-
-
-def _smallest(f: Float64[np.ndarray, " N"], i: Int64[np.ndarray, " n"], most: int) -> Int64[np.ndarray, " q"]:
-    """Return those of the places i where f is smallest."""
-    return i[np.argpartition(f[i], most)[:most]] if len(i) > most else i
 
 
 def solve_small_problems(z: Float[Tensor, "m n"]) -> None:
