@@ -92,7 +92,10 @@ Objective = Callable[[Training, Kernel], Float[Tensor, ""]]
 
 def features(network: nn.Module, x: Float[Tensor, "m ..."]) -> Float[Tensor, "m n"]:
     """Return F_theta(x_j) for all j, in chunks and without a graph. The network is in evaluation mode."""
-    rows = rows_at_a_time(network, x)
+    rows = max(1, CHUNK // x[:1].numel()) if len(x) else 1
+    if len(x) > SMALL_BATCH:
+        widest = max((len(p) for p in network.parameters() if p.ndim), default=1)
+        rows = max(1, rows // math.ceil(widest / WIDE_LAYER))
     with torch.no_grad():
         first: Tensor = network(x[:rows])
         if len(x) <= rows:
@@ -102,15 +105,6 @@ def features(network: nn.Module, x: Float[Tensor, "m ..."]) -> Float[Tensor, "m 
         for z_chunk, chunk in zip(z[rows:].split(rows), x[rows:].split(rows), strict=True):
             z_chunk.copy_(network(chunk))
     return z
-
-
-def rows_at_a_time(network: nn.Module, x: Float[Tensor, "m ..."]) -> int:
-    """Return how many of the samples x a network should pass at a time; see ``CHUNK``."""
-    rows = max(1, CHUNK // x[:1].numel()) if len(x) else 1
-    if len(x) > SMALL_BATCH:
-        widest = max((len(p) for p in network.parameters() if p.ndim), default=1)
-        rows = max(1, rows // math.ceil(widest / WIDE_LAYER))
-    return rows
 
 
 class FeatureMap:
@@ -208,10 +202,17 @@ class FeatureMap:
             self.optimizer.kept = {name: [*tensors.values()] for name, tensors in kept.items()}
         self.theta_steps = loaded["theta_steps"]
 
-    def differentiable(self, K: Kernel, t: int) -> Kernel:
-        """Return a kernel as the objective of step t differentiates it: by an estimate, if there is one."""
+    @contextlib.contextmanager
+    def differentiable(self, K: Kernel, t: int) -> Iterator[Kernel]:
+        """Yield a kernel as the objective of step t differentiates it: by an estimate, if there is one, and
+        by its parameters, which are constants outside of an objective.
+        """
         how = self.kernel_gradient
-        return K if how is None else WithGradient(K, how, directions(self.direction_seed, t))
+        self.learnt.requires_grad_(True)
+        try:
+            yield K if how is None else WithGradient(K, how, directions(self.direction_seed, t))
+        finally:
+            self.learnt.requires_grad_(False)
 
     def descend(self, objective: Objective, K: Kernel, t: int, T: int) -> Float[Tensor, ""]:
         """Take one gradient descent step in theta, and return the objective's value before it.
@@ -223,18 +224,9 @@ class FeatureMap:
         Raises:
             NotFiniteError: the objective is not finite.
         """
-        with self.learning_kernel():
-            value = objective(Training(self, t), self.differentiable(K, t))
+        with self.differentiable(K, t) as K:
+            value = objective(Training(self, t), K)
             return self.move(value, value, t, T)
-
-    @contextlib.contextmanager
-    def learning_kernel(self) -> Iterator[None]:
-        """Let the kernel's parameters have a gradient: they are constants outside of an objective."""
-        self.learnt.requires_grad_(True)
-        try:
-            yield
-        finally:
-            self.learnt.requires_grad_(False)
 
     def move(self, value: Tensor, term: Tensor, t: int, T: int) -> Float[Tensor, ""]:
         """Move theta in step t of T against the gradient of ``term``, and return the objective's value."""

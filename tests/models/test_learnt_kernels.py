@@ -60,7 +60,7 @@ class Checked(FeatureMap):
     checked = 0
 
     def descend(self, objective: Objective, K: Kernel, t: int, T: int) -> Tensor:
-        with self.learning_kernel():
+        with self.differentiable(K, t):
             value = objective(Training(self, t), K)
             by_kernel = torch.autograd.grad(value, self.learnt)
         h = 1e-5

@@ -86,10 +86,10 @@ def test_a_bias_is_no_part_of_the_kernel_matrix(gradient: str | None) -> None:
     """K of samples that are far apart is the identity, and with a bias K + 1."""
     x, F = batch(DEGENERATE["far apart"]), FeatureMap(nn.Identity(), SGD(0.1), seed=0)
     F.kernel_gradient = build_gradient({"gradient": gradient})
-    kernel = F.differentiable(Biased(RBF(1.0)), 1)
-    for name, value in {"ones": 0, "identity": 1, "entropy": 1}.items():
-        objective = Penalties(**{name: 1}).added_to(lambda F, K: torch.zeros(()), x)
-        assert objective(Training(F, 1), kernel).item() == pytest.approx(value, abs=1e-9), name
+    with F.differentiable(Biased(RBF(1.0)), 1) as kernel:
+        for name, value in {"ones": 0, "identity": 1, "entropy": 1}.items():
+            objective = Penalties(**{name: 1}).added_to(lambda F, K: torch.zeros(()), x)
+            assert objective(Training(F, 1), kernel).item() == pytest.approx(value, abs=1e-9), name
 
 
 def test_what_is_not_finite_stays_so() -> None:

@@ -74,8 +74,8 @@ def descend(
     if F.trains_otherwise:
         x = Batch(torch.cat([e.x.x for e in at]), np.concatenate([e.x.i for e in at]))
         features = [*F.training_pass(x, t).split([len(e.x) for e in at])]
-    with F.learning_kernel():
-        value, gradients = objective(F.differentiable(K, t), *(z.detach() for z in features))
+    with F.differentiable(K, t) as K:
+        value, gradients = objective(K, *(z.detach() for z in features))
         # Passing grad_outputs makes autograd import a computer algebra system, a quarter of a second;
         # differentiating a number with the same gradient does not.
         terms = [(z * by_z.detach()).sum() for z, by_z in zip(features, gradients, strict=True)]
