@@ -164,8 +164,15 @@ class SVC(Trainer[SVCState]):
         expect_searchable(self.name, self.grid, known)
 
     def search(self, problem: Problem, F: FeatureMap) -> tuple[dict[str, Any], dict[str, Any]] | None:
-        score = partial(svm_score, self, solve=WarmStart())
-        return searched(self.grid, problem, F, score) if self.grid else None
+        latest: list[tuple[Problem, SVCState]] = []
+
+        def solve(svm: SVC, problem: Problem) -> Expansion:
+            """Begin where the problem before ended, if it has the same samples and kernel."""
+            ended = [state for other, state in latest if other.x is problem.x and other.K == problem.K]
+            latest[:] = [(problem, svm.solved(problem, *ended))]
+            return svm.finish(*latest[0])
+
+        return searched(self.grid, problem, F, partial(svm_score, self, solve=solve)) if self.grid else None
 
     def start(self, problem: Problem, F: FeatureMap) -> SVCState:
         z, parts = F(problem.x), Parts(self.parts_of(problem))
@@ -295,20 +302,6 @@ class SVC(Trainer[SVCState]):
         if not 0 <= state.solved <= len(state.parts):
             raise ValueError(f"{state.solved} of {len(state.parts)} SVMs are solved")
         return state
-
-
-@dataclass
-class WarmStart:
-    """Solve one problem after another: with the samples and kernel of the one before, from where it ended."""
-
-    latest: tuple[Problem, SVCState] | None = None
-
-    def __call__(self, svm: SVC, problem: Problem) -> Expansion:
-        earlier = None
-        if self.latest and self.latest[0].x is problem.x and self.latest[0].K == problem.K:
-            earlier = self.latest[1]
-        self.latest = problem, svm.solved(problem, earlier)
-        return svm.finish(*self.latest)
 
 
 @dataclass(frozen=True)
