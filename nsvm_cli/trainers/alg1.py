@@ -64,12 +64,10 @@ class Alg1State(State):
     def reduce(self, K: Kernel, budget: int | None, how: str) -> None:
         """Keep at most ``budget`` terms; see ``nsvm_cli.trainers.budget``."""
         terms, before = Terms(self.i, self.z, self.alpha), len(self.i)
-        if budget is None or before <= budget:
-            return
-        while len(terms.i) > budget:
+        while budget and len(terms.i) > budget:
             terms = MAINTENANCE[how](K, terms)
         self.i, self.z, self.alpha = terms
-        self.removed += before - budget
+        self.removed += before - len(terms.i)
 
 
 @pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
