@@ -38,24 +38,29 @@ class Images(Source):
     classes: tuple[Text, ...] | None = None
     augment: Augment = ()
 
-    def chosen(self, source: str, names: Sequence[str], *parts: tuple[np.ndarray, np.ndarray]) -> Samples:
+    def chosen(
+        self, source: str, names: Sequence[str], parts: Mapping[str, tuple[np.ndarray, np.ndarray]]
+    ) -> Samples:
         """Return the images of the chosen classes.
 
         Args:
             source: the origin of the images.
             names: the names of the classes, in the order of their labels.
-            parts: images (m, c, h, w) and labels of the training set and of the test set, or of all images
-                where no split is official.
+            parts: images (m, c, h, w) and labels of the splits ``train`` and, if they are official,
+                ``validation`` and ``test``, in this order.
         """
         label = {name: r for r, name in enumerate(names)}
         classes = tuple(dict.fromkeys(self.classes or label))
         for name in [name for name in classes if name not in label][:1]:
             raise InputError(f"dataset.classes: there is no class {name!r}; {did_you_mean(name, label)}")
         labels = [label[name] for name in classes]
-        kept = [(x[rows], y[rows]) for x, y in parts for rows in [np.isin(y, labels)]]
-        x, y = map(np.concatenate, zip(*kept, strict=True))
-        test = len(kept[0][1]) if len(kept) > 1 else None
-        return Samples(x, encode(y, labels), classes, source, official_test=test)
+        kept = {split: (x[rows], y[rows]) for split, (x, y) in parts.items() for rows in [np.isin(y, labels)]}
+        x, y = map(np.concatenate, zip(*kept.values(), strict=True))
+        starts = np.cumsum([0, *(len(y) for _, y in kept.values())]).tolist()
+        official = {
+            f"official_{split}": n for split, n in zip(kept, starts, strict=False) if split != "train"
+        }
+        return Samples(x, encode(y, labels), classes, source, **official)
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
@@ -70,7 +75,9 @@ class SklearnDigits(Images):
         digits = load_digits()
         images = torch.from_numpy(digits.images[:, None] / 16.0)
         images = functional.interpolate(images, size=(28, 28), mode="bilinear", align_corners=False)
-        return self.chosen("scikit-learn's digits, 28x28", string.digits, (images.numpy(), digits.target))
+        return self.chosen(
+            "scikit-learn's digits, 28x28", string.digits, {"train": (images.numpy(), digits.target)}
+        )
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
@@ -140,8 +147,8 @@ class MNIST(ImageFiles):
 
     def load(self, rng: np.random.Generator) -> Samples:
         images, labels, test_images, test_labels = (_values(self.read(name)) for name in self.sums)
-        parts = (images[:, None], labels), (test_images[:, None], test_labels)
-        return self.chosen(str(self.folder), string.digits, *parts)
+        parts = {"train": (images[:, None], labels), "test": (test_images[:, None], test_labels)}
+        return self.chosen(str(self.folder), string.digits, parts)
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
@@ -206,8 +213,8 @@ class CIFAR10(ImageFiles):
                 if member.isfile()
             }
         training = b"".join(content[f"data_batch_{number}.bin"] for number in range(1, 6))
-        parts = _records(training), _records(content["test_batch.bin"])
-        return self.chosen(str(self.folder), CIFAR10_CLASSES, *parts)
+        parts = {"train": _records(training), "test": _records(content["test_batch.bin"])}
+        return self.chosen(str(self.folder), CIFAR10_CLASSES, parts)
 
 
 def _records(content: bytes) -> tuple[np.ndarray, np.ndarray]:

@@ -1,116 +1,169 @@
-"""Images of any size in a folder for each class, as torchvision's ImageFolder reads them."""
+"""Images of any size, in a folder for each class or named by a table."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
-from jaxtyping import UInt8
-from pydantic import Field
+from pydantic import AfterValidator, Field
 from pydantic.dataclasses import dataclass
 
 from nsvm_cli.config.registry import STRICT
-from nsvm_cli.datasets.base import Samples
+from nsvm_cli.datasets.base import Samples, expect_column
+from nsvm_cli.datasets.csv import read_cells
 from nsvm_cli.datasets.image_files import Images
-from nsvm_cli.datasets.torchvision_import import import_torchvision
+from nsvm_cli.datasets.image_reader import ImageReader, images_below
+from nsvm_cli.datasets.layout import Dialect
 from nsvm_cli.errors import InputError
-from nsvm_cli.storage.files import open_regular
+from nsvm_cli.output import shortened
+
+NAMES = {"train": "train training", "validation": "val valid validation dev", "test": "test testing"}
+SPLITS = {name: split for split, names in NAMES.items() for name in names.split()}
+"""The names of folders of splits, in lower case."""
+
+LONGEST_LIST = 1000
+"""The most characters of a list of files in a message."""
+
+EQUAL_SHARE = 0.1
+"""The share of images from which it is said that they equal others."""
+
+
+def _colour(name: str) -> str:
+    from PIL import ImageColor  # slow to import
+
+    ImageColor.getrgb(name)
+    return name
+
+
+Side = Annotated[int, Field(ge=1, le=1024)]
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
 class ImageFolder(Images):
-    """The images in the folders in ``path``, whose names are the classes; those in ``test_path`` are the test
-    set. An image is scaled until its shorter side has ``size`` pixels, and the square in its middle is taken.
+    """Images below ``path``, whose folders are the classes; or, with folders such as train, val and test in
+    it, whose folders are. ``validation_path`` and ``test_path`` name such folders elsewhere, which may lack
+    classes. ``labels`` is a table with columns ``file``, below ``path``, and ``label``.
+
+    An image is scaled until it covers ``size``, a side or height and width, and its middle is taken.
+    Transparent pixels are laid on ``background``.
     """
 
     path: str
+    validation_path: str | None = None
     test_path: str | None = None
-    size: Annotated[int, Field(ge=1, le=1024)] = 64
+    labels: str | None = None
+    size: Side | tuple[Side, Side] = 64
     grey: bool = False
+    background: Annotated[str, AfterValidator(_colour)] = "white"
+    skip_unreadable: bool = False
 
     def load(self, rng: np.random.Generator) -> Samples:
-        remarks: dict[str, str] = {}
-        given = {"path": self.path, "test_path": self.test_path}
-        folders = [self._folder(name, path, remarks) for name, path in given.items() if path is not None]
-        names, *others = (folder.classes for folder in folders)
-        for theirs in others:
-            if theirs != names:
-                expected = f"expected the classes of {self.path}, got {', '.join(theirs)}"
-                raise InputError(f"dataset.test_path={self.test_path}: {expected}")
-        parts = [
-            (np.stack([folder.loader(file) for file, _ in folder.samples]), np.array(folder.targets))
-            for folder in folders
+        remarks = list[str]()
+        folders = self._folders(remarks)
+        named = {
+            split: self._named(folder, remarks) if self.labels is None else self._listed(folder, remarks)
+            for split, folder in folders.items()
+        }
+        names = sorted({name for _, name in named["train"]})
+        for split, files in named.items():
+            if unknown := sorted({name for _, name in files} - {*names}):
+                where = f"{folders[split]} has classes that {folders['train']} lacks"
+                raise InputError(f"{where}: {', '.join(unknown)}")
+        chosen = {
+            split: [(file, name) for file, name in files if name in (self.classes or names)]
+            for split, files in named.items()
+        }
+        size = self.size if isinstance(self.size, tuple) else (self.size, self.size)
+        reader = ImageReader((1 if self.grey else 3, *size), self.background)
+        x, unreadable = reader.cached([file for files in chosen.values() for file, _ in files])
+        self._expect_readable(unreadable, len(x))
+        r = {name: r for r, name in enumerate(names)}
+        y = np.array([r[name] for files in chosen.values() for _, name in files], int)
+        splits = np.repeat([*chosen], [len(files) for files in chosen.values()])
+        kept = ~np.isin(np.arange(len(x)), [*unreadable])
+        parts = {s: (x[rows], y[rows]) for s in chosen for rows in [kept & (splits == s)]}
+        remarks += [
+            *reader.remarks,
+            *([f"left out {len(unreadable)} unreadable images"] if unreadable else []),
         ]
-        return replace(self.chosen(self.path, names, *parts), remarks=tuple(remarks.values()))
+        equal = len(x) - len({hash(image.tobytes()) for image in x})
+        if equal >= EQUAL_SHARE * len(x):
+            remarks.append(f"{equal} of {len(x)} images have exactly the pixels of another one")
+        return replace(self.chosen(self.path, names, parts), remarks=tuple(remarks))
 
-    def _folder(self, name: str, path: str, remarks: dict[str, str]) -> Any:
-        """Return torchvision's data set of the images in a folder."""
-        shape = 1 if self.grey else 3, self.size, self.size
-        kind = import_torchvision("datasets").ImageFolder
-        how = {"loader": partial(read_image, shape=shape, squared=True, remarks=remarks)}
-        try:
-            return kind(os.path.expanduser(path), **how, is_valid_file=lambda f: f.lower().endswith(IMAGES))
-        except OSError as error:
-            reason = str(error).partition(". Supported")[0]
-            raise InputError(f"dataset.{name}={path}: expected a folder for each class: {reason}") from None
+    def _folders(self, remarks: list[str]) -> dict[str, Path]:
+        """Return the folder of each split that has one of its own, first the training set."""
+        given = {"train": self.path, "validation": self.validation_path, "test": self.test_path}
+        folders = {split: Path(os.path.expanduser(path)) for split, path in given.items() if path is not None}
+        for split, folder in folders.items():
+            if not folder.is_dir():
+                key = "path" if split == "train" else f"{split}_path"
+                what = "is not a folder" if folder.exists() else "does not exist"
+                raise InputError(f"dataset.{key}={given[split]} {what}: expected a folder of images")
+        inside = _subfolders(folders["train"])
+        named = [(SPLITS[folder.name.lower()], folder) for folder in inside if folder.name.lower() in SPLITS]
+        of_split = dict(sorted(named, key=lambda item: [*given].index(item[0])))
+        whole = len(named) == len(inside)
+        if len(folders) > 1 or self.labels is not None or "train" not in of_split or not (named[1:] or whole):
+            return folders
+        if not whole or len(of_split) < len(named) or not _subfolders(of_split["train"]):
+            found = ", ".join(folder.name for folder in inside)
+            expected = "expected folders of classes, or train and test with folders of classes in them"
+            advice = f"name the training set with dataset.path={of_split['train']}"
+            raise InputError(f"dataset.path={self.path}: {expected}, found {found}; {advice}")
+        bare = [split for split, folder in of_split.items() if not _subfolders(folder)]
+        remarks += [f"{of_split[split]} has no folders of classes: left out" for split in bare]
+        folders = {split: folder for split, folder in of_split.items() if split not in bare}
+        remarks.append(f"splits: {', '.join(f'{split} from {folder}' for split, folder in folders.items())}")
+        return folders
+
+    def _named(self, folder: Path, remarks: list[str]) -> list[tuple[Path, str]]:
+        """Return the images in the folders of classes, each with its class."""
+        files, others = images_below(folder)
+        in_class = [(file, file.relative_to(folder).parts[0]) for file in files if file.parent != folder]
+        if loose := len(files) - len(in_class):
+            remarks.append(f"{folder}: left out {loose} images that are in no folder of a class")
+        if others:
+            counts = ", ".join(f"{count} {suffix or 'without ending'}" for suffix, count in others.items())
+            remarks.append(f"{folder}: left out files that are no images: {counts}")
+        if empty := sorted({found.name for found in _subfolders(folder)} - {name for _, name in in_class}):
+            remarks.append(f"{folder}: no images in {', '.join(empty)}")
+        if not in_class:
+            raise InputError(f"{folder}: expected a folder of images for each class, found none")
+        return in_class
+
+    def _listed(self, folder: Path, remarks: list[str]) -> list[tuple[Path, str]]:
+        """Return the images that the table of labels names, by their path or by their name without ending."""
+        table, lines = read_cells(str(self.labels), "dataset.labels", Dialect(), "label", ["file"])
+        expect_column("dataset.labels", self.labels, "file", table)
+        if (table["label"] == "").any() or table["file"].isna().any():
+            raise InputError(f"dataset.labels={self.labels}: expected a file and a label in each row")
+        files, _ = images_below(folder)
+        known = {file.stem: file for file in files}
+        listed = [
+            (known.get(name, folder / name), label)
+            for name, label in zip(table["file"], table["label"], strict=True)
+        ]
+        if unlisted := len({*files} - {file for file, _ in listed}):
+            lines = [*lines, f"{folder}: left out {unlisted} images that {self.labels} does not name"]
+        remarks += lines
+        return listed
+
+    def _expect_readable(self, unreadable: Mapping[int, str], count: int) -> None:
+        if unreadable and not self.skip_unreadable:
+            what = f"{len(unreadable)} of {count} images cannot be read"
+            files = shortened("; ".join(unreadable.values()), LONGEST_LIST)
+            raise InputError(f"{what}; dataset.skip_unreadable=true leaves them out: {files}")
 
 
-IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pgm", ".ppm")
-FORMATS = ("PNG", "JPEG", "BMP", "GIF", "TIFF", "WEBP", "PPM")
-"""The endings of the names of images, and their formats: for EPS, Pillow would start Ghostscript."""
-
-MODES = {1: "L", 3: "RGB"}
-"""Pillow's names for pixels of so many channels."""
-
-EXACT = ("1", "L", "P", "RGB")
-"""Pillow's modes that convert to these without clipping and without losing transparency."""
-
-
-def read_image(
-    file: str | Path, shape: tuple[int, ...], squared: bool, remarks: dict[str, str]
-) -> UInt8[np.ndarray, "c h w"]:
-    """Return the pixels of an image file, turned by its EXIF orientation.
-
-    If it is to be ``squared``, it is scaled until its shorter side fits, its middle is taken, and its
-    transparency is left out. Else it has to have this shape already, or is not decoded. Lines about images
-    that are read inexactly are added to ``remarks``, for the first of each kind.
-
-    Raises:
-        InputError: it is damaged or of another size, or would be clipped or lose its transparency.
-    """
-    from PIL import Image, UnidentifiedImageError
-
-    try:
-        with open_regular(Path(file)) as content, Image.open(content, formats=FORMATS) as image:
-            if getattr(image, "is_animated", False) and image.format != "MPO":  # a photo with its thumbnails
-                remarks.setdefault("frames", f"{file} has several frames: of such images the first is used")
-            if image.mode == "CMYK":
-                remarks.setdefault("CMYK", f"{file} has CMYK colours: RGB is computed without their profile")
-            return _pixels(image, file, shape, squared)
-    except InputError:
-        raise
-    except (OSError, ValueError, SyntaxError, EOFError, Image.DecompressionBombError) as error:
-        reason = "it does not begin like one" if isinstance(error, UnidentifiedImageError) else error
-        raise InputError(f"{file} cannot be read as an image: {reason}") from None
-
-
-def _pixels(image: Any, file: str | Path, shape: tuple[int, ...], squared: bool) -> np.ndarray:
-    from PIL import Image, ImageOps
-
-    c, *size = shape
-    mode = image.mode + " with transparency" * ("transparency" in image.info)
-    if mode.startswith(("I", "F")) or not (squared or mode in EXACT):
-        advice = "save it as 8-bit grey or RGB, without transparency"
-        raise InputError(f"{file} has pixels of mode {mode}: {advice}")
-    if squared or {*image.size} == {*size}:
-        image = ImageOps.exif_transpose(image).convert(MODES[c])
-    if squared:
-        image = ImageOps.fit(image, (size[1], size[0]), Image.Resampling.BILINEAR)
-    if [image.height, image.width] != size:
-        got = f"{image.width} x {image.height}"
-        raise InputError(f"{file} has {got} pixels, expected {size[1]} x {size[0]}")
-    return np.array(image).reshape(*size, c).transpose(2, 0, 1)
+def _subfolders(folder: Path) -> Sequence[Path]:
+    """Return the folders in a folder, but for hidden ones."""
+    return sorted(
+        found
+        for found in folder.iterdir()
+        if found.is_dir() and not found.name.startswith(".") and found.name != "__MACOSX"
+    )

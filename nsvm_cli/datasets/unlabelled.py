@@ -14,7 +14,7 @@ from torch import Tensor
 from nsvm_cli.datasets.base import Table, expect_column
 from nsvm_cli.datasets.csv import blocks_of_cells, header_of, reading
 from nsvm_cli.datasets.encoding import TableEncoder, features
-from nsvm_cli.datasets.image_folder import IMAGES, MODES, read_image
+from nsvm_cli.datasets.image_reader import FORMATS, MODES, ImageReader, images_below
 from nsvm_cli.datasets.layout import Dialect
 from nsvm_cli.errors import InputError
 from nsvm_cli.memory import rows_at_a_time
@@ -37,23 +37,23 @@ def blocks(
     encoder: TableEncoder | None,
     dialect: Dialect = Dialect(),  # noqa: B008
     outputs: int = 1,
-    squared: bool = False,
+    background: str | None = None,
     keep: Sequence[str] = (),
     say: Say = str,
 ) -> Iterator[Block]:
     """Yield the samples of a table, an image or a folder of images, in blocks within ``BLOCK_BYTES``.
 
-    Images are scaled and cut as those of ``ImageFolder`` if they are to be ``squared``; ``keep`` names the
-    columns of a table to return with its samples. ``say`` shows, at the end, if images were read inexactly.
+    With a ``background`` images are scaled and cut as those of ``ImageFolder``; ``keep`` names the columns of
+    a table to return with its samples. ``say`` shows, at the end, if images were read inexactly.
 
     Raises:
         InputError: there are no samples, or they are damaged or have another shape.
     """
     count, numbers = 0, outputs + math.prod(shape)
-    if path.is_dir() or (path.is_file() and path.suffix.lower() in IMAGES):
+    if path.is_dir() or (path.is_file() and path.suffix.lower() in FORMATS):
         if keep:
             raise InputError(f"--keep takes columns of a table, and {path} is none")
-        found = _images(path, shape, numbers, squared, say)
+        found = _images(path, shape, numbers, background, say)
     elif path.is_file():
         found = _rows(path, shape, encoder, dialect, numbers, keep)
     else:
@@ -95,19 +95,23 @@ def _rows(
             yield torch.from_numpy(x).reshape(-1, *shape), columns
 
 
-def _images(path: Path, shape: tuple[int, ...], numbers: int, squared: bool, say: Say) -> Iterator[Block]:
-    """Yield an image, or the images of a folder in the order of their names."""
+def _images(
+    path: Path, shape: tuple[int, ...], numbers: int, background: str | None, say: Say
+) -> Iterator[Block]:
+    """Yield an image, or the images in a folder and its subfolders."""
     if len(shape) != 3 or shape[0] not in MODES:
         what = "a folder" if path.is_dir() else "an image"
         raise InputError(f"{path} is {what}: the model expects samples of shape {shape}, which no image has")
-    files = sorted(path.iterdir()) if path.is_dir() else [path]
-    files = [file for file in files if file.suffix.lower() in IMAGES]
+    files = images_below(path)[0] if path.is_dir() else [path]
     if not files:
-        raise InputError(f"{path} has no images: expected files such as {', '.join(IMAGES[:2])}")
-    rows, remarks = min(BLOCK_IMAGES, rows_at_a_time(PER_NUMBER * numbers)), dict[str, str]()
+        raise InputError(f"{path} has no images: expected files such as {', '.join([*FORMATS][:2])}")
+    rows, reader = min(BLOCK_IMAGES, rows_at_a_time(PER_NUMBER * numbers)), ImageReader(shape, background)
     for first in range(0, len(files), rows):
         part = files[first : first + rows]
-        pixels = [torch.from_numpy(read_image(file, shape, squared, remarks)) for file in part]
-        yield torch.stack(pixels), {"file": [file.name for file in part]}
-    for line in remarks.values():
+        x, unreadable = reader.all(part)
+        if unreadable:
+            raise InputError("; ".join(unreadable.values()))
+        names = [str(file.relative_to(path)) if path.is_dir() else file.name for file in part]
+        yield torch.from_numpy(x), {"file": names}
+    for line in reader.remarks:
         say(line)

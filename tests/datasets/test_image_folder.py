@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
@@ -9,9 +10,10 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from PIL import Image
+from PIL import Image, ImageColor, ImageOps
 
-from nsvm_cli.datasets.image_folder import read_image
+from nsvm_cli.datasets import Data
+from nsvm_cli.datasets.image_reader import FORMATS, ImageReader
 from nsvm_cli.datasets.torchvision_import import import_torchvision
 from nsvm_cli.datasets.unlabelled import blocks
 from nsvm_cli.errors import InputError
@@ -56,38 +58,176 @@ def test_a_run_predicts_for_images_of_any_size(pets: Path, tmp_path: Path) -> No
     assert (predicted["prediction"] == "dog").mean() > 0.9
 
 
-def test_transparency_is_left_out_and_16_bits_are_refused(pets: Path, tmp_path: Path) -> None:
-    clear, opaque, deep = tmp_path / "clear.png", tmp_path / "opaque.png", tmp_path / "deep.png"
+def read(file: Path, shape: tuple[int, ...] = (3, 9, 9), background: str | None = "white") -> np.ndarray:
+    return ImageReader(shape, background)(file)
+
+
+@pytest.mark.parametrize("background", ["white", "black", "#808080"])
+def test_transparent_pixels_are_laid_on_a_background(tmp_path: Path, background: str) -> None:
+    """Black shapes on nothing, as icons are, differ only in what is transparent."""
+    for name, box in (("circle", (2, 2, 6, 6)), ("square", (0, 0, 4, 4))):
+        (tmp_path / name).mkdir()
+        for n in range(3):
+            image = Image.new("RGBA", (9, 9), (0, 0, 0, 0))
+            image.paste((0, 0, 0, 255), box)
+            image.save(tmp_path / name / f"{n}.png")
+    data = load("image_folder", path=str(tmp_path), size=9, background=background)
+    x = data.splits["all"].x
+    beneath = torch.tensor(ImageColor.getrgb(background), dtype=torch.uint8)
+    assert torch.equal(x[0, :, 8, 8], beneath)
+    assert torch.equal(x[0, :, 3, 3], torch.zeros(3, dtype=torch.uint8))
+    [transparent, equal] = data.remarks()[:2]
+    assert transparent.startswith("6 images, such as ")
+    assert transparent.endswith(f"transparency, which is laid on {background}")
+    assert equal == f"{4 if background != 'black' else 5} of 6 images have exactly the pixels of another one"
+    palette = Image.new("RGBA", (9, 9), (0, 0, 0, 0)).convert("P")
+    palette.save(tmp_path / "p.png", transparency=0)
+    np.testing.assert_array_equal(read(tmp_path / "p.png", background=background)[:, 0, 0], beneath)
+
+
+@pytest.mark.parametrize("ending", [*FORMATS])
+def test_formats(tmp_path: Path, ending: str) -> None:
+    """All formats show the same, whatever the image is called; prediction reads them like training."""
+    image = Image.linear_gradient("L").resize((48, 48)).convert("1" if ending == ".pbm" else "RGB")
+    image = image.convert("L") if ending == ".pgm" else image
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        for n in range(3):
+            image.rotate(90 * n).save(tmp_path / name / f"{n}{ending.upper()}", FORMATS[ending])
+    data = load("image_folder", path=str(tmp_path), size=24)
+    x = data.splits["all"].x
+    assert x.shape == (6, 3, 24, 24)
+    np.testing.assert_allclose(x[0, 0].double().mean(), 127, atol=3)
+    assert x[0, 0, 0].double().mean() < 40 < 200 < x[0, 0, -1].double().mean()
+    [(again, beside)] = blocks(tmp_path, (3, 24, 24), None, background="white")
+    assert torch.equal(again, x)
+    assert beside["file"][3] == f"b/0{ending.upper()}"
+
+
+def test_pixels_of_16_bits_are_scaled(tmp_path: Path) -> None:
+    for mode in (np.uint16, np.int32):
+        values = np.linspace(0, 65535, 81).reshape(9, 9).astype(mode)
+        Image.fromarray(values).save(tmp_path / "deep.tif")
+        reader = ImageReader((1, 9, 9), "white")
+        np.testing.assert_array_equal(reader(tmp_path / "deep.tif")[0], values // 257)
+        assert reader.remarks == (f"{tmp_path / 'deep.tif'} has 16 bits a channel, which are scaled to 8",)
+    for values, says in ((np.full((9, 9), 70000, np.int32), "beyond 16"), (np.ones((9, 9), np.float32), "F")):
+        Image.fromarray(values).save(tmp_path / "deep.tif")
+        with pytest.raises(InputError, match=says):
+            read(tmp_path / "deep.tif")
+
+
+def test_a_large_photograph_looks_as_if_it_was_decoded_whole(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    waves = np.add.outer(np.sin(np.arange(1200) / 90), np.cos(np.arange(1600) / 70))
+    pixels = (120 + 50 * waves)[..., None] + rng.integers(-5, 5, (1200, 1600, 3))
+    image = Image.fromarray(pixels.astype(np.uint8))
+    image.save(tmp_path / "whole.png")
+    exif = Image.Exif()
+    exif[0x0112] = 6  # lies on its side
+    image.rotate(90, expand=True).save(tmp_path / "turned.jpg", quality=95, exif=exif)
+    whole, turned = (read(tmp_path / name, (3, 60, 80)).astype(int) for name in ("whole.png", "turned.jpg"))
+    assert np.abs(whole - turned).mean() < 2
+
+
+def test_height_and_width(pets: Path) -> None:
+    x = load("image_folder", path=str(pets), size=[20, 36]).splits["all"].x
+    assert x.shape == (40, 3, 20, 36)
     with Image.open(pets / "cat" / "0.png") as image:
-        image.save(opaque)
-        image.putalpha(0)
-        image.save(clear)
-    seen, expected = (read_image(file, (3, 9, 9), squared=True, remarks={}) for file in (clear, opaque))
-    np.testing.assert_array_equal(seen, expected)
-    Image.fromarray(np.full((9, 9), 300, np.uint16)).save(deep)
-    with pytest.raises(InputError, match=r"deep\.png has pixels of mode I;16: save it as 8-bit grey or RGB"):
-        read_image(deep, (3, 9, 9), squared=True, remarks={})
+        theirs = np.asarray(ImageOps.fit(image, (36, 20), Image.Resampling.BILINEAR))
+    np.testing.assert_array_equal(x[0], theirs.transpose(2, 0, 1))
+
+
+def test_splits_in_a_folder_are_recognised(pets: Path, tmp_path: Path) -> None:
+    """A test set may lack classes; one without folders of classes, as in competitions, is left out."""
+    for split in ("Train", "val", "test"):
+        shutil.copytree(pets, tmp_path / split)
+    shutil.rmtree(tmp_path / "test" / "cat")
+    whole = load("image_folder", path=str(pets), size=8)
+    data = load("image_folder", path=str(tmp_path), size=8)
+    assert data.task.classes == ("cat", "dog")
+    assert data.splits.sizes == {"train": 40, "validation": 40, "test": 20, "all": 100}
+    assert torch.equal(data.splits["train"].x, whole.splits["all"].x)
+    named = {"path": "Train", "validation_path": "val", "test_path": "test"}
+    stated = load("image_folder", size=8, **{key: str(tmp_path / name) for key, name in named.items()})
+    assert stated.samples.sha256 == data.samples.sha256
+    assert f"splits: train from {tmp_path / 'Train'}, " in data.remarks()[0]
+    shutil.rmtree(tmp_path / "test")
+    shutil.copytree(pets / "dog", tmp_path / "test")
+    data = load("image_folder", path=str(tmp_path), size=8)
+    assert data.remarks()[0] == f"{tmp_path / 'test'} has no folders of classes: left out"
+    assert data.splits.sizes["validation"] == 40
+    shutil.copytree(pets / "dog", tmp_path / "plane")
+    says = f"found Train, plane, test, val; name the training set with dataset.path={tmp_path / 'Train'}"
+    assert says in refusal("image_folder", path=str(tmp_path))
+    shutil.copytree(pets, tmp_path / "other")
+    (tmp_path / "other" / "cat").rename(tmp_path / "other" / "owl")
+    said = refusal("image_folder", path=str(pets), test_path=str(tmp_path / "other"))
+    assert said == f"{tmp_path / 'other'} has classes that {pets} lacks: owl"
+
+
+def test_hidden_and_other_files_are_no_images(pets: Path, tmp_path: Path) -> None:
+    shutil.copytree(pets, tmp_path / "pets")
+    for name in ("cat/._0.png", ".DS_Store", "cat/.ipynb_checkpoints/0.png", "cat/notes.txt", "dog/a.svg"):
+        (tmp_path / "pets" / name).parent.mkdir(exist_ok=True)
+        (tmp_path / "pets" / name).write_text("no image")
+    shutil.copytree(pets / "dog", tmp_path / "pets" / "dog" / "more")
+    shutil.copytree(pets / "dog", tmp_path / "pets" / "__MACOSX")
+    (tmp_path / "pets" / "hen").mkdir()
+    shutil.copy(pets / "dog" / "0.png", tmp_path / "pets")
+    data = load("image_folder", path=str(tmp_path / "pets"), size=8)
+    assert (data.task.classes, data.splits.sizes["all"]) == (("cat", "dog"), 60)
+    assert data.remarks()[:3] == [
+        f"{tmp_path / 'pets'}: left out 1 images that are in no folder of a class",
+        f"{tmp_path / 'pets'}: left out files that are no images: 1 .txt, 1 .svg",
+        f"{tmp_path / 'pets'}: no images in hen",
+    ]
+    assert sum(len(x) for x, _ in blocks(tmp_path / "pets", (3, 8, 8), None, background="white")) == 61
+
+
+@pytest.mark.parametrize("named", ["by path", "by name"])
+def test_a_table_of_labels(pets: Path, tmp_path: Path, named: str) -> None:
+    files = [file.relative_to(pets) for file in sorted(pets.rglob("*.png"))]
+    folder = tmp_path / "flat"
+    folder.mkdir()
+    for file in files:
+        shutil.copy(pets / file, folder / f"{file.parent}{file.name}")
+    names = [f"{file.parent}{file.name if named == 'by path' else file.stem}" for file in files]
+    table = pd.DataFrame({"file": names, "label": [file.parent.name for file in files]})
+    table.iloc[1:].to_csv(tmp_path / "labels.csv", index=False)
+    data = load("image_folder", path=str(folder), labels=str(tmp_path / "labels.csv"), size=8)
+    whole = load("image_folder", path=str(pets), size=8)
+    assert torch.equal(data.splits["all"].x, whole.splits["all"].x[1:])
+    assert f"{folder}: left out 1 images that {tmp_path / 'labels.csv'} does not name" in data.remarks()
+    table.assign(file="away.png").to_csv(tmp_path / "labels.csv", index=False)
+    said = refusal("image_folder", path=str(folder), labels=str(tmp_path / "labels.csv"))
+    assert said.startswith("40 of 40 images cannot be read; dataset.skip_unreadable=true leaves them out: ")
+    assert "away.png cannot be read as an image: No such file or directory" in said
 
 
 def test_what_is_no_folder_of_images(pets: Path, tmp_path: Path) -> None:
-    assert "dataset.path=nowhere: expected a folder for each class: " in refusal(
-        "image_folder", path="nowhere"
+    says = "dataset.path=nowhere does not exist: expected a folder of images"
+    assert says in refusal("image_folder", path="nowhere")
+    assert "expected a folder of images for each class, found none" in refusal(
+        "image_folder", path=str(tmp_path)
     )
-    for name in ("cat", "hen"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "1.png").write_bytes(b"no image")
-    assert "1.png cannot be read as an image: " in refusal("image_folder", path=str(tmp_path))
-    said = refusal("image_folder", path=str(pets), test_path=str(tmp_path))
-    assert f"expected the classes of {pets}, got cat, hen" in said
+    assert "there is no class 'hen'" in refusal("image_folder", path=str(pets), classes=["cat", "hen"])
+    assert "background" in refusal("image_folder", path=str(pets), background="colourless")
 
 
-def test_only_formats_of_pixels_are_read(pets: Path, tmp_path: Path) -> None:
+def test_unreadable_images_are_listed_at_once(pets: Path, tmp_path: Path) -> None:
     """For EPS, Pillow would start Ghostscript, whatever the name of the file."""
-    (tmp_path / "cat").mkdir()
+    shutil.copytree(pets, tmp_path / "pets")
     with Image.open(pets / "cat" / "0.png") as image:
-        image.save(tmp_path / "cat" / "0.png", "EPS")
-    said = refusal("image_folder", path=str(tmp_path))
-    assert "0.png cannot be read as an image: it does not begin like one" in said
+        image.save(tmp_path / "pets" / "cat" / "1.png", "EPS")
+    (tmp_path / "pets" / "dog" / "2.png").write_bytes((pets / "dog" / "2.png").read_bytes()[:200])
+    said = refusal("image_folder", path=str(tmp_path / "pets"), size=8)
+    assert said.startswith("2 of 40 images cannot be read; dataset.skip_unreadable=true leaves them out: ")
+    assert f"{tmp_path / 'pets' / 'cat' / '1.png'} cannot be read as an image: it does not begin like" in said
+    assert "2.png cannot be read as an image" in said
+    data = load("image_folder", path=str(tmp_path / "pets"), size=8, skip_unreadable=True)
+    assert data.splits.sizes["all"] == 38
+    assert "left out 2 unreadable images" in data.remarks()
 
 
 def test_what_is_read_inexactly_is_said(pets: Path, tmp_path: Path) -> None:
@@ -102,14 +242,41 @@ def test_what_is_read_inexactly_is_said(pets: Path, tmp_path: Path) -> None:
     frames[0].save(tmp_path / "cat" / "b.jpg", "MPO", **several)
     frames[0].convert("CMYK").save(tmp_path / "hen" / "c.jpg")
     remarks = load("image_folder", path=str(tmp_path), size=9).remarks()
-    cmyk = f"{tmp_path / 'hen' / 'c.jpg'} has CMYK colours: RGB is computed without their profile"
-    assert remarks == [
-        f"{tmp_path / 'cat' / 'a.gif'} has several frames: of such images the first is used",
-        cmyk,
+    assert remarks[:2] == [
+        f"{tmp_path / 'hen' / 'c.jpg'} has CMYK colours: RGB is computed without their profile",
+        f"{tmp_path / 'cat' / 'a.gif'} has several frames, of which the first is used",
     ]
     said = list[str]()
-    for folder in ("cat", "hen"):
-        assert sum(
-            len(x) for x, _ in blocks(tmp_path / folder, (3, 9, 9), None, squared=True, say=said.append)
-        )
-    assert said == remarks
+    assert (
+        sum(len(x) for x, _ in blocks(tmp_path, (3, 9, 9), None, background="white", say=said.append)) == 11
+    )
+    assert said == remarks[:2]
+
+
+def test_decoded_images_are_kept(pets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are decoded anew if a file or a setting changes, or if what was kept is damaged."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr("nsvm_cli.datasets.image_reader.KEPT_SECONDS", 0)
+    shutil.copytree(pets, tmp_path / "pets")
+    with Image.open(pets / "cat" / "0.png") as image:
+        image.putalpha(90)
+        image.save(tmp_path / "pets" / "cat" / "0.png")
+
+    def loaded(**settings: object) -> Data:
+        return load("image_folder", path=str(tmp_path / "pets"), **{"size": 8, **settings})
+
+    def kept() -> list[Path]:
+        return sorted((tmp_path / "cache" / "nsvm" / "images").glob("*.npz"))
+
+    first, [file] = loaded(), kept()
+    with monkeypatch.context() as patch:
+        patch.setattr(Image, "open", None)
+        again = loaded()
+    assert (again.samples.sha256, again.remarks()) == (first.samples.sha256, first.remarks())
+    file.write_bytes(file.read_bytes()[:500])
+    assert loaded().samples.sha256 == first.samples.sha256
+    os.utime(file, (0, 0))
+    assert loaded(background="black").samples.sha256 != first.samples.sha256
+    assert len(kept()) == 1, "the other one had not been used for long"
+    shutil.copy(pets / "dog" / "1.png", tmp_path / "pets" / "cat" / "1.png")
+    assert loaded(background="black").samples.x[1].mean() > 150

@@ -1,0 +1,217 @@
+"""Image files as bytes of pixels: turned, laid on a background, scaled and cut."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+import warnings
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+from zipfile import BadZipFile
+
+import numpy as np
+from jaxtyping import UInt8
+
+from nsvm_cli.datasets.download import cache_folder
+from nsvm_cli.errors import InputError
+from nsvm_cli.memory import expect_room
+from nsvm_cli.storage.files import open_regular, writing
+
+ENDINGS = {
+    "PNG": ".png",
+    "JPEG": ".jpg .jpeg",
+    "GIF": ".gif",
+    "WEBP": ".webp",
+    "AVIF": ".avif",
+    "BMP": ".bmp",
+    "TIFF": ".tif .tiff",
+    "TGA": ".tga",
+    "JPEG2000": ".jp2",
+    "ICO": ".ico",
+    "PPM": ".pbm .pgm .ppm .pnm",
+}
+FORMATS = {ending: kind for kind, endings in ENDINGS.items() for ending in endings.split()}
+"""The endings of the names of images, and their formats: for EPS, Pillow would start Ghostscript."""
+
+MODES = {1: "L", 3: "RGB"}
+"""Pillow's names for pixels of so many channels."""
+
+EXACT = ("1", "L", "P", "RGB")
+"""Pillow's modes that convert to these without clipping and without losing transparency."""
+
+KEPT_SECONDS, KEPT_DAYS = 1.0, 30
+"""Images that take longer to decode are kept in the cache folder, until they are unused for so many days."""
+
+
+def images_below(folder: Path) -> tuple[list[Path], Counter[str]]:
+    """Return the images in a folder and its subfolders, in the order of torchvision's ImageFolder, and the
+    endings of the names of other files. Hidden files and folders are no data.
+    """
+    images, others = [], Counter[str]()
+    for root, _, names in sorted(os.walk(folder, followlinks=True)):
+        for file in (Path(root, name) for name in sorted(names)):
+            parts = file.relative_to(folder).parts
+            if any(part.startswith(".") or part == "__MACOSX" for part in parts):
+                continue
+            if file.suffix.lower() in FORMATS:
+                images.append(file)
+            else:
+                others[file.suffix] += 1
+    return images, others
+
+
+class ImageReader:
+    """Read image files as samples of one shape.
+
+    Args:
+        shape: channels, 1 or 3, height and width.
+        background: the colour below transparent pixels, by a name or as #rrggbb; an image is scaled until it
+            covers height and width, and its middle is taken. None: images have this shape already, and are
+            not transparent.
+    """
+
+    def __init__(self, shape: tuple[int, ...], background: str | None) -> None:
+        self.shape, self.background = shape, background
+        self._inexact: dict[str, list[str]] = {}
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """Lines about images that were read inexactly."""
+        lines = []
+        for what, files in sorted(self._inexact.items()):
+            many = f"{len(files)} images, such as {min(files)}, have" if len(files) > 1 else f"{files[0]} has"
+            lines.append(f"{many} {what}")
+        return tuple(lines)
+
+    def __call__(self, file: Path) -> UInt8[np.ndarray, "c h w"]:
+        """Return the pixels of an image file, turned by its EXIF orientation.
+
+        Raises:
+            InputError: it is damaged or of another size, or would be clipped or lose its transparency.
+        """
+        from PIL import Image, UnidentifiedImageError
+
+        # a TGA begins like anything
+        formats = {"TGA"} if file.suffix.lower() == ".tga" else ENDINGS.keys() - {"TGA"}
+        try:
+            with open_regular(file) as content, Image.open(content, formats=[*formats]) as image:
+                return self._pixels(image, file)
+        except InputError:
+            raise
+        except (OSError, ValueError, SyntaxError, EOFError, Image.DecompressionBombError) as error:
+            what = getattr(error, "strerror", None) or error
+            reason = "it does not begin like one" if isinstance(error, UnidentifiedImageError) else what
+            raise InputError(f"{file} cannot be read as an image: {reason}") from None
+
+    def _pixels(self, image: Any, file: Path) -> np.ndarray:
+        from PIL import Image, ImageOps
+
+        c, height, width = self.shape
+        if getattr(image, "is_animated", False) and image.format != "MPO":  # a photo with its thumbnails
+            self._note("several frames, of which the first is used", file)
+        if image.mode == "CMYK":
+            self._note("CMYK colours: RGB is computed without their profile", file)
+        mode = image.mode + " with transparency" * ("transparency" in image.info)
+        if self.background is None and mode not in EXACT:
+            advice = "save it as 8-bit grey or RGB, without transparency"
+            raise InputError(f"{file} has pixels of mode {mode}: {advice}")
+        if self.background is not None:
+            side = 2 * max(height, width)  # large photographs are decoded at a half, a quarter or an eighth
+            image.draft(None, (side, side))
+            image = self._opaque(ImageOps.exif_transpose(image), file).convert(MODES[c])
+            image = ImageOps.fit(image, (width, height), Image.Resampling.BILINEAR)
+        elif {*image.size} == {width, height}:
+            image = ImageOps.exif_transpose(image).convert(MODES[c])
+        if image.size != (width, height):
+            got = f"{image.width} x {image.height}"
+            raise InputError(f"{file} has {got} pixels, expected {width} x {height}")
+        return np.array(image).reshape(height, width, c).transpose(2, 0, 1)
+
+    def _opaque(self, image: Any, file: Path) -> Any:
+        """Return an image with 8 bits a channel and without transparency."""
+        from PIL import Image
+
+        if image.mode.startswith("I"):
+            values = np.asarray(image)
+            if values.min() < 0 or values.max() >= 2**16:
+                raise InputError(f"{file} has pixels beyond 16 bits: save it with 8 or 16 bits a channel")
+            self._note("16 bits a channel, which are scaled to 8", file)
+            return Image.fromarray((values // 257).astype(np.uint8))
+        if image.mode == "F":
+            raise InputError(f"{file} has pixels of mode F: save it with 8 or 16 bits a channel")
+        if not image.has_transparency_data:
+            return image
+        above = image.convert("RGBA")
+        if above.getextrema()[3][0] < 255:
+            self._note(f"transparency, which is laid on {self.background}", file)
+        return Image.alpha_composite(Image.new("RGBA", above.size, self.background), above)
+
+    def _note(self, what: str, file: Path) -> None:
+        self._inexact.setdefault(what, []).append(str(file))
+
+    def all(self, files: Sequence[Path]) -> tuple[UInt8[np.ndarray, "m c h w"], dict[int, str]]:
+        """Return the pixels of image files, and why some cannot be read, by their numbers."""
+        size = len(files) * int(np.prod(self.shape))
+        expect_room(size, f"{len(files)} images")
+        x, unreadable = np.zeros((len(files), *self.shape), np.uint8), dict[int, str]()
+
+        def read(n: int) -> None:
+            try:
+                x[n] = self(files[n])
+            except InputError as error:
+                unreadable[n] = str(error)
+
+        with warnings.catch_warnings(record=True) as caught, ThreadPoolExecutor() as pool:
+            warnings.simplefilter("always")
+            try:
+                [*pool.map(read, range(len(files)))]
+            finally:
+                pool.shutdown(cancel_futures=True)
+        if caught:
+            self._note(f"warnings of Pillow: {caught[0].message}", files[0])
+        return x, dict(sorted(unreadable.items()))
+
+    def cached(self, files: Sequence[Path]) -> tuple[UInt8[np.ndarray, "m c h w"], dict[int, str]]:
+        """Return the same as ``all``, from the user's cache folder if it was decoded before."""
+        states = [(str(file.absolute()), *_state(file)) for file in files]
+        settings = [self.shape, self.background, states]
+        name = hashlib.sha256(json.dumps(settings).encode()).hexdigest()[:32]
+        kept = cache_folder() / "images" / f"{name}.npz"
+        try:
+            with kept.open("rb") as file, np.load(file) as content:
+                x, about = content["x"], json.loads(str(content["about"]))
+            os.utime(kept)
+            self._inexact = about["inexact"]
+            return x, {int(n): why for n, why in about["unreadable"].items()}
+        except (OSError, ValueError, KeyError, EOFError, BadZipFile):
+            began = time.monotonic()
+        x, unreadable = self.all(files)
+        if time.monotonic() - began > KEPT_SECONDS:
+            _keep(kept, x, {"inexact": self._inexact, "unreadable": unreadable})
+        return x, unreadable
+
+
+def _state(file: Path) -> tuple[int, int]:
+    try:
+        state = file.stat()
+    except OSError:  # which reading it reports
+        return 0, 0
+    return state.st_size, state.st_mtime_ns
+
+
+def _keep(kept: Path, x: np.ndarray, about: Mapping[str, Any]) -> None:
+    """Write decoded images to the cache folder, if there is one, and delete those that are no longer used."""
+    try:
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        with writing(kept) as file:
+            np.savez(file, x=x, about=np.array(json.dumps(about)))
+        for old in kept.parent.glob("*.npz"):
+            if time.time() - old.stat().st_mtime > KEPT_DAYS * 86400:
+                old.unlink(missing_ok=True)
+    except OSError:
+        return
