@@ -133,8 +133,8 @@ def _fold(text: str) -> str:
     return text
 
 
-ScalingKind = Literal["standard", "minmax", "none"]
-"""To mean 0 and deviation 1, to 0..1, or not at all; see ``fit_scaling``."""
+ScalingKind = Literal["standard", "channels", "minmax", "none"]
+"""To mean 0 and deviation 1, also by channel, to 0..1, or not at all; see ``fit_scaling``."""
 
 
 @pydantic.dataclasses.dataclass(frozen=True, kw_only=True, config=STRICT)

@@ -55,14 +55,18 @@ def fit_scaling(
 
     Args:
         global_scaling: whether to use one mean and deviation for all features, rather than one for each.
-        kind: ``minmax`` maps x to 0..1, and ``none`` leaves all values as they are.
+        kind: ``channels`` uses one mean and deviation for each channel of images, as pretrained networks
+            expect; ``minmax`` maps x to 0..1, and ``none`` leaves all values as they are.
         w: the weights of the samples; see ``mean_and_std``.
 
     Raises:
         InputError: the mean or the deviation of a feature is not finite.
     """
-    dim = tuple(range(x.ndim)) if global_scaling else 0
+    dim = (0, *range(2, x.ndim)) if kind == "channels" else tuple(range(x.ndim)) if global_scaling else 0
     mean, std = mean_and_std(as_float(x), w, dim)
+    if kind == "channels":
+        each = torch.ones(x.shape[1:], dtype=mean.dtype)
+        mean, std = (values.reshape(-1, *[1] * (x.ndim - 2)) * each for values in (mean, std))
     if kind == "none":
         return Scaling(torch.zeros_like(mean), torch.ones_like(std))
     if kind == "minmax":

@@ -69,6 +69,18 @@ class MaxPool(nn.Module):
         return torch.maximum(rows[..., ::2], rows[..., 1::2])
 
 
+def expect_images(network: str, shape: Shape, side: int) -> None:
+    """Raise an InputError unless samples are images (channels, height, width) of this many pixels a side."""
+    if len(shape) == 3 and min(shape[1:]) >= side:
+        return
+    hint = "add an axis with X[:, None]" if len(shape) == 2 else "use X.transpose(0, 3, 1, 2)"
+    last = len(shape) == 2 or (len(shape) == 3 and shape[2] in (1, 3) and min(shape[:2]) >= side)
+    raise InputError(
+        f"network {network} expects images of at least {side}x{side} pixels, got samples of shape {shape}"
+        f"{'; channels come first: ' + hint if last else ''}"
+    )
+
+
 class CNN(nn.Sequential):
     """Two 5x5 convolutions, each max-pooled and then rectified (paper, Section 5.2).
 
@@ -83,10 +95,7 @@ class CNN(nn.Sequential):
         dropout: Fraction = 0.0,
         shared_dropout: bool | None = None,
     ) -> None:
-        if len(shape) != 3 or min(shape[1:]) < 16:
-            raise InputError(
-                f"network cnn expects images of at least 16x16 pixels, got samples of shape {shape}"
-            )
+        expect_images("cnn", shape, 16)
         c1, c2 = channels
         super().__init__(
             nn.Conv2d(shape[0], c1, 5),
@@ -134,11 +143,7 @@ def torchvision_network(
     Raises:
         InputError: samples of this shape are not images, or too small.
     """
-    if len(shape) != 3 or min(shape[1:]) < SMALLEST:
-        raise InputError(
-            f"network {model} expects images of at least {SMALLEST}x{SMALLEST} pixels, got samples of "
-            f"shape {shape}"
-        )
+    expect_images(model, shape, SMALLEST)
     factory = getattr(import_torchvision("models"), model)
     group = lambda channels: nn.GroupNorm(GROUPS, channels)  # noqa: E731
     network: Any = factory(weights=None, norm_layer=group if norm == "group" else None)

@@ -39,6 +39,16 @@ def test_global_scaling_has_one_mean_and_one_deviation() -> None:
     torch.testing.assert_close(scaling(x), (x - x.mean()) / x.std())
 
 
+@pytest.mark.parametrize("global_scaling", [False, True])
+def test_channels_have_a_mean_and_a_deviation_each(global_scaling: bool) -> None:
+    x = random(9, 3, 4, 5) * torch.tensor([1.0, 5.0, 0.0], dtype=torch.float64).view(3, 1, 1)
+    scaling = fit_scaling(x, global_scaling, "channels")
+    assert scaling.mean.shape == scaling.std.shape == (3, 4, 5)
+    scaled = scaling(x)
+    torch.testing.assert_close(scaled.mean((0, 2, 3)), torch.zeros(3, dtype=torch.float64))
+    torch.testing.assert_close(scaled.std((0, 2, 3)), torch.tensor([1.0, 1.0, 0.0], dtype=torch.float64))
+
+
 @pytest.mark.parametrize("pixels", [False, True])
 @pytest.mark.parametrize("global_scaling", [False, True])
 def test_other_kinds_are_a_mean_and_a_deviation_as_well(global_scaling: bool, pixels: bool) -> None:

@@ -26,6 +26,7 @@ def network(settings: dict[str, Any], shape: tuple[int, ...] = (20,)) -> object:
 
 
 of_images, of_small_images = (partial(network, shape=(1, size, size)) for size in (28, 8))
+of_rows, channels_last = partial(network, shape=(28, 28)), partial(network, shape=(28, 28, 3))
 optimizer = partial(build, OPTIMIZERS, "optimizer")
 
 
@@ -48,6 +49,8 @@ optimizer = partial(build, OPTIMIZERS, "optimizer")
         ({"name": "mlp", "widths": [4], "wdths": 1}, network, "did you mean widths?"),
         ({"name": "cnn"}, network, "expects images"),
         ({"name": "cnn"}, of_small_images, "expects images"),
+        ({"name": "cnn"}, of_rows, "channels come first: add an axis with X[:, None]"),
+        ({"name": "torchvision"}, channels_last, "channels come first: use X.transpose(0, 3, 1, 2)"),
         ({"name": "identity", "eps": 0}, network, "network.eps"),
         ({"name": "torchvision"}, network, "network resnet18 expects images of at least 17x17 pixels, got"),
         ({"name": "torchvision", "model": "resnt18"}, of_images, "network.model should be 'resnet18', "),
