@@ -178,7 +178,8 @@ def build_parser(command: str | None = None) -> CommandParser:
         parser.commands.add_parser(name, help=summary, add_help=name != "train")  # that of Hydra
     if command in COMMANDS:
         module, chosen = module_of(command), parser.commands.choices[command]
-        text, title, examples = inspect.cleandoc(getattr(module, command).__doc__).partition("examples:")
+        help_text = inspect.cleandoc(getattr(module, command).__doc__ or "")  # Python -OO keeps none
+        text, title, examples = help_text.partition("examples:")
         chosen.description, chosen.epilog = text, title + examples
         getattr(module, f"{command}_arguments")(chosen)
     return parser

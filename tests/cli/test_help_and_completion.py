@@ -79,6 +79,12 @@ def test_what_needs_no_torch_imports_none(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_python_without_docstrings(tmp_path: Path) -> None:
+    command = [sys.executable, "-OO", "-m", "nsvm_cli", "evaluate", "--help"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE)
+    assert done.stdout.startswith("usage: nsvm evaluate"), done.stderr
+
+
 def completions(line: str) -> set[str]:
     """Return what may stand in place of the last word of a command line."""
     finder = argcomplete.CompletionFinder(build_parser([*line.split(), ""][1]), always_complete_options=False)
