@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
@@ -238,8 +239,7 @@ def read_columns(table: Table, rows: np.ndarray) -> dict[str, Any]:
 def _read(table: Table, cells: pd.Series, rows: np.ndarray) -> tuple[Any, bool]:
     """Return what is known of a column, and whether it holds identifiers.
 
-    Identifiers are integers that only rise or only fall, mostly by equal steps, and texts too many for
-    categories, in which there are no numbers.
+    Identifiers are counters, and texts too many for categories, in which there are no numbers.
     """
     present, training = cells.iloc[table.first_file].dropna(), cells.iloc[rows]
     if present.empty or training.isna().all():
@@ -250,11 +250,8 @@ def _read(table: Table, cells: pd.Series, rows: np.ndarray) -> tuple[Any, bool]:
             return notation, False
         if notation is not None:
             x = numbers(table, cells, notation).iloc[rows]
-            steps = x.diff().iloc[1:]
-            regular = len(x) > 2 and (steps == steps.median()).mean() >= 0.5 and (x % 1 == 0).all()
-            counts = regular and ((steps > 0).all() or (steps < 0).all())
             known = Numbers(**asdict(notation), median=x.median()) if not notation.is_plain else x.median()
-            return known, bool(counts and notation.is_plain)
+            return known, notation.is_plain and _counts(x)
         if (form := _format_of(present)) is not None:
             return Dates(form, days(training, form).median()), False
     training = training.drop_duplicates() if training.dtype == "str" else training
@@ -264,7 +261,15 @@ def _read(table: Table, cells: pd.Series, rows: np.ndarray) -> tuple[Any, bool]:
 
 def _plain(cells: pd.Series) -> Notation | None:
     """Return the notation of cells that are no text: none for truth values and dates."""
-    return None if parsed(cells)[1].any() else Notation()
+    return Notation() if cells.dtype.kind in "iuf" else None
+
+
+def _counts(x: pd.Series) -> bool:
+    """Return whether integers only rise or only fall, mostly by equal steps."""
+    steps = x.diff().iloc[1:]
+    if len(x) < 3 or not ((steps > 0).all() or (steps < 0).all()):
+        return False
+    return bool((steps == steps.median()).mean() >= 0.5 and (x % 1 == 0).all())
 
 
 def most_categories(rows: np.ndarray) -> int:
@@ -352,6 +357,8 @@ def date_formats(cells: pd.Series) -> dict[str, float]:
 
     present = cells.dropna().drop_duplicates() if cells.dtype == "str" else cells.dropna()
     first = present.iloc[:3]
+    if not re.search(r"\d", " ".join(map(str, first))):
+        return {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about the order of day and month
         guesses = [guess_datetime_format(str(cell), dayfirst=day) for cell in first for day in (False, True)]

@@ -26,12 +26,13 @@ def suspicions(
 ) -> dict[str, list[str]]:
     """Return lines about the columns whose features are ``x``, and whose codes or targets are ``y``."""
     lines: dict[str, list[str]] = {}
+    rows = np.random.default_rng(0).permutation(len(x))[:MOST_ROWS]
     for name, values in _columns(x, encoder):
         if name in encoder.of(Dates):
             lines[name] = [f"{day(value)} is far from all other dates" for value, far in _ends(values) if far]
         elif name in encoder.numbers:
             lines[name] = _codes(values)
-        if y is not None and len(y) >= 4 * FEWEST and (share := _gives_away(values, y, classes)):
+        if y is not None and len(y) >= 4 * FEWEST and (share := _gives_away(values[rows], y[rows], classes)):
             lines[name] = [*lines.get(name, []), f"it alone predicts {share}: is it known beforehand?"]
     return lines
 
@@ -78,8 +79,6 @@ def _gives_away(x: np.ndarray, y: np.ndarray, classes: bool) -> str:
     Each half of the rows is predicted from the other: by the mean, or the most frequent class, of the rows
     with similar values, five and more.
     """
-    rows = np.random.default_rng(0).permutation(len(y))[:MOST_ROWS]
-    x, y = x[rows], y[rows]
     known = np.unique(y)
     if classes and 2 * FEWEST * len(known) > len(y):
         return ""
