@@ -6,7 +6,6 @@ import math
 from collections import defaultdict
 from collections.abc import Sequence
 from itertools import groupby
-from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
@@ -92,23 +91,18 @@ def curves(rows: Sequence[Comparison]) -> Figure | None:
 
 
 def _course(cell: Cell) -> Course:
-    name = f"{cell.split}_{cell.figure}"
-    scale = 1 if cell.samples is None else 100
-    runs = [_recorded(run.path, name, scale) for run in cell.runs.values()]
+    name, scale, runs = f"{cell.split}_{cell.figure}", 1 if cell.samples is None else 100, []
+    for run in cell.runs.values():
+        file, times = run.path / METRICS, read_times(run.path / TIMES)
+        places = {
+            r["step"]: (max(0.0, scale * r[name]), r["step"], times.get(r["step"]), r.get("support_vectors"))
+            for r in (read_metrics(file) if file.is_file() else [])
+            if r.get(name) is not None
+        }
+        runs.append(places)
     steps = sorted(set.intersection(*map(set, runs)))
     found = np.array([[run[step] for step in steps] for run in runs], dtype=np.float64)
     return found.reshape(len(runs), len(steps), 1 + len(ENDS))
-
-
-def _recorded(run: Path, name: str, scale: int) -> dict[int, tuple[float | int | None, ...]]:
-    """Return the score and the place on each axis of the steps at which the score was recorded."""
-    file = run / METRICS
-    records, times = read_metrics(file) if file.is_file() else [], read_times(run / TIMES)
-    return {
-        r["step"]: (max(0.0, scale * r[name]), r["step"], times.get(r["step"]), r.get("support_vectors"))
-        for r in records
-        if r.get(name) is not None
-    }
 
 
 def _plot(axis: Axes, cell: Cell, course: Course, title: str, colour: str) -> Any:

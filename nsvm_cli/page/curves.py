@@ -151,7 +151,9 @@ def _plot_curve(axis: Axes, curve: Curve) -> None:
     style: dict[str, Any] = {"color": curve.color, "label": curve.label, "linewidth": 1.2}
     if curve.noisy:
         axis.plot(steps, values, color=curve.color, linewidth=0.7, alpha=0.35)
-        axis.plot(steps, moving_mean(values), **style | {"linewidth": 1.6})
+        halves = [min(WINDOW // 2, n) for n in range(len(values))]  # fewer at first, where curves are steep
+        means = [mean(values[n - half : n + half + 1]) for n, half in enumerate(halves)]
+        axis.plot(steps, means, **style | {"linewidth": 1.6})
     elif len(values) == 1:  # a point has no line in the legend either
         axis.plot(steps, values, "o", **style)
     else:
@@ -166,9 +168,3 @@ def _plot_curve(axis: Axes, curve: Curve) -> None:
         locator: Any = axis.yaxis.get_major_locator()
         locator.set_params(numticks=5)  # as many as a panel has room for
         axis.yaxis.set_major_formatter("{x:g}")
-
-
-def moving_mean(values: Sequence[float]) -> list[float]:
-    """Return the mean of up to ``WINDOW`` values centred on each, which keeps a steep start."""
-    halves = [min(WINDOW // 2, n) for n in range(len(values))]
-    return [mean(values[n - half : n + half + 1]) for n, half in enumerate(halves)]
