@@ -12,15 +12,16 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 from jaxtyping import UInt8
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
 
 from nsvm_cli.datasets.download import cache_folder
 from nsvm_cli.errors import InputError
 from nsvm_cli.memory import expect_room
-from nsvm_cli.storage.files import open_regular, writing
+from nsvm_cli.storage.files import open_regular, write_atomically
 
 ENDINGS = {
     "PNG": ".png",
@@ -181,14 +182,14 @@ class ImageReader:
         states = [(str(file.absolute()), *_state(file)) for file in files]
         settings = [self.shape, self.background, states]
         name = hashlib.sha256(json.dumps(settings).encode()).hexdigest()[:32]
-        kept = cache_folder() / "images" / f"{name}.npz"
+        kept = cache_folder() / "images" / f"{name}.safetensors"
         try:
-            with kept.open("rb") as file, np.load(file) as content:
-                x, about = content["x"], json.loads(str(content["about"]))
+            with safe_open(kept, "numpy") as content:
+                x, about = content.get_tensor("x"), json.loads(content.metadata()["about"])
             os.utime(kept)
             self._inexact = about["inexact"]
             return x, {int(n): why for n, why in about["unreadable"].items()}
-        except (OSError, ValueError, KeyError, EOFError, BadZipFile):
+        except (OSError, SafetensorError):
             began = time.monotonic()
         x, unreadable = self.all(files)
         if time.monotonic() - began > KEPT_SECONDS:
@@ -208,9 +209,8 @@ def _keep(kept: Path, x: np.ndarray, about: Mapping[str, Any]) -> None:
     """Write decoded images to the cache folder, if there is one, and delete those that are no longer used."""
     try:
         kept.parent.mkdir(parents=True, exist_ok=True)
-        with writing(kept) as file:
-            np.savez(file, x=x, about=np.array(json.dumps(about)))
-        for old in kept.parent.glob("*.npz"):
+        write_atomically(kept, save({"x": x}, {"about": json.dumps(about)}))
+        for old in kept.parent.glob("*.safetensors"):
             if time.time() - old.stat().st_mtime > KEPT_DAYS * 86400:
                 old.unlink(missing_ok=True)
     except OSError:

@@ -266,7 +266,7 @@ def test_decoded_images_are_kept(pets: Path, tmp_path: Path, monkeypatch: pytest
         return load("image_folder", path=str(tmp_path / "pets"), **{"size": 8, **settings})
 
     def kept() -> list[Path]:
-        return sorted((tmp_path / "cache" / "nsvm" / "images").glob("*.npz"))
+        return sorted((tmp_path / "cache" / "nsvm" / "images").glob("*.safetensors"))
 
     first, [file] = loaded(), kept()
     with monkeypatch.context() as patch:
