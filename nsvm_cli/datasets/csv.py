@@ -17,7 +17,7 @@ from nsvm_cli.config.overrides import override
 from nsvm_cli.config.registry import STRICT, Count, Text, shown
 from nsvm_cli.datasets.base import Table, TableSource, expect_column
 from nsvm_cli.datasets.encoding import is_number, texts
-from nsvm_cli.datasets.layout import HEAD_ROWS, WHITESPACE, Dialect, Layout, find_head, opened, recognise
+from nsvm_cli.datasets.layout import HEAD_ROWS, WHITESPACE, Dialect, Layout, find_names, opened, recognise
 from nsvm_cli.datasets.notation import by_value
 from nsvm_cli.errors import InputError, did_you_mean, out_of_memory
 from nsvm_cli.memory import expect_room
@@ -260,7 +260,7 @@ def _read_excel(file: Path, dialect: Dialect) -> tuple[pd.DataFrame, list[str]]:
             raise InputError(f"{file} has no sheet {sheet!r}; {did_you_mean(sheet, sheets)}")
         cells = pd.read_excel(book, sheet_name=sheet, header=None, dtype=object)
     rows = cells.iloc[:HEAD_ROWS].apply(texts).to_numpy().tolist()
-    head = find_head([row if any(row) else [] for row in rows], dialect.header)
+    head = find_names([row if any(row) else [] for row in rows], dialect.header)
     table = cells.iloc[head.rows :].reset_index(drop=True).infer_objects()
     said = [f"sheet {sheet!r} of {len(sheets)}"] * (len(sheets) > 1 and dialect.sheet is None)
     return table.set_axis(head.names, axis="columns"), [*said, *head.remarks]
@@ -274,7 +274,7 @@ FRAMES: Mapping[str, Read] = {"Parquet": _read_parquet, "Excel": _read_excel, "J
 def header_of(file: Path, dialect: Dialect) -> list[str]:
     """Return the names of the columns of a file."""
     if kind_of(file) == "CSV":
-        return recognise(file, dialect).head.names
+        return recognise(file, dialect).names
     if kind_of(file) == "Parquet":
         return [*parquet().read_schema(file).names]
     return [*map(str, FRAMES[kind_of(file)](file, dialect)[0])]
@@ -309,7 +309,7 @@ def parsing(
 
     Columns of text are never taken for numbers or truth values, nor labels such as NA for an empty cell.
     """
-    names = layout.head.names
+    names = layout.names
     if dialect.decimal == "," or dialect.thousands == ".":  # which pandas would take for a decimal sign
         text = names
     return {
@@ -317,7 +317,7 @@ def parsing(
         "encoding": layout.encoding,
         "header": None,
         "names": names,
-        "skiprows": layout.head.rows,
+        "skiprows": layout.rows,
         "comment": dialect.comment,
         "skipinitialspace": True,
         "dtype": dict.fromkeys({*text, *labels} & {*names}, "str"),

@@ -12,7 +12,6 @@ import re
 import zipfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass as plain_dataclass
 from itertools import islice, zip_longest
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -89,28 +88,14 @@ def written_as(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {key: settings[key] for key in ("decimal", "thousands", "missing") if key in settings}
 
 
-class Head(NamedTuple):
-    """The names of columns, the rows up to them, and how they were found, if not in the first row."""
+class Layout(NamedTuple):
+    """The names of columns, the rows up to them, how a file is written, and lines about it."""
 
     names: list[str]
     rows: int
     remarks: list[str]
-
-
-@plain_dataclass(frozen=True)
-class Layout:
-    """How a file is written, recognised or stated."""
-
-    separator: str
-    encoding: str
-    head: Head
-
-    @property
-    def remarks(self) -> list[str]:
-        """What differs from a table with commas or tabs in UTF-8 below a line of names."""
-        said = [] if self.separator in ",\t" else [f"separator {self.separator!r}"]
-        said += [] if self.encoding in ("utf-8", "utf-8-sig") else [f"encoding {self.encoding}"]
-        return said + self.head.remarks
+    separator: str = ","
+    encoding: str = "utf-8"
 
 
 def opened(file: Path) -> Any:
@@ -127,7 +112,7 @@ def opened(file: Path) -> Any:
 
 
 def recognise(file: Path, dialect: Dialect) -> Layout:
-    """Return the layout of a text file.
+    """Return the layout of a text file; a table with commas or tabs in UTF-8 needs no line about it.
 
     Raises:
         InputError: it is no text.
@@ -139,7 +124,10 @@ def recognise(file: Path, dialect: Dialect) -> Layout:
         while (len(lines) < FEWEST_LINES or sum(map(len, lines)) < HEAD) and (line := text.readline()):
             lines.append(line)
     separator = dialect.separator or _separator(lines, dialect.comment)
-    return Layout(separator, encoding, find_head([*_rows(lines, separator, dialect.comment)], dialect.header))
+    head = find_names([*_rows(lines, separator, dialect.comment)], dialect.header)
+    said = [] if separator in ",\t" else [f"separator {separator!r}"]
+    said += [] if encoding in ("utf-8", "utf-8-sig") else [f"encoding {encoding}"]
+    return Layout(head.names, head.rows, [*said, *head.remarks], separator, encoding)
 
 
 def _encoding(file: Path) -> str:
@@ -193,7 +181,7 @@ def _separator(lines: Sequence[str], comment: str | None) -> str:
     return best if share else ","
 
 
-def find_head(rows: Sequence[list[str]], header: bool | int | None) -> Head:
+def find_names(rows: Sequence[list[str]], header: bool | int | None) -> Layout:
     """Find the column names in the first rows of a file; a row may be empty.
 
     Rows above that have fewer cells than most, or only one, are titles. The first row of the table has the
@@ -202,7 +190,7 @@ def find_head(rows: Sequence[list[str]], header: bool | int | None) -> Head:
     """
     filled = [at for at, row in enumerate(rows) if any(row)]
     if not filled:
-        return Head([], 0, [])
+        return Layout([], 0, [])
     width = max(Counter(len(rows[at]) for at in filled).items(), key=lambda item: (item[1], item[0]))[0]
     if isinstance(header, int) and not isinstance(header, bool):
         if header > len(rows):
@@ -230,7 +218,7 @@ def find_head(rows: Sequence[list[str]], header: bool | int | None) -> Head:
     if codes:
         keep = override("dataset.text", codes)
         remarks = [*remarks, f"numbers of {', '.join(codes)} lose leading zeros; {keep} keeps them"]
-    return Head(names, end, remarks)
+    return Layout(names, end, remarks)
 
 
 def _begins(rows: Sequence[list[str]], filled: Sequence[int], width: int) -> bool:
