@@ -26,6 +26,7 @@ from nsvm_cli.datasets.encoding import (
     day,
     days,
     features,
+    is_nested,
     is_number,
     numbers,
     read_columns,
@@ -166,7 +167,7 @@ def _about_rows(rows: pd.DataFrame, classes: Mapping[str, float]) -> Iterator[st
     if classes:
         shares = ", ".join(f"{name} {share:.1%}" for name, share in classes.items())
         yield shortened(f"{len(classes)} classes: {shares}", LONGEST_LINE)
-    if twice := int(rows.duplicated().sum()):
+    if twice := int(rows.duplicated([name for name in rows if not is_nested(rows[name])]).sum()):
         yield f"rows that stand twice: {twice}; of these, training may see one and the test set the other"
 
 

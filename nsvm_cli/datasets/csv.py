@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -119,7 +120,7 @@ def read_cells(
     what, file = f"{setting}={path}" if setting else path, Path(os.path.expanduser(path))
     labels = [] if label is None else [label]
     with reading(what):
-        if not file.is_file():
+        if not (file.is_file() or (file.is_dir() and kind_of(file) == "Parquet")):
             problem = "is not a file" if file.exists() else "does not exist"
             advice = f", relative to the folder where the command is run; name it with {setting}=FILE"
             relative = setting and not file.is_absolute()
@@ -182,9 +183,14 @@ def tidied(table: pd.DataFrame, dialect: Dialect, labels: Collection[str] = ()) 
         if cells.dtype == "str":
             new[name] = by_value(cells, partial(_tidied, codes=codes, gap=gap))
             continue
+        if cells.dtype.kind == "m":
+            new[name] = cells.dt.total_seconds()
         if cells.dtype != "object":  # 1 is no truth value
             codes = {float(code) for code in codes if is_number(code) and cells.dtype.kind in "iuf"}
-        if codes and (missing := cells.isin(codes)).any():
+            missing = cells.isin(codes)
+        else:
+            missing = cells.map(lambda cell: isinstance(cell, str) and cell in codes)  # noqa: B023
+        if missing.any():
             new[name] = cells.mask(missing, gap)
     return table.assign(**new)
 
@@ -196,6 +202,8 @@ def _tidied(texts: pd.Series, codes: Collection[str], gap: object) -> pd.Series:
 
 KINDS = {
     ".parquet": "Parquet",
+    ".feather": "Feather",
+    ".arrow": "Feather",
     ".xlsx": "Excel",
     ".xls": "Excel",
     ".json": "JSON",
@@ -205,7 +213,9 @@ KINDS = {
 
 
 def kind_of(file: Path) -> str:
-    """Return how a file holds a table, by the end of its name."""
+    """Return how a file holds a table, by the end of its name; a folder of Parquet files is one table."""
+    if os.path.isdir(file) and any(chain(file.glob("*.parquet"), file.glob("*=*/**/*.parquet"))):
+        return "Parquet"
     return KINDS.get(file.suffix.lower(), "CSV")
 
 
@@ -228,10 +238,19 @@ def write_parquet(file: BinaryIO, blocks: Iterable[Mapping[str, Sequence[Any]]])
     return len(table)
 
 
-def _read_parquet(file: Path, dialect: Dialect) -> tuple[pd.DataFrame, list[str]]:
-    about = parquet().read_metadata(file)
-    expect_room(8 * about.num_rows * about.num_columns, str(file))  # it is compressed
-    return parquet().read_table(file).to_pandas(ignore_metadata=True), []  # as for pandas' index
+def arrow(file: Path) -> Any:
+    """Return pyarrow's Dataset of a Parquet or Feather file, or of a folder of Parquet files."""
+    parquet()
+    from pyarrow import dataset
+
+    folder = {"partitioning": "hive", "exclude_invalid_files": True} if file.is_dir() else {}
+    return dataset.dataset(file, format=kind_of(file).lower(), **folder)
+
+
+def _read_arrow(file: Path, dialect: Dialect) -> tuple[pd.DataFrame, list[str]]:
+    table = arrow(file)
+    expect_room(8 * table.count_rows() * len(table.schema.names), str(file))  # it is compressed
+    return table.to_table().to_pandas(ignore_metadata=True), []  # as for pandas' index
 
 
 def _read_json(file: Path, dialect: Dialect) -> tuple[pd.DataFrame, list[str]]:
@@ -267,7 +286,12 @@ def _read_excel(file: Path, dialect: Dialect) -> tuple[pd.DataFrame, list[str]]:
 
 
 Read = Callable[[Path, Dialect], tuple["pd.DataFrame", list[str]]]
-FRAMES: Mapping[str, Read] = {"Parquet": _read_parquet, "Excel": _read_excel, "JSON": _read_json}
+FRAMES: Mapping[str, Read] = {
+    "Parquet": _read_arrow,
+    "Feather": _read_arrow,
+    "Excel": _read_excel,
+    "JSON": _read_json,
+}
 """How to read files that are no text with separators, by ``kind_of``."""
 
 
@@ -275,8 +299,8 @@ def header_of(file: Path, dialect: Dialect) -> list[str]:
     """Return the names of the columns of a file."""
     if kind_of(file) == "CSV":
         return recognise(file, dialect).names
-    if kind_of(file) == "Parquet":
-        return [*parquet().read_schema(file).names]
+    if FRAMES[kind_of(file)] is _read_arrow:
+        return [*arrow(file).schema.names]
     return [*map(str, FRAMES[kind_of(file)](file, dialect)[0])]
 
 
@@ -293,10 +317,9 @@ def blocks_of_cells(
             pd.read_csv(stream, **parsing(layout, dialect, labels, text), chunksize=rows) as chunks,
         ):
             yield from (tidied(cells, dialect, labels) for cells in chunks)
-    elif kind_of(file) == "Parquet":
-        with parquet().ParquetFile(file) as content:
-            for batch in content.iter_batches(rows):
-                yield tidied(batch.to_pandas(ignore_metadata=True), dialect)
+    elif FRAMES[kind_of(file)] is _read_arrow:
+        for batch in arrow(file).to_batches(batch_size=rows):
+            yield tidied(batch.to_pandas(ignore_metadata=True), dialect)
     else:
         table = tidied(FRAMES[kind_of(file)](file, dialect)[0], dialect)
         yield from (table[start : start + rows] for start in range(0, len(table), rows))

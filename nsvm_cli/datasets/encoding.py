@@ -296,8 +296,19 @@ def _expect_columns(table: Table) -> None:
     for key in ("drop", "include", "text"):
         for name in getattr(table.settings, key):
             expect_column(f"dataset.{key}", table.source, name, table.rows)
+    for name, cells in table.cells.items():
+        if is_nested(cells):
+            raise InputError(
+                f"{table.source}: column {name} holds lists or records: expected one value in each cell; "
+                f"{override('dataset.drop', [str(name)])} leaves it out"
+            )
     if table.cells.shape[1] == 0:
         raise InputError(f"{table.source}: expected at least one feature beside the label, found none")
+
+
+def is_nested(cells: pd.Series) -> bool:
+    """Return whether cells hold lists or records, as Parquet and JSON may."""
+    return cells.dtype == "object" and any(isinstance(cell, list | dict | np.ndarray) for cell in cells)
 
 
 def parsed(cells: pd.Series, notation: Notation = PLAIN) -> tuple[pd.Series, pd.Series]:

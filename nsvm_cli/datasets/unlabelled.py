@@ -12,7 +12,7 @@ from jaxtyping import Real
 from torch import Tensor
 
 from nsvm_cli.datasets.base import Table, expect_column
-from nsvm_cli.datasets.csv import blocks_of_cells, header_of, reading
+from nsvm_cli.datasets.csv import blocks_of_cells, header_of, kind_of, reading
 from nsvm_cli.datasets.encoding import TableEncoder, features
 from nsvm_cli.datasets.image_reader import FORMATS, MODES, ImageReader, images_below
 from nsvm_cli.datasets.layout import Dialect
@@ -50,11 +50,12 @@ def blocks(
         InputError: there are no samples, or they are damaged or have another shape.
     """
     count, numbers = 0, outputs + math.prod(shape)
-    if path.is_dir() or (path.is_file() and path.suffix.lower() in FORMATS):
+    parts = path.is_dir() and kind_of(path) == "Parquet"
+    if (path.is_dir() and not parts) or (path.is_file() and path.suffix.lower() in FORMATS):
         if keep:
             raise InputError(f"--keep takes columns of a table, and {path} is none")
         found = _images(path, shape, numbers, background, say)
-    elif path.is_file():
+    elif path.is_file() or parts:
         found = _rows(path, shape, encoder, dialect, numbers, keep)
     else:
         what = "is not a file" if path.exists() else "does not exist"

@@ -106,8 +106,12 @@ def read_regular(path: Path, limit: int) -> bytes:
 
 
 def file_sha256(path: str) -> str:
-    """Return the SHA-256 of a file that the user has named."""
-    with open(os.path.expanduser(path), "rb") as file:
+    """Return the SHA-256 of a file that the user has named, or of the checksums of the files in a folder."""
+    named = Path(os.path.expanduser(path))
+    if named.is_dir():
+        sums = [file_sha256(str(file)) for file in sorted(named.rglob("*")) if file.is_file()]
+        return hashlib.sha256("".join(sums).encode()).hexdigest()
+    with named.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 

@@ -23,6 +23,7 @@ from nsvm_cli.artifacts.prediction import predictions
 from nsvm_cli.compose.composition import compose_settings
 from nsvm_cli.datasets import Data, load_data
 from nsvm_cli.datasets.columns import Column, Survey, survey
+from nsvm_cli.datasets.unlabelled import blocks
 from nsvm_cli.errors import InputError
 from nsvm_cli.estimators import NSVMClassifier
 from tests.datasets.conftest import Write
@@ -257,6 +258,36 @@ def test_tables_that_are_no_text(tmp_path: Path) -> None:
         assert_wide(survey(str(tmp_path / name), how, "label"))
     says = f"{tmp_path / 't.xlsx'} has no sheet 'dat'; did you mean data?"
     assert says in refusal("csv", path=str(tmp_path / "t.xlsx"), sheet="dat")
+
+
+def test_types_of_arrow_are_taken_as_they_are(tmp_path: Path) -> None:
+    """Also from Feather, and from a folder of parts, whose names may hold a column."""
+    table = TABLE.assign(
+        waited=pd.to_timedelta(WHOLE, unit="s"),
+        code=[f"c{row % 7}" for row in ROW],
+        share=pd.array(np.where(ROW % 9 == 5, None, SMALL), dtype="Float64"),
+        year=np.where(ROW < 45, 2023, 2024),
+        many=[[row] for row in ROW],
+    )
+    table.to_parquet(tmp_path / "t.parquet")
+    table.to_feather(tmp_path / "t.feather")
+    table.to_parquet(tmp_path / "parts", partition_cols=["year"])
+    says = "column many holds lists or records: expected one value in each cell; 'dataset.drop=[many]'"
+    x = []
+    for name in ("t.parquet", "t.feather", "parts"):
+        path = str(tmp_path / name)
+        assert says in refusal("csv", path=path)
+        data = load("csv", path=path, drop=["many"], text=["year"])
+        assert data.encoder.columns["code"] == tuple(f"c{n}" for n in range(7))
+        assert data.encoder.columns["waited"] == np.median(WHOLE[data.splits.rows["train"]])
+        assert data.encoder.columns["year"] == ("2023", "2024")
+        again = [*blocks(Path(path), (data.samples.x.shape[1],), data.encoder)]
+        np.testing.assert_array_equal(np.concatenate([part for part, _ in again]), data.samples.x)
+        x.append(data.samples.x)
+        [column] = [c for c in survey(path, {}, "label").columns if c.name == "share"]
+        assert (column.kind, column.missing) == ("number", 10)
+    np.testing.assert_array_equal(x[0], x[1])
+    assert x[2].shape == x[0].shape
 
 
 @pytest.mark.parametrize("blank", [" {}", "{} ", "  {}  ", "\t{}", "{}\u00a0"])
