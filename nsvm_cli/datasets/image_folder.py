@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +25,9 @@ from nsvm_cli.output import shortened
 NAMES = {"train": "train training", "validation": "val valid validation dev", "test": "test testing"}
 SPLITS = {name: split for split, names in NAMES.items() for name in names.split()}
 """The names of folders of splits, in lower case."""
+
+FILLERS = {"data", "dataset", "set", "image", "images", "imgs", "samples"}
+"""Words beside these, as in train_images and Test-Data."""
 
 LONGEST_LIST = 1000
 """The most characters of a list of files in a message."""
@@ -105,7 +109,7 @@ class ImageFolder(Images):
                 what = "is not a folder" if folder.exists() else "does not exist"
                 raise InputError(f"dataset.{key}={given[split]} {what}: expected a folder of images")
         inside = _subfolders(folders["train"])
-        named = [(SPLITS[folder.name.lower()], folder) for folder in inside if folder.name.lower() in SPLITS]
+        named = [(split, folder) for folder in inside if (split := _split(folder.name))]
         of_split = dict(sorted(named, key=lambda item: [*given].index(item[0])))
         whole = len(named) == len(inside)
         if len(folders) > 1 or self.labels is not None or "train" not in of_split or not (named[1:] or whole):
@@ -158,6 +162,12 @@ class ImageFolder(Images):
             what = f"{len(unreadable)} of {count} images cannot be read"
             files = shortened("; ".join(unreadable.values()), LONGEST_LIST)
             raise InputError(f"{what}; dataset.skip_unreadable=true leaves them out: {files}")
+
+
+def _split(folder: str) -> str | None:
+    """Return the split that a folder is named after, if it is."""
+    words = [word for word in re.split(r"[\s_-]+", folder.lower()) if word not in FILLERS]
+    return SPLITS.get(" ".join(words))
 
 
 def _subfolders(folder: Path) -> Sequence[Path]:

@@ -166,6 +166,19 @@ def test_splits_in_a_folder_are_recognised(pets: Path, tmp_path: Path) -> None:
     assert said == f"{tmp_path / 'other'} has classes that {pets} lacks: owl"
 
 
+@pytest.mark.parametrize(
+    "names", [("training-images", "test-images"), ("Train_Data", "Test_Data"), ("images train", "images val")]
+)
+def test_folders_of_splits_may_have_longer_names(pets: Path, tmp_path: Path, names: tuple[str, str]) -> None:
+    for name in names:
+        shutil.copytree(pets, tmp_path / name)
+    data = load("image_folder", path=str(tmp_path), size=8)
+    assert data.task.classes == ("cat", "dog")
+    assert f"splits: train from {tmp_path / names[0]}, " in data.remarks()[0]
+    (tmp_path / names[1]).rename(tmp_path / "train_station")
+    assert {*load("image_folder", path=str(tmp_path), size=8).task.classes} == {names[0], "train_station"}
+
+
 def test_hidden_and_other_files_are_no_images(pets: Path, tmp_path: Path) -> None:
     shutil.copytree(pets, tmp_path / "pets")
     for name in ("cat/._0.png", ".DS_Store", "cat/.ipynb_checkpoints/0.png", "cat/notes.txt", "dog/a.svg"):
