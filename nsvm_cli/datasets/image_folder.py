@@ -147,11 +147,18 @@ class ImageFolder(Images):
         if (table["label"] == "").any() or table["file"].isna().any():
             raise InputError(f"dataset.labels={self.labels}: expected a file and a label in each row")
         files, _ = images_below(folder)
-        known = {file.stem: file for file in files}
-        listed = [
-            (known.get(name, folder / name), label)
-            for name, label in zip(table["file"], table["label"], strict=True)
-        ]
+        known = dict[str, set[Path]]()
+        for file in files:
+            for key in (str(file.relative_to(folder)), file.name, file.stem):
+                known.setdefault(key, set()).add(file)
+        listed = []
+        for name, label in zip(table["file"], table["label"], strict=True):
+            found = known.get(name, {folder / name})
+            if len(found) > 1 and not (found := found & {folder / name}):
+                several = ", ".join(map(str, sorted(known[name])[:2]))
+                advice = f"{name} may be {several}: name paths below {folder}"
+                raise InputError(f"dataset.labels={self.labels}: {advice}")
+            listed.append((min(found), label))
         if unlisted := len({*files} - {file for file, _ in listed}):
             lines = [*lines, f"{folder}: left out {unlisted} images that {self.labels} does not name"]
         remarks += lines

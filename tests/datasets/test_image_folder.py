@@ -218,6 +218,22 @@ def test_a_table_of_labels(pets: Path, tmp_path: Path, named: str) -> None:
     assert "away.png cannot be read as an image: No such file or directory" in said
 
 
+def test_a_table_of_labels_names_images_in_subfolders(pets: Path, tmp_path: Path) -> None:
+    """A name suffices, with or without its ending, unless several images have it."""
+    folder, table = tmp_path / "all", tmp_path / "labels.csv"
+    for file in pets.rglob("*.png"):
+        (folder / file.parent.name).mkdir(parents=True, exist_ok=True)
+        shutil.copy(file, folder / file.parent.name / f"{file.parent.name}{file.name}")
+    names = [file.name for file in sorted(folder.rglob("*.png"))]
+    pd.DataFrame({"file": names, "label": [name[:3] for name in names]}).to_csv(table, index=False)
+    x = load("image_folder", path=str(folder), labels=str(table), size=8).splits["all"].x
+    assert torch.equal(x, load("image_folder", path=str(folder), size=8).splits["all"].x)
+    shutil.copy(folder / "dog" / "dog1.png", folder / "cat")
+    several = f"{folder / 'cat' / 'dog1.png'}, {folder / 'dog' / 'dog1.png'}"
+    says = f"dataset.labels={table}: dog1.png may be {several}: name paths below {folder}"
+    assert says in refusal("image_folder", path=str(folder), labels=str(table), size=8)
+
+
 def test_what_is_no_folder_of_images(pets: Path, tmp_path: Path) -> None:
     says = "dataset.path=nowhere does not exist: expected a folder of images"
     assert says in refusal("image_folder", path="nowhere")
