@@ -242,7 +242,7 @@ def split_data(
             if encoder and not task
             else {}
         )
-        columns = describe(table, encoder.columns if encoder else {}, found)
+        columns = describe(table, encoder.known if encoder else {}, found)
     task = task if task and kind == "regression" else _task(samples, rows["train"])
     return Data(samples, Splits(samples, rows), global_scaling, task, columns, encoder)
 

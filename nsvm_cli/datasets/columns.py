@@ -27,16 +27,13 @@ from nsvm_cli.datasets.encoding import (
     days,
     features,
     is_nested,
-    is_number,
     numbers,
     read_columns,
-    remedies,
-    remedy,
     texts,
 )
 from nsvm_cli.datasets.labels import labelled
 from nsvm_cli.datasets.layout import Dialect
-from nsvm_cli.datasets.notation import FEW, Doubt
+from nsvm_cli.datasets.notation import FEW, Doubt, is_number, remedies, remedy
 from nsvm_cli.datasets.splits import FEWEST_ROWS
 from nsvm_cli.datasets.suspicions import suspicions
 from nsvm_cli.errors import InputError
@@ -84,10 +81,9 @@ def describe(
             kind, remarks = "number", [f"{known}; {remedy({str(name): known})}"]
         elif isinstance(known, Dates):
             kind, values = "date", days(held.iloc[:FIRST], known.format).map(day, na_action="ignore")
-        elif isinstance(known, float | Numbers):
-            notation = Numbers(median=known) if isinstance(known, float) else known
-            kind, values = "number", numbers(table, held.iloc[:FIRST], notation)
-            remarks = [] if notation.is_plain else [str(notation)]
+        elif isinstance(known, Numbers):
+            kind, values = "number", numbers(table, held.iloc[:FIRST], known)
+            remarks = [] if known.is_plain else [str(known)]
         elif kind in ("text", ID, "label"):
             count = None if kind == ID else cells[~empty].nunique()
             share = max(date_formats(cells).values(), default=0) if kind != "label" else 0
@@ -136,7 +132,7 @@ def survey(path: str, written: Mapping[str, Any], label: str | None) -> Survey:
         with_label = (rows[label] != "").to_numpy()
         x, (y, names) = x[with_label], _targets(replace(table, rows=rows[with_label]))
         counts = {name: int((rows[label] == name).sum()) for name in names}
-    columns = describe(table, known, suspicions(x, y, encoder, bool(counts)))
+    columns = describe(table, known | encoder.known, suspicions(x, y, encoder, bool(counts)))
     classes = {name: count / len(x) for name, count in counts.items()}
     rare = [name for name, count in counts.items() if count < FEWEST_ROWS]
     lines += [*_about_rows(rows, classes), *remarks_on(columns)]

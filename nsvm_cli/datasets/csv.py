@@ -17,9 +17,9 @@ from pydantic.dataclasses import dataclass
 from nsvm_cli.config.overrides import override
 from nsvm_cli.config.registry import STRICT, Count, Text, shown
 from nsvm_cli.datasets.base import Table, TableSource, expect_column
-from nsvm_cli.datasets.encoding import is_number, texts
+from nsvm_cli.datasets.encoding import texts
 from nsvm_cli.datasets.layout import HEAD_ROWS, WHITESPACE, Dialect, Layout, find_names, opened, recognise
-from nsvm_cli.datasets.notation import by_value
+from nsvm_cli.datasets.notation import by_value, is_number
 from nsvm_cli.errors import InputError, did_you_mean, out_of_memory
 from nsvm_cli.memory import expect_room
 from nsvm_cli.storage.files import file_sha256

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
+import functools
 import re
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
-from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from itertools import compress
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import numpy as np
 from jaxtyping import Float64
@@ -18,19 +18,14 @@ from pydantic.dataclasses import dataclass
 from nsvm_cli.config.overrides import override
 from nsvm_cli.config.registry import STRICT, one_line, shown
 from nsvm_cli.datasets.base import Table, expect_column
-from nsvm_cli.datasets.notation import Doubt, Notation, by_value
+from nsvm_cli.datasets.notation import Doubt, Notation, by_value, remedy
 from nsvm_cli.errors import InputError
 
 if TYPE_CHECKING:
     import pandas as pd
 
-T = TypeVar("T")
-
 MOST_CATEGORIES = 1000
 """The largest number of categories in a column of text."""
-
-MOST_CODES = 8
-"""The largest number of codes of missing values in advice."""
 
 PLAIN = Notation()
 
@@ -71,6 +66,8 @@ class Numbers(Notation):
     median: float = 0.0
 
 
+Known: TypeAlias = Numbers | Dates | tuple[str, ...]
+
 Columns = dict[Name, float | Categories | Dates | Numbers]
 """For each column of a model's table, by name and in the order of the table: the median of plain numbers, or
 how others are written, the categories of text, in which "" stands for an empty cell, or what is known of
@@ -89,15 +86,11 @@ class TableEncoder:
 
     columns: Columns
 
-    def of(self, kind: type[T]) -> dict[str, T]:
-        """Return what is known of the columns of numbers (float), of dates (Dates), or of text (tuple)."""
-        return {name: known for name, known in self.columns.items() if isinstance(known, kind)}
-
-    @property
-    def numbers(self) -> dict[str, Numbers]:
-        """What is known of the columns of numbers, plain or not."""
-        both = {name: known for name, known in self.columns.items() if isinstance(known, float | Numbers)}
-        return {name: Numbers(median=k) if isinstance(k, float) else k for name, k in both.items()}
+    @functools.cached_property
+    def known(self) -> dict[str, Known]:
+        """What is known of the columns, in the order of their features; of plain numbers, too."""
+        known = {name: Numbers(median=k) if isinstance(k, float) else k for name, k in self.columns.items()}
+        return dict(sorted(known.items(), key=lambda item: (Numbers, Dates, tuple).index(type(item[1]))))
 
     @property
     def text(self) -> list[str]:
@@ -107,9 +100,7 @@ class TableEncoder:
     @property
     def features(self) -> list[str]:
         """The names of the features, such as ``age`` and ``colour=red``."""
-        dates = (f"{name}.{part}" for name in self.of(Dates) for part in DATE_FEATURES)
-        text = (f"{name}={category}" for name, some in self.of(tuple).items() for category in some)
-        return [*self.numbers, *dates, *text]
+        return [name + ending for name, known in self.known.items() for ending in _endings(known)]
 
     def __call__(self, table: Table) -> Float64[np.ndarray, "m n"]:
         """Return the features of all rows. Columns are matched by name, others are ignored.
@@ -121,41 +112,49 @@ class TableEncoder:
         if missing := [name for name in self.columns if name not in cells]:
             names = ", ".join(missing[:20])
             raise InputError(f"{table.source} lacks columns that the model was trained on: {names}")
-        x: list[Any] = [numbers(table, cells[name], n).fillna(n.median) for name, n in self.numbers.items()]
-        for name, dates in self.of(Dates).items():
-            since, wanted = days(cells[name], dates.format), f"a date in the format {dates.format}"
-            expect_cells(table, cells[name], since.isna() & cells[name].notna(), wanted)
-            x += _calendar(since.fillna(dates.median).to_numpy())
-        for name, categories in self.of(tuple).items():
-            code = {text: r for r, text in enumerate(categories)}
-            held = cells[name] if cells[name].dtype == "str" else texts(cells[name])
-            codes = by_value(held.fillna(""), partial(_codes, categories=code)).to_numpy()
-            x.append(codes[:, None] == np.arange(len(categories)))
-        return np.column_stack([np.empty((len(cells), 0)), *x])
+        x: list[Any] = [np.empty((len(cells), 0))]
+        for name, known in self.known.items():
+            if isinstance(known, Numbers):
+                x.append(numbers(table, cells[name], known).fillna(known.median))
+            elif isinstance(known, Dates):
+                since, wanted = days(cells[name], known.format), f"a date in the format {known.format}"
+                expect_cells(table, cells[name], since.isna() & cells[name].notna(), wanted)
+                x += _calendar(since.fillna(known.median).to_numpy())
+            else:
+                held = cells[name].fillna("") if cells[name].dtype == "str" else texts(cells[name])
+                codes = by_value(held, texts).map({text: r for r, text in enumerate(known)}).to_numpy()
+                x.append(codes[:, None] == np.arange(len(known)))
+        return np.column_stack(x)
+
+    def parts(self, x: Float64[np.ndarray, "m n"]) -> Iterator[tuple[str, Known, Float64[np.ndarray, "m _"]]]:
+        """Yield the name of each column, what is known of it, and its features."""
+        ends = np.cumsum([len(_endings(known)) for known in self.known.values()])
+        yield from zip(self.known, self.known.values(), np.split(x, ends, axis=1), strict=False)
 
     def cells(self, x: Sequence[float]) -> dict[str, str]:
         """Return the cells that the features of a row stand for; gaps are filled, unseen text is empty."""
-        values = iter(x)
-        cells = {name: f"{next(values):.10g}" for name in self.numbers}
-        for name in self.of(Dates):
-            since, *_ = [next(values) for _ in DATE_FEATURES]
-            cells[name] = day(since)
-        for name, categories in self.of(tuple).items():
-            cells[name] = "".join([category for category in categories if next(values)])
-        return {name: cells[name] for name in self.columns}
+        cells = dict.fromkeys(self.columns, "")
+        for name, known, [part] in self.parts(np.array([x])):
+            if isinstance(known, tuple):
+                cells[name] = "".join(compress(known, part))
+            else:
+                cells[name] = f"{part[0]:.10g}" if isinstance(known, Numbers) else day(part[0])
+        return cells
 
     def unseen(self, x: Float64[np.ndarray, "m n"]) -> dict[str, int]:
         """Return in how many rows of features each column of text has a category unseen in training."""
-        text = self.of(tuple)
-        end, counts = x.shape[1] - sum(map(len, text.values())), {}
-        for name, categories in text.items():
-            start, end = end, end + len(categories)
-            counts[name] = int((~x[:, start:end].any(1)).sum())
+        text = {name: part for name, known, part in self.parts(x) if isinstance(known, tuple)}
+        counts = {name: int((~part.any(1)).sum()) for name, part in text.items()}
         return {name: count for name, count in counts.items() if count}
 
 
-def _codes(cells: pd.Series, categories: Mapping[str, int]) -> pd.Series:
-    return texts(cells).map(categories)
+def _endings(known: Known) -> list[str]:
+    """Return what follows the name of a column in the names of its features."""
+    if isinstance(known, Numbers):
+        return [""]
+    if isinstance(known, Dates):
+        return [f".{part}" for part in DATE_FEATURES]
+    return [f"={category}" for category in known]
 
 
 def fit_encoder(table: Table, rows: np.ndarray) -> TableEncoder:
@@ -196,31 +195,6 @@ def _doubt(table: Table, name: str, doubt: Doubt) -> str:
     return f"{table.place(row, name)}: {doubt}"
 
 
-def remedies(doubts: Mapping[str, Doubt]) -> list[tuple[str, str]]:
-    """Return the settings that decide what is in doubt, as they are typed, each with what it says."""
-    cells = dict.fromkeys(cell for doubt in doubts.values() for cell in doubt.cells)
-    columns = [name for name, doubt in doubts.items() if doubt.cells]
-    found = []
-    if 0 < len(cells) <= MOST_CODES:
-        words = override("dataset.missing", [*cells])
-        if any(map(is_number, (cell.split()[0] for cell in cells))):  # which other columns may have
-            words = override("dataset.missing", {name: [*doubts[name].cells] for name in columns})
-        found.append((words, "missing values"))
-    if columns:
-        found.append((override("dataset.text", columns), "categories"))
-    if len(columns) < len(doubts):
-        found += [
-            (override("dataset.thousands", ","), "thousands"),
-            (override("dataset.decimal", ","), "a decimal sign"),
-        ]
-    return found
-
-
-def remedy(doubts: Mapping[str, Doubt]) -> str:
-    """Return the advice to add the settings that decide what is in doubt."""
-    return f"add {', or '.join(f'{words} for {meaning}' for words, meaning in remedies(doubts))}"
-
-
 def read_columns(table: Table, rows: np.ndarray) -> dict[str, Any]:
     """Return what is known of each column, as in ``Columns``, or a ``Doubt``, or why it is ``LeftOut``.
 
@@ -245,7 +219,8 @@ def _read(table: Table, cells: pd.Series, rows: np.ndarray) -> tuple[Any, bool]:
     if present.empty or training.isna().all():
         return EMPTY, False
     if cells.dtype != "category" and str(cells.name) not in table.settings.text:  # by a data frame, or stated
-        notation = table.written.get(str(cells.name), _plain(present))
+        plain = PLAIN if cells.dtype.kind in "iuf" else None  # truth values and dates are no numbers
+        notation = table.written.get(str(cells.name), plain)
         if isinstance(notation, Doubt):
             return notation, False
         if notation is not None:
@@ -256,12 +231,7 @@ def _read(table: Table, cells: pd.Series, rows: np.ndarray) -> tuple[Any, bool]:
             return Dates(form, days(training, form).median()), False
     training = training.drop_duplicates() if training.dtype == "str" else training
     categories = sorted(texts(training).unique(), key=lambda text: (text == "", text))
-    return categories, len(categories) > most_categories(rows)
-
-
-def _plain(cells: pd.Series) -> Notation | None:
-    """Return the notation of cells that are no text: none for truth values and dates."""
-    return Notation() if cells.dtype.kind in "iuf" else None
+    return categories, len(categories) > min(MOST_CATEGORIES, len(rows) // 2)
 
 
 def _counts(x: pd.Series) -> bool:
@@ -270,11 +240,6 @@ def _counts(x: pd.Series) -> bool:
     if len(x) < 3 or not ((steps > 0).all() or (steps < 0).all()):
         return False
     return bool((steps == steps.median()).mean() >= 0.5 and (x % 1 == 0).all())
-
-
-def most_categories(rows: np.ndarray) -> int:
-    """Return the most categories that a column may have in these rows, unless it is no identifier."""
-    return min(MOST_CATEGORIES, len(rows) // 2)
 
 
 def features(table: Table, encoder: TableEncoder | None) -> Float64[np.ndarray, "m n"]:
@@ -415,13 +380,6 @@ def _calendar(since: Float64[np.ndarray, " m"]) -> list[np.ndarray]:
 def day(since: float) -> str:
     """Return days since 1970 as a date, with the time if there is one."""
     return str(np.datetime64(round(since * 86400), "s")).replace("T00:00:00", "")
-
-
-def is_number(text: str) -> bool:
-    """Return whether text is a finite number in the form that columns of numbers may hold."""
-    import pandas as pd
-
-    return math.isfinite(pd.to_numeric(text, errors="coerce"))
 
 
 def texts(cells: pd.Series) -> pd.Series:

@@ -109,7 +109,7 @@ class ImageFolder(Images):
                 what = "is not a folder" if folder.exists() else "does not exist"
                 raise InputError(f"dataset.{key}={given[split]} {what}: expected a folder of images")
         inside = _subfolders(folders["train"])
-        named = [(split, folder) for folder in inside if (split := _split(folder.name))]
+        named = [(kind, folder) for folder in inside if (kind := _split(folder.name))]
         of_split = dict(sorted(named, key=lambda item: [*given].index(item[0])))
         whole = len(named) == len(inside)
         if len(folders) > 1 or self.labels is not None or "train" not in of_split or not (named[1:] or whole):

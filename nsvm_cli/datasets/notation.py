@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -12,6 +13,7 @@ import numpy as np
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
+from nsvm_cli.config.overrides import override
 from nsvm_cli.config.registry import STRICT
 
 if TYPE_CHECKING:
@@ -35,6 +37,9 @@ CLOCK = re.compile(r"(-?)(\d{1,4}):([0-5]\d)(?::([0-5]\d(?:\.\d+)?))?(?:\s*([AP]
 
 FEW = 20
 """The largest number of different cells that may be codes, such as ratings or missing values."""
+
+MOST_CODES = 8
+"""The largest number of codes of missing values in advice."""
 
 Decimal = Literal[".", ","]
 Thousands = Literal["", ".", ",", "'", " "]
@@ -155,6 +160,36 @@ class Doubt:
         (cell, count), *others = self.cells.items()
         more = f", as {sum(n for _, n in others)} other cells" * bool(others)
         return f"{cell!r} ({count} times) is no number like the rest{more}"
+
+
+def remedies(doubts: Mapping[str, Doubt]) -> list[tuple[str, str]]:
+    """Return the settings that decide what is in doubt, as they are typed, each with what it says."""
+    cells = dict.fromkeys(cell for doubt in doubts.values() for cell in doubt.cells)
+    columns = {name: [*doubt.cells] for name, doubt in doubts.items() if doubt.cells}
+    found = []
+    if 0 < len(cells) <= MOST_CODES:
+        numeric = any(is_number(cell.split()[0]) for cell in cells)  # which other columns may have
+        found.append((override("dataset.missing", columns if numeric else [*cells]), "missing values"))
+    if columns:
+        found.append((override("dataset.text", [*columns]), "categories"))
+    if len(columns) < len(doubts):
+        found += [
+            (override("dataset.thousands", ","), "thousands"),
+            (override("dataset.decimal", ","), "a decimal sign"),
+        ]
+    return found
+
+
+def remedy(doubts: Mapping[str, Doubt]) -> str:
+    """Return the advice to add the settings that decide what is in doubt."""
+    return f"add {', or '.join(f'{words} for {meaning}' for words, meaning in remedies(doubts))}"
+
+
+def is_number(text: str) -> bool:
+    """Return whether text is a finite number in the form that columns of numbers may hold."""
+    import pandas as pd
+
+    return math.isfinite(pd.to_numeric(text, errors="coerce"))
 
 
 def by_value(cells: pd.Series, function: Callable[[pd.Series], Any]) -> pd.Series:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from nsvm_cli.datasets.base import EACH, Samples, Validation
-from nsvm_cli.datasets.encoding import is_number
+from nsvm_cli.datasets.notation import is_number
 from nsvm_cli.errors import InputError
 from nsvm_cli.randomness import Stream, derived_seed, generator
 

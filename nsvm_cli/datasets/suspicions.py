@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float64
 
 from nsvm_cli.config.overrides import override
-from nsvm_cli.datasets.encoding import DATE_FEATURES, Dates, TableEncoder, day
+from nsvm_cli.datasets.encoding import Dates, Numbers, TableEncoder, day
 
 MOST_ROWS = 3000
 """The most rows in which one column is tried as the only feature."""
@@ -27,24 +27,15 @@ def suspicions(
     """Return lines about the columns whose features are ``x``, and whose codes or targets are ``y``."""
     lines: dict[str, list[str]] = {}
     rows = np.random.default_rng(0).permutation(len(x))[:MOST_ROWS]
-    for name, values in _columns(x, encoder):
-        if name in encoder.of(Dates):
+    for name, known, part in encoder.parts(x):
+        values = part @ np.arange(1.0, part.shape[1] + 1) if isinstance(known, tuple) else part[:, 0]
+        if isinstance(known, Dates):
             lines[name] = [f"{day(value)} is far from all other dates" for value, far in _ends(values) if far]
-        elif name in encoder.numbers:
+        elif isinstance(known, Numbers):
             lines[name] = _codes(values)
         if y is not None and len(y) >= 4 * FEWEST and (share := _gives_away(values[rows], y[rows], classes)):
             lines[name] = [*lines.get(name, []), f"it alone predicts {share}: is it known beforehand?"]
     return lines
-
-
-def _columns(x: Float64[np.ndarray, "m n"], encoder: TableEncoder) -> Iterator[tuple[str, np.ndarray]]:
-    """Yield the name and the values of each column: numbers, days, or the codes of categories."""
-    widths = dict.fromkeys(encoder.numbers, 1) | dict.fromkeys(encoder.of(Dates), len(DATE_FEATURES))
-    widths |= {name: len(categories) for name, categories in encoder.of(tuple).items()}
-    ends = np.cumsum([*widths.values()])
-    for (name, width), end in zip(widths.items(), ends, strict=True):
-        codes = np.arange(1.0, width + 1) if name in encoder.of(tuple) else np.eye(width)[0]
-        yield name, x[:, end - width : end] @ codes
 
 
 def _ends(x: np.ndarray) -> Iterator[tuple[float, bool]]:
