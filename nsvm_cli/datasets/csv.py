@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -17,7 +16,7 @@ from pydantic.dataclasses import dataclass
 from nsvm_cli.config.overrides import override
 from nsvm_cli.config.registry import STRICT, Count, Text, shown
 from nsvm_cli.datasets.base import Table, TableSource, expect_column
-from nsvm_cli.datasets.encoding import texts
+from nsvm_cli.datasets.encoding import is_nested, texts
 from nsvm_cli.datasets.layout import HEAD_ROWS, WHITESPACE, Dialect, Layout, find_names, opened, recognise
 from nsvm_cli.datasets.notation import by_value, is_number
 from nsvm_cli.errors import InputError, did_you_mean, out_of_memory
@@ -62,10 +61,11 @@ class CSV(Dialect, TableSource):
         for name, path in paths.items():
             cells, said = read_cells(path, f"dataset.{name}", self, self.label, [*text, *self.text])
             counts = (tables[0] if tables else cells)[self.label].value_counts().drop("", errors="ignore")
-            tables.append(self._kept(cells, sorted(counts.index[counts < self.min_count])))
+            left_out = [*counts.index[counts < self.min_count], *[""] * self.skip_unlabelled]
+            tables.append(cells[~cells[self.label].isin(left_out)] if left_out else cells)
             remarks += said
-            if left_out := len(cells) - len(tables[-1]):
-                remarks += [f"{path}: left out {left_out} rows without a label or of rare classes"]
+            if skipped := len(cells) - len(tables[-1]):
+                remarks += [f"{path}: left out {skipped} rows without a label or of rare classes"]
             cells = tables[-1]
             text = [*text, *tables[0].select_dtypes(exclude="number")]
             self._expect_columns(tables[0], cells, f"dataset.{name}={path}")
@@ -81,11 +81,6 @@ class CSV(Dialect, TableSource):
             self.signs,
             tuple(remarks),
         )
-
-    def _kept(self, cells: pd.DataFrame, rare: Collection[str]) -> pd.DataFrame:
-        """Return the rows of classes that are not rare; without a label only if these are not skipped."""
-        left_out = [*rare, *[""] * self.skip_unlabelled]
-        return cells[~cells[self.label].isin(left_out)] if left_out else cells
 
     def _expect_columns(self, first: pd.DataFrame, other: pd.DataFrame, what: str) -> None:
         """Expect another table to have the columns of the first; one without weights gets weights of 1."""
@@ -181,23 +176,14 @@ def tidied(table: pd.DataFrame, dialect: Dialect, labels: Collection[str] = ()) 
         codes: set[Any] = {"", *dialect.codes(name)}
         gap = "" if name in labels else np.nan
         if cells.dtype == "str":
-            new[name] = by_value(cells, partial(_tidied, codes=codes, gap=gap))
-            continue
-        if cells.dtype.kind == "m":
+            new[name] = cells = by_value(cells, lambda texts: texts.str.strip())
+        elif cells.dtype.kind == "m":
             new[name] = cells.dt.total_seconds()
-        if cells.dtype != "object":  # 1 is no truth value
+        elif cells.dtype != "object":  # 1 is no truth value
             codes = {float(code) for code in codes if is_number(code) and cells.dtype.kind in "iuf"}
-            missing = cells.isin(codes)
-        else:
-            missing = cells.map(lambda cell: isinstance(cell, str) and cell in codes)  # noqa: B023
-        if missing.any():
+        if codes and not is_nested(cells) and (missing := cells.isin(codes)).any():
             new[name] = cells.mask(missing, gap)
     return table.assign(**new)
-
-
-def _tidied(texts: pd.Series, codes: Collection[str], gap: object) -> pd.Series:
-    stripped = texts.str.strip()
-    return stripped.mask(stripped.isin(codes), gap)
 
 
 KINDS = {
@@ -285,13 +271,7 @@ def _read_excel(file: Path, dialect: Dialect) -> tuple[pd.DataFrame, list[str]]:
     return table.set_axis(head.names, axis="columns"), [*said, *head.remarks]
 
 
-Read = Callable[[Path, Dialect], tuple["pd.DataFrame", list[str]]]
-FRAMES: Mapping[str, Read] = {
-    "Parquet": _read_arrow,
-    "Feather": _read_arrow,
-    "Excel": _read_excel,
-    "JSON": _read_json,
-}
+FRAMES = {"Parquet": _read_arrow, "Feather": _read_arrow, "Excel": _read_excel, "JSON": _read_json}
 """How to read files that are no text with separators, by ``kind_of``."""
 
 
