@@ -223,10 +223,10 @@ class Table:
     def written(self) -> dict[str, Notation | Doubt | None]:
         """How the numbers of each column with text are written, from all rows of the first file."""
         first = self.rows.iloc[self.first_file]
-        held = {str(name): cells for name, cells in first.items() if cells.dtype in ("object", "str")}
         text = {
-            name: cells if cells.dtype == "str" else cells.map(str, na_action="ignore")
-            for name, cells in held.items()
+            str(name): cells if cells.dtype == "str" else cells.map(str, na_action="ignore")
+            for name, cells in first.items()
+            if cells.dtype in ("object", "str")
         }
         return notations(text, **self.signs)
 

@@ -19,7 +19,6 @@ from nsvm_cli.datasets.encoding import (
     EMPTY,
     ID,
     Dates,
-    LeftOut,
     Numbers,
     TableEncoder,
     date_formats,
@@ -76,7 +75,7 @@ def describe(
         cells = texts(held) if held.dtype == "object" else held  # Parquet may hold lists
         empty = cells.isna() | (cells == "")
         count, values, remarks = None, texts(cells.iloc[:FIRST]), []
-        kind = table.roles.get(name, known if isinstance(known, LeftOut) else "text")
+        kind = table.roles.get(name, known if isinstance(known, str) else "text")
         if isinstance(known, Doubt):
             kind, remarks = "number", [f"{known}; {remedy({str(name): known})}"]
         elif isinstance(known, Dates):
@@ -91,7 +90,7 @@ def describe(
             remarks = [f"{share:.0%} of its cells are dates, {why}"] * (share >= 0.9)
         if empty.all():
             kind = EMPTY
-        elif not isinstance(known, LeftOut | Doubt) and (cells == cells.iloc[0]).all():
+        elif not isinstance(known, str | Doubt) and (cells == cells.iloc[0]).all():
             kind = "constant"
         shown = tuple(None if gap else value for value, gap in zip(values, empty, strict=False))
         if kind == ID and all(map(is_number, filter(None, values))):
@@ -126,7 +125,7 @@ def survey(path: str, written: Mapping[str, Any], label: str | None) -> Survey:
         return survey(path, written, "label")
     table = Table(rows, (path,), label, signs=dialect.signs)
     known = read_columns(table, np.arange(len(rows)))
-    encoder = TableEncoder({n: c for n, c in known.items() if not isinstance(c, LeftOut | Doubt)})
+    encoder = TableEncoder({n: c for n, c in known.items() if not isinstance(c, str | Doubt)})
     x, y, counts = features(table, encoder), None, dict[str, int]()
     if label is not None:
         with_label = (rows[label] != "").to_numpy()

@@ -24,6 +24,9 @@ from nsvm_cli.errors import InputError
 if TYPE_CHECKING:
     import pandas as pd
 
+ID, EMPTY = "id", "empty"
+"""Why a column has no features: it holds identifiers, or nothing."""
+
 MOST_CATEGORIES = 1000
 """The largest number of categories in a column of text."""
 
@@ -168,7 +171,7 @@ def fit_encoder(table: Table, rows: np.ndarray) -> TableEncoder:
     columns = read_columns(table, rows)
     if doubts := {name: known for name, known in columns.items() if isinstance(known, Doubt)}:
         raise InputError("; ".join([*(_doubt(table, *item) for item in doubts.items()), remedy(doubts)]))
-    used = {name: known for name, known in columns.items() if not isinstance(known, LeftOut)}
+    used = {name: known for name, known in columns.items() if not isinstance(known, str)}
     if not used:
         raise InputError(f"{table.source}: expected a column with features beside the label, found none")
     for name, known in used.items():
@@ -181,13 +184,6 @@ def fit_encoder(table: Table, rows: np.ndarray) -> TableEncoder:
         raise InputError(f"{table.source}: {one_line(error)}") from None
 
 
-class LeftOut(str):
-    """Why a column has no features: ``id`` for identifiers, or ``empty``."""
-
-
-ID, EMPTY = LeftOut("id"), LeftOut("empty")
-
-
 def _doubt(table: Table, name: str, doubt: Doubt) -> str:
     """Return where a column is not certain, and why."""
     example = next(iter(doubt.cells), doubt.example)
@@ -196,7 +192,7 @@ def _doubt(table: Table, name: str, doubt: Doubt) -> str:
 
 
 def read_columns(table: Table, rows: np.ndarray) -> dict[str, Any]:
-    """Return what is known of each column, as in ``Columns``, or a ``Doubt``, or why it is ``LeftOut``.
+    """Return what is known of each column, as in ``Columns``, or a ``Doubt``, or why it is left out.
 
     All rows of the first file say what kind of column it is, and the training rows what a model knows of it.
     """
@@ -205,7 +201,7 @@ def read_columns(table: Table, rows: np.ndarray) -> dict[str, Any]:
     named = {
         name: ID if identifies and name not in wanted else known for name, (known, identifies) in read.items()
     }
-    if all(isinstance(known, LeftOut) for known in named.values()):  # there is nothing else
+    if all(isinstance(known, str) for known in named.values()):  # there is nothing else
         return {name: known for name, (known, _) in read.items()}
     return named
 
