@@ -132,12 +132,18 @@ class ImageFolder(Images):
         if loose := len(files) - len(in_class):
             remarks.append(f"{folder}: left out {loose} images that are in no folder of a class")
         if others:
-            counts = ", ".join(f"{count} {suffix or 'without ending'}" for suffix, count in others.items())
-            remarks.append(f"{folder}: left out files that are no images: {counts}")
+            counts = (f"{count} {suffix or 'without ending'}" for suffix, count in others.most_common())
+            kinds = shortened(", ".join(counts), LONGEST_LIST // 8)
+            remarks.append(f"{folder}: left out files in none of the formats that are read: {kinds}")
         if empty := sorted({found.name for found in _subfolders(folder)} - {name for _, name in in_class}):
             remarks.append(f"{folder}: no images in {', '.join(empty)}")
         if not in_class:
-            raise InputError(f"{folder}: expected a folder of images for each class, found none")
+            flat = f"; {loose} images are in no folder: dataset.labels names a table of their classes"
+            what = f"{folder}: expected a folder of images for each class, found none"
+            raise InputError(what + flat * bool(loose))
+        if len({name for _, name in in_class}) == 1 and (inner := _subfolders(folder / in_class[0][1])):
+            what = f"{folder}: expected folders of two or more classes, found {in_class[0][1]}"
+            raise InputError(f"{what}; if its folders are the classes: dataset.path={inner[0].parent}")
         return in_class
 
     def _listed(self, folder: Path, remarks: list[str]) -> list[tuple[Path, str]]:

@@ -62,7 +62,7 @@ def images_below(folder: Path) -> tuple[list[Path], Counter[str]]:
             if file.suffix.lower() in FORMATS:
                 images.append(file)
             else:
-                others[file.suffix] += 1
+                others[file.suffix.lower()] += 1
     return images, others
 
 
@@ -86,7 +86,7 @@ class ImageReader:
         lines = []
         for what, files in sorted(self._inexact.items()):
             many = f"{len(files)} images, such as {min(files)}, have" if len(files) > 1 else f"{files[0]} has"
-            lines.append(f"{many} {what}")
+            lines.append(f"{many} {what}" if files[0] else what)
         return tuple(lines)
 
     def __call__(self, file: Path) -> UInt8[np.ndarray, "c h w"]:
@@ -174,7 +174,7 @@ class ImageReader:
             finally:
                 pool.shutdown(cancel_futures=True)
         if caught:
-            self._note(f"warnings of Pillow: {caught[0].message}", files[0])
+            self._inexact[f"Pillow warns of some image: {caught[0].message}"] = [""]
         return x, dict(sorted(unreadable.items()))
 
     def cached(self, files: Sequence[Path]) -> tuple[UInt8[np.ndarray, "m c h w"], dict[int, str]]:

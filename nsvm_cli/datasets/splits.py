@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from nsvm_cli.config.overrides import override
 from nsvm_cli.datasets.base import EACH, Samples, Validation
 from nsvm_cli.datasets.notation import is_number
 from nsvm_cli.errors import InputError
@@ -141,8 +142,11 @@ def expect_two_of_each(samples: Samples) -> None:
     sizes = _sizes(samples, np.arange(len(samples.y)))
     if few := [name for name, size in sizes.items() if size < 2]:
         rare = [name for name, size in sizes.items() if name and size < FEWEST_ROWS]
-        hint = f"; dataset.min_count={FEWEST_ROWS} leaves rare classes out: {', '.join(rare)}" if rare else ""
-        hint += "; to predict numbers: task=regression" if all(map(is_number, sizes)) else ""
+        images = samples.x.dtype == np.uint8
+        others = [name for name in sizes if name not in rare]
+        without = override(*("dataset.classes", others) if images else ("dataset.min_count", FEWEST_ROWS))
+        hint = f"; {without} leaves rare classes out: {', '.join(rare)}" if rare else ""
+        hint += "; to predict numbers: task=regression" if all(map(is_number, sizes)) and not images else ""
         of_class = f" of class {few[0]}" if few[0] else ""
         raise InputError(
             f"{samples.source}: expected at least 2 samples{of_class}, found {sizes[few[0]]}{hint}"

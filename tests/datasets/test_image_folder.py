@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -192,7 +193,7 @@ def test_hidden_and_other_files_are_no_images(pets: Path, tmp_path: Path) -> Non
     assert (data.task.classes, data.splits.sizes["all"]) == (("cat", "dog"), 60)
     assert data.remarks()[:3] == [
         f"{tmp_path / 'pets'}: left out 1 images that are in no folder of a class",
-        f"{tmp_path / 'pets'}: left out files that are no images: 1 .txt, 1 .svg",
+        f"{tmp_path / 'pets'}: left out files in none of the formats that are read: 1 .txt, 1 .svg",
         f"{tmp_path / 'pets'}: no images in hen",
     ]
     assert sum(len(x) for x, _ in blocks(tmp_path / "pets", (3, 8, 8), None, background="white")) == 61
@@ -240,6 +241,12 @@ def test_what_is_no_folder_of_images(pets: Path, tmp_path: Path) -> None:
     assert "expected a folder of images for each class, found none" in refusal(
         "image_folder", path=str(tmp_path)
     )
+    shutil.copy(pets / "dog" / "0.png", tmp_path)
+    says = "found none; 1 images are in no folder: dataset.labels names a table of their classes"
+    assert says in refusal("image_folder", path=str(tmp_path))
+    shutil.copytree(pets, tmp_path / "data" / "all")
+    says = f"found all; if its folders are the classes: dataset.path={tmp_path / 'data' / 'all'}"
+    assert says in refusal("image_folder", path=str(tmp_path / "data"))
     assert "there is no class 'hen'" in refusal("image_folder", path=str(pets), classes=["cat", "hen"])
     assert "background" in refusal("image_folder", path=str(pets), background="colourless")
 
@@ -280,6 +287,32 @@ def test_what_is_read_inexactly_is_said(pets: Path, tmp_path: Path) -> None:
         sum(len(x) for x, _ in blocks(tmp_path, (3, 9, 9), None, background="white", say=said.append)) == 11
     )
     assert said == remarks[:2]
+
+
+def test_classes_of_one_image_are_named(pets: Path, tmp_path: Path) -> None:
+    shutil.copytree(pets, tmp_path / "pets")
+    (tmp_path / "pets" / "hen").mkdir()
+    shutil.copy(pets / "dog" / "0.png", tmp_path / "pets" / "hen")
+    says = (
+        "expected at least 2 samples of class hen, found 1; 'dataset.classes=[cat,dog]' leaves rare classes"
+    )
+    assert says in refusal("image_folder", path=str(tmp_path / "pets"), size=8)
+
+
+def test_a_warning_of_pillow_blames_no_other_image(pets: Path, tmp_path: Path) -> None:
+    shutil.copytree(pets, tmp_path / "pets")
+    with Image.open(pets / "cat" / "0.png") as image:
+        image.save(tmp_path / "pets" / "dog" / "z.png")
+    content = (tmp_path / "pets" / "dog" / "z.png").read_bytes()
+    chunk = b"acTL" + bytes(8)  # an animation without frames
+    chunk = len(chunk[4:]).to_bytes(4, "big") + chunk + zlib.crc32(chunk).to_bytes(4, "big")
+    (tmp_path / "pets" / "dog" / "z.png").write_bytes(content[:33] + chunk + content[33:])
+    [line] = [
+        line
+        for line in load("image_folder", path=str(tmp_path / "pets"), size=8).remarks()
+        if "Pillow" in line
+    ]
+    assert line == "Pillow warns of some image: Invalid APNG, will use default PNG image if possible"
 
 
 def test_decoded_images_are_kept(pets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
