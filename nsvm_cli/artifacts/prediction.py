@@ -50,9 +50,9 @@ def predictions(
     """
     dialect = construct(Dialect, "", {**written_as(model.settings.dataset), **(written or {})})
     shape, encoder, outputs = model.facts.shape, model.facts.encoder, len(model.facts.classes)
-    background = model.settings.dataset.get("background")
+    background, skip = (model.settings.dataset.get(key) for key in ("background", "skip_unreadable"))
     rows, unseen = 0, Counter[str]()
-    for x, beside in blocks(path, shape, encoder, dialect, outputs, background, keep, say):
+    for x, beside in blocks(path, shape, encoder, dialect, outputs, background, bool(skip), keep, say):
         columns = _columns(model, x)
         if both := beside.keys() & columns:
             raise InputError(f"--keep: predictions have a column {min(both)}, too")

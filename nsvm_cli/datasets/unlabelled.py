@@ -38,13 +38,15 @@ def blocks(
     dialect: Dialect = Dialect(),  # noqa: B008
     outputs: int = 1,
     background: str | None = None,
+    skip: bool = False,
     keep: Sequence[str] = (),
     say: Say = str,
 ) -> Iterator[Block]:
     """Yield the samples of a table, an image or a folder of images, in blocks within ``BLOCK_BYTES``.
 
-    With a ``background`` images are scaled and cut as those of ``ImageFolder``; ``keep`` names the columns of
-    a table to return with its samples. ``say`` shows, at the end, if images were read inexactly.
+    With a ``background`` images are scaled and cut as those of ``ImageFolder``; ``skip`` leaves out damaged
+    ones. ``keep`` names the columns of a table to return with its samples. ``say`` shows, at the end, if
+    images were read inexactly or left out.
 
     Raises:
         InputError: there are no samples, or they are damaged or have another shape.
@@ -54,7 +56,7 @@ def blocks(
     if (path.is_dir() and not parts) or (path.is_file() and path.suffix.lower() in FORMATS):
         if keep:
             raise InputError(f"--keep takes columns of a table, and {path} is none")
-        found = _images(path, shape, numbers, background, say)
+        found = _images(path, shape, numbers, background, skip, say)
     elif path.is_file() or parts:
         found = _rows(path, shape, encoder, dialect, numbers, keep)
     else:
@@ -97,7 +99,7 @@ def _rows(
 
 
 def _images(
-    path: Path, shape: tuple[int, ...], numbers: int, background: str | None, say: Say
+    path: Path, shape: tuple[int, ...], numbers: int, background: str | None, skip: bool, say: Say
 ) -> Iterator[Block]:
     """Yield an image, or the images in a folder and its subfolders."""
     if len(shape) != 3 or shape[0] not in MODES:
@@ -106,13 +108,21 @@ def _images(
     files = images_below(path)[0] if path.is_dir() else [path]
     if not files:
         raise InputError(f"{path} has no images: expected files such as {', '.join([*FORMATS][:2])}")
-    rows, reader = min(BLOCK_IMAGES, rows_at_a_time(PER_NUMBER * numbers)), ImageReader(shape, background)
+    damaged, rows, reader = (
+        0,
+        min(BLOCK_IMAGES, rows_at_a_time(PER_NUMBER * numbers)),
+        ImageReader(shape, background),
+    )
     for first in range(0, len(files), rows):
         part = files[first : first + rows]
         x, unreadable = reader.all(part)
-        if unreadable:
+        if unreadable and not skip:
             raise InputError("; ".join(unreadable.values()))
         names = [str(file.relative_to(path)) if path.is_dir() else file.name for file in part]
-        yield torch.from_numpy(x), {"file": names}
+        damaged += len(unreadable)
+        kept = [n for n in range(len(part)) if n not in unreadable]
+        yield torch.from_numpy(x[kept]), {"file": [names[n] for n in kept]}
+    if damaged:
+        say(f"left out {damaged} unreadable images")
     for line in reader.remarks:
         say(line)

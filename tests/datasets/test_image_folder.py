@@ -264,6 +264,12 @@ def test_unreadable_images_are_listed_at_once(pets: Path, tmp_path: Path) -> Non
     data = load("image_folder", path=str(tmp_path / "pets"), size=8, skip_unreadable=True)
     assert data.splits.sizes["all"] == 38
     assert "left out 2 unreadable images" in data.remarks()
+    said_after = list[str]()
+    settings = {"background": "white", "skip": True, "say": said_after.append}
+    [(x, beside)] = blocks(tmp_path / "pets", (3, 8, 8), None, **settings)
+    assert torch.equal(x, data.splits["all"].x)
+    assert len(beside["file"]) == 38
+    assert said_after == ["left out 2 unreadable images"]
 
 
 def test_what_is_read_inexactly_is_said(pets: Path, tmp_path: Path) -> None:
