@@ -18,6 +18,7 @@ from nsvm_cli.datasets.encoding import (
     DATE_FEATURES,
     EMPTY,
     ID,
+    MOST_CATEGORIES,
     Dates,
     Numbers,
     TableEncoder,
@@ -125,7 +126,9 @@ def survey(path: str, written: Mapping[str, Any], label: str | None) -> Survey:
         return survey(path, written, "label")
     table = Table(rows, (path,), label, signs=dialect.signs)
     known = read_columns(table, np.arange(len(rows)))
-    encoder = TableEncoder({n: c for n, c in known.items() if not isinstance(c, str | Doubt)})
+    many = [name for name, c in known.items() if isinstance(c, list) and len(c) > MOST_CATEGORIES]
+    used = {n: c for n, c in known.items() if n not in many and not isinstance(c, str | Doubt)}
+    encoder = TableEncoder(used)
     x, y, counts = features(table, encoder), None, dict[str, int]()
     if label is not None:
         with_label = (rows[label] != "").to_numpy()
@@ -139,6 +142,8 @@ def survey(path: str, written: Mapping[str, Any], label: str | None) -> Survey:
         lines.append(
             f"rare classes: {', '.join(rare)}; {override('dataset.min_count', FEWEST_ROWS)} leaves them out"
         )
+    if many:
+        lines.append(f"more than {MOST_CATEGORIES} different texts, leave out: {', '.join(many)}")
     if label is None:
         named = [c.name for c in columns if c.kind not in (ID, EMPTY)]
         likely = [name for name in named if name.lower() in LIKELY] or named[-1:]
@@ -150,7 +155,7 @@ def survey(path: str, written: Mapping[str, Any], label: str | None) -> Survey:
             for key, value in {"path": path, "label": label, **written}.items()
         ]
         doubts = {name: doubt for name, doubt in known.items() if isinstance(doubt, Doubt)}
-        how += [words for words, _ in remedies(doubts)[:1]]
+        how += [words for words, _ in remedies(doubts)[:1]] + [override("dataset.drop", many)] * bool(many)
         how += [override("dataset.skip_unlabelled", True)] * (len(x) < len(rows))
         how += [override("dataset.min_count", FEWEST_ROWS)] * bool(rare) + ["task=regression"] * (not counts)
         lines.append(f"to train: {' '.join(['nsvm train dataset=csv', *how])}")

@@ -309,6 +309,17 @@ def test_codes_of_missing_values_among_labels_are_said(write: Write) -> None:
     assert (data.task.classes, data.splits.sizes["all"]) == (("no", "yes"), ROWS - 5)
 
 
+def test_texts_too_many_for_categories_are_said(write: Write) -> None:
+    """Where there is nothing else, such a column is no identifier."""
+    path = write(
+        pd.DataFrame({"word": [f"w{row % 1200} x" for row in range(2400)], "label": ["a", "b"] * 1200})
+    )
+    lines = survey(path, {}, "label").lines
+    assert "more than 1000 different texts, leave out: word" in lines
+    assert "'dataset.drop=[word]'" in lines[-1]
+    assert "expected at most 1000 different texts, got" in refusal("csv", path=path)
+
+
 def test_lost_zeros_are_said(write: Write) -> None:
     path = write(TABLE.assign(zip=np.resize(["02208", "10115", "02139"], ROWS)))
     assert column(path, "zip").values[:2] == (2208, 10115)
