@@ -148,9 +148,11 @@ class ImageFolder(Images):
 
     def _listed(self, folder: Path, remarks: list[str]) -> list[tuple[Path, str]]:
         """Return the images that the table of labels names, by their path or by their name without ending."""
-        table, lines = read_cells(str(self.labels), "dataset.labels", Dialect(), "label", ["file"])
-        expect_column("dataset.labels", self.labels, "file", table)
-        if (table["label"] == "").any() or table["file"].isna().any():
+        columns = ["file", "label"]
+        table, lines = read_cells(str(self.labels), "dataset.labels", Dialect(), text=columns)
+        for name in columns:
+            expect_column("dataset.labels", self.labels, name, table)
+        if table[columns].isna().any(axis=None):
             raise InputError(f"dataset.labels={self.labels}: expected a file and a label in each row")
         files, _ = images_below(folder)
         known = dict[str, set[Path]]()

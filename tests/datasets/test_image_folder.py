@@ -217,6 +217,11 @@ def test_a_table_of_labels(pets: Path, tmp_path: Path, named: str) -> None:
     said = refusal("image_folder", path=str(folder), labels=str(tmp_path / "labels.csv"))
     assert said.startswith("40 of 40 images cannot be read; dataset.skip_unreadable=true leaves them out: ")
     assert "away.png cannot be read as an image: No such file or directory" in said
+    table.rename(columns={"label": "animal"}).to_csv(tmp_path / "labels.csv", index=False)
+    said = refusal("image_folder", path=str(folder), labels=str(tmp_path / "labels.csv"))
+    assert said.startswith(
+        f"dataset.labels: {tmp_path / 'labels.csv'} has no column 'label'; expected one of"
+    )
 
 
 def test_a_table_of_labels_names_images_in_subfolders(pets: Path, tmp_path: Path) -> None:
