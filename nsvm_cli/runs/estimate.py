@@ -5,15 +5,14 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import torch
 from jaxtyping import Float64
 from scipy.optimize import nnls
 
-from nsvm_cli.output import Say
+from nsvm_cli.output import WARN, Say
 from nsvm_cli.runs.experiment import Experiment
 from nsvm_cli.runs.loop import Callback, run
 from nsvm_cli.trainers import State, Trainer
@@ -21,13 +20,16 @@ from nsvm_cli.trainers import State, Trainer
 SECONDS = 2.0
 """How long to train, in all parts of an algorithm together."""
 
+LATEST = 3
+"""How many of the latest, largest trials of a solver count."""
+
 Numbers = Float64[np.ndarray, " numbers"]
 
 
 @dataclass(frozen=True)
 class Part:
     """A part of an algorithm: its steps, those that were tried, the seconds that all of them will take, and
-    the support vectors at its end. A solver with its own steps has samples in their place: see ``unit``.
+    the support vectors at its end. A solver with its own steps has its ``unit`` in their place.
     """
 
     steps: int
@@ -59,8 +61,11 @@ def estimate(experiment: Experiment, say: Say = str) -> list[Part]:
     """Estimate the parts of a run by training for ``SECONDS``. The experiment cannot be used afterwards."""
     experiment.compile(say)
     parts = experiment.trainer.parts
-    seconds = SECONDS / len(parts)
-    return [(_solved if part.own_steps else _stepped)(part, experiment, seconds) for part in parts]
+    seconds, token = SECONDS / len(parts), WARN.set(str)  # a trial may not converge where the run does
+    try:
+        return [(_solved if part.own_steps else _stepped)(part, experiment, seconds) for part in parts]
+    finally:
+        WARN.reset(token)
 
 
 def _stepped(trainer: Trainer[Any], e: Experiment, seconds: float) -> Part:
@@ -80,8 +85,7 @@ def extrapolated(course: Float64[np.ndarray, "calls 3"], steps: int, most: float
     tried = int(t[-1])
     if tried >= steps or len(t) < 2:
         return Part(steps, tried, seconds[-1], s[-1])
-    took = np.sqrt(np.diff(seconds))  # also the weights: deviations add up over a piece
-    costs, _ = nnls(_terms(t, s) / took[:, None], took)
+    costs = _fitted(_terms(t, s), np.diff(seconds))
     at = np.geomspace(tried, steps, 100)
     s_at = np.minimum(continued(t, s, at), most)
     return Part(steps, tried, seconds[-1] + (_terms(at, s_at) @ costs).sum(), s_at[-1])
@@ -92,33 +96,45 @@ def _terms(t: Numbers, s: Numbers) -> Float64[np.ndarray, "pieces 2"]:
     return np.stack([np.diff(t), np.diff(t) * (s[1:] + s[:-1]) / 2], 1)
 
 
+def _fitted(terms: Float64[np.ndarray, "pieces 2"], seconds: Numbers) -> Float64[np.ndarray, " 2"]:
+    """Return the costs, at least 0, of the terms that seconds are sums of."""
+    took = np.sqrt(seconds)  # also the weights: deviations add up
+    costs: Float64[np.ndarray, " 2"] = nnls(terms / took[:, None], took)[0]
+    return costs
+
+
 def _solved(trainer: Trainer[Any], e: Experiment, seconds: float) -> Part:
-    """Try a solver that takes its own steps on more and more samples, spread over all of them."""
-    x, y, m = e.problem.x, e.problem.y, len(e.problem.y)
+    """Try a solver that takes its own steps on larger and larger shares of its work.
+
+    On n of its units, it takes a + b n^p seconds, where p is its ``growth``.
+    """
+    size, p = trainer.size(len(e.problem.y)), trainer.growth
     course: list[tuple[float, float, float]] = []
-    n, tried = min(100, m), 0
-    while tried < m and (len(course) < 2 or course[-1][1] < seconds / 4):
-        tried, rows = n, torch.arange(n, device=y.device) * m // n
-        problem = replace(e.problem, x=x[rows], y=y[rows])
+    n = tried = 0
+    while tried < size and (len(course) <= LATEST or 2**p * course[-1][1] < seconds):
+        n = min(max(1, size // 256), size) if not n else min(2 * n, size)
+        share, problem = trainer.share(e.problem, n)
         began = time.monotonic()
-        with contextlib.suppress(*[ValueError] if n < m else []):  # of a few samples a class may be missing
-            expansion = trainer.finish(problem, trainer.complete(problem, trainer.start(problem, e.F)))
+        with contextlib.suppress(*[ValueError] if n < size else []):
+            expansion = share.finish(problem, share.complete(problem, share.start(problem, e.F)))
             course.append((n, time.monotonic() - began, len(expansion.z)))
-        n = min(2 * n, m)
-    sizes, took, s = np.array(course, np.float64).T
-    whole = np.array([float(m)])
-    in_all, s_in_all = continued(sizes, took, whole, steepest=3), continued(sizes, s, whole)
-    return Part(m, int(sizes[-1]), in_all[0], s_in_all[0], "samples")
+        tried = n
+    sizes, took, s = np.array(course[len(course) > 1 :], np.float64).T  # the first one also loads libraries
+    s_in_all, seconds = float(continued(sizes, s, np.array([float(size)]))[0]), float(took[-1])
+    if tried < size:
+        a, b = _fitted(np.stack([sizes**0, sizes**p], 1)[-LATEST:], took[-LATEST:])
+        seconds = a + b * float(size) ** p
+    return Part(size, tried, seconds, s_in_all, trainer.unit)
 
 
-def continued(t: Numbers, y: Numbers, at: Numbers, steepest: float = 1) -> Numbers:
+def continued(t: Numbers, y: Numbers, at: Numbers) -> Numbers:
     """Extrapolate y to later t by a power law: with the exponent of the second half of t so far or, if that
     is less than the exponent of the quarter before, with one that keeps falling at this rate.
     """
     floor = y[y > 0].min(initial=max(y[-1], 1e-9))
     quarters = np.log(t[-1] * np.array([0.25, 0.5, 1]))
     before, last = np.diff(np.interp(quarters, np.log(t), np.log(np.maximum(y, floor)))) / np.log(2)
-    power, fall = np.clip(last, 0, steepest), max(1e-9, (before - last) / np.log(2))
+    power, fall = np.clip(last, 0, 1), max(1e-9, (before - last) / np.log(2))
     since = np.minimum(np.log(at / t[-1]), power / fall)
     later: Numbers = y[-1] * np.exp(power * since - fall * since**2 / 2)
     return later

@@ -179,6 +179,12 @@ class Trainer(ABC, Generic[S]):
     own_steps: ClassVar[bool] = False
     """Whether it takes as many steps as it needs, or none, whatever is asked for."""
 
+    unit: ClassVar[str] = "samples"
+    """What there are fewer of in a ``share`` of its work, if it has its own steps."""
+
+    growth: ClassVar[int] = 1
+    """The power of the number of these units that its time grows with."""
+
     is_constant: ClassVar[bool] = False
     """Whether its model decides for all samples alike."""
 
@@ -218,6 +224,22 @@ class Trainer(ABC, Generic[S]):
     def for_samples(self, m: int) -> Trainer[S]:
         """Return this algorithm with its batches and epochs limited to m training samples."""
         return self
+
+    def size(self, m: int) -> int:
+        """Return the number of units of its work on m training samples."""
+        return m
+
+    def share(self, problem: Problem, size: int) -> tuple[Trainer[S], Problem]:
+        """Return the algorithm and the problem for a share of its work, to try how long all of it takes.
+
+        The samples are spread over all of them. C = 1/(lambda m), on which convergence depends, stays the
+        same.
+        """
+        m = len(problem.y)
+        rows = np.arange(size) * m // size
+        share = problem.of(rows, problem.x[torch.from_numpy(rows).to(problem.y.device)])
+        same_C = {"lam": self.lam * m / size} if hasattr(self, "lam") else {}
+        return replace(self, **same_C), share  # type: ignore[type-var]  # a dataclass
 
     def search(self, problem: Problem, F: FeatureMap) -> tuple[dict[str, Any], dict[str, Any]] | None:
         """Return the settings that a search has chosen, by dotted names such as ``algorithm.lam``, and the

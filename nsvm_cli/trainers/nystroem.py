@@ -16,14 +16,14 @@ from nsvm_cli.models.feature_map import FeatureMap
 from nsvm_cli.models.kernels import Linear
 from nsvm_cli.models.nsvm import Expansion
 from nsvm_cli.models.objectives import random_subset
-from nsvm_cli.output import say
-from nsvm_cli.trainers.base import Problem
+from nsvm_cli.output import WARN
+from nsvm_cli.trainers.base import Problem, State, Trainer
 from nsvm_cli.trainers.direct import svm_score
 from nsvm_cli.trainers.linear_models import LinearSVM
 
-FIRST, TOLERANCE, BYTES = 20_000, 1e-3, 28
-"""The samples to begin with, the loss above which others join them, and the memory that LIBLINEAR and its
-input take for each number of phi."""
+TOLERANCE, BYTES = 1e-3, 28
+"""The loss above which samples join the first ones, and the memory that LIBLINEAR and its input take for each
+number of phi."""
 
 
 @pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
@@ -32,16 +32,23 @@ class Nystroem(LinearSVM):
 
         f = <w, phi(.)> + b = sum_s alpha_s K(l_s, .) + b  with  alpha = R w
 
-    Samples without a loss do not affect the optimum. It is therefore that of a random part of the samples
+    Samples without a loss do not affect the optimum. It is therefore that of the ``first`` random samples
     and all those with a loss, or where these exceed the memory budget, of a larger random part.
     """
 
     landmarks: Count = 256
+    first: Count = 20_000
 
     _score = svm_score
 
     def check(self, problem: Problem, F: FeatureMap) -> None:
         super().check(replace(problem, K=Linear()), F)  # that of phi
+
+    def share(self, problem: Problem, size: int) -> tuple[Trainer[State], Problem]:
+        trainer, some = super().share(problem, size)
+        budget = -(-problem.memory_budget * size // len(problem.y))
+        first = -(-self.first * size // len(problem.y))
+        return replace(self, lam=trainer.lam, first=first), replace(some, memory_budget=budget)
 
     def solve(self, problem: Problem, z: Float[Tensor, "m n"]) -> Expansion:
         m, classes = len(z), problem.task.classes
@@ -54,7 +61,7 @@ class Nystroem(LinearSVM):
             order = np.append(first, np.setdiff1d(order, first, assume_unique=True))
         weights = np.ones(m) if problem.weights is None else problem.weights
         most = max(1, len(classes), problem.memory_budget * 2**20 // (BYTES * R.shape[1]))
-        j, share = order[: min(FIRST, most)], 1.0  # they stand for all samples
+        j, share = order[: min(self.first, most)], 1.0  # they stand for all samples
         while True:
             x = z[torch.from_numpy(j).to(z.device)]
             part = replace(problem.of(j, x), weights=share * weights[j])
@@ -69,7 +76,7 @@ class Nystroem(LinearSVM):
             if len(j) > most:
                 j, share = order[:most], 1.0
         if len(j) < m and share == 1:
-            say(f"{self.name} takes {most} of {m} samples: memory_budget has no room for more")
+            WARN.get()(f"{self.name} takes {most} of {m} samples: memory_budget has no room for more")
         return f
 
 

@@ -138,6 +138,7 @@ class SVC(Trainer[SVCState]):
 
     moves_theta = False
     own_steps = True
+    growth = 2
 
     lam: Positive | None = None  # type: ignore[assignment]  # a number in training
     tol: Positive = 1e-3

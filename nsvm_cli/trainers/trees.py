@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar
 
 import pydantic
@@ -15,7 +15,7 @@ from nsvm_cli.config.registry import STRICT, Count, Positive
 from nsvm_cli.models.kernels import Kernel
 from nsvm_cli.models.nsvm import Expansion
 from nsvm_cli.tasks import Regression
-from nsvm_cli.trainers.base import Problem
+from nsvm_cli.trainers.base import Problem, State, Trainer
 from nsvm_cli.trainers.direct import Grid, ScikitLearn, one_library
 
 
@@ -39,10 +39,17 @@ class Trees(ScikitLearn):
     searchable: ClassVar[tuple[str, ...]] = ("learning_rate", "max_leaf_nodes", "max_iter")
     trains_svm: ClassVar[bool] = False
     saves_model: ClassVar[bool] = False
+    unit: ClassVar[str] = "iterations"
     learning_rate: Positive = 0.1
     max_leaf_nodes: Annotated[int, Field(ge=2)] = 31
     max_iter: Count = 100
     grid: Grid | None = None
+
+    def size(self, m: int) -> int:
+        return self.max_iter
+
+    def share(self, problem: Problem, size: int) -> tuple[Trainer[State], Problem]:
+        return replace(self, max_iter=size), problem
 
     def machine(self, problem: Problem, n: int) -> Any:
         from sklearn import ensemble  # slow to import, and needed only here

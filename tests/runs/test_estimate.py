@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+import torch
 
+from nsvm_cli.models.nsvm import Expansion
 from nsvm_cli.runs import estimate as module
 from nsvm_cli.runs.estimate import continued, estimate, extrapolated
 from nsvm_cli.runs.experiment import prepare
 from nsvm_cli.runs.loop import run
+from nsvm_cli.trainers import Problem
+from nsvm_cli.trainers.direct import Majority
+from nsvm_cli.trainers.trees import Trees
 from tests.small_runs import small_settings
 
 pytestmark = pytest.mark.usefixtures("unchecked")
@@ -50,13 +56,52 @@ def test_a_run_that_was_tried_in_part(monkeypatch: pytest.MonkeyPatch) -> None:
     assert part_1.seconds > 1
 
 
+class Slow(Majority):
+    """A method that takes 3 + n^2 / 1000 seconds for n samples."""
+
+    growth = 2
+    seconds: ClassVar[float] = 0
+
+    def solve(self, problem: Problem, z: torch.Tensor) -> Expansion:
+        Slow.seconds += 3 + len(z) ** 2 / 1000
+        return super().solve(problem, z)
+
+
+def test_a_solver_follows_its_law_of_growth(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("time.monotonic", lambda: Slow.seconds)
+    e = prepare(small_settings(engine="torch", algorithm={"name": "majority"}))
+    (part,) = estimate(replace(e, algorithm=Slow()))
+    m = len(e.problem.y)
+    assert part.tried < part.steps == m
+    assert part.unit == "samples"
+    np.testing.assert_allclose(part.seconds, 3 + m**2 / 1000)
+
+
+@pytest.mark.parametrize("name", ["svc", "nystroem", "linear_svm", "logistic"])
+def test_a_share_of_the_samples_has_the_same_C(name: str) -> None:
+    kernel = "linear" if name in ("linear_svm", "logistic") else "rbf"
+    e = prepare(small_settings(algorithm={"name": name, "lam": 1e-3}, kernel={"name": kernel}))
+    m = len(e.problem.y)
+    trainer, some = e.algorithm.share(e.problem, m // 4)
+    assert len(some.x) == len(some.y) == m // 4
+    assert trainer.lam * len(some.y) == pytest.approx(e.algorithm.lam * m)
+
+
+def test_the_work_of_trees_is_iterations() -> None:
+    e = prepare(small_settings(algorithm={"name": "trees", "max_iter": 7}))
+    trainer, problem = e.algorithm.share(e.problem, 3)
+    assert e.algorithm.size(len(e.problem.y)) == 7
+    assert isinstance(trainer, Trees)
+    assert trainer.max_iter == 3
+    assert problem is e.problem
+
+
 def test_powers_go_on() -> None:
     t, at = np.arange(2.0, 100), np.array([400.0, 900.0])
     np.testing.assert_allclose(continued(t, 3 * np.sqrt(t), at), [60, 90])
     np.testing.assert_allclose(continued(t, t, at), at)
     np.testing.assert_array_equal(continued(t, np.full(98, 7.0), at), 7)
     np.testing.assert_array_equal(continued(t, np.zeros(98), at), 0)
-    np.testing.assert_allclose(continued(t, t**2, at, steepest=3), at**2)
 
 
 def test_powers_that_fall_go_on_falling() -> None:

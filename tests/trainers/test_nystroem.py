@@ -77,15 +77,12 @@ def test_with_all_samples_as_landmarks_it_is_exact(
 
 @pytest.mark.parametrize("loss", [*LOSSES.values(), OneVsRest(Hinge()), Binary(SquaredHinge())], ids=repr)
 @pytest.mark.parametrize("weighted", [False, True])
-def test_a_part_of_the_samples_suffices(
-    loss: Loss, weighted: bool, small: MakeSmall, exact: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_part_of_the_samples_suffices(loss: Loss, weighted: bool, small: MakeSmall, exact: None) -> None:
     s = small(1, m=300, K=RBF(0.5), loss=loss)
     w = np.linspace(0.5, 1.5, 300) if weighted else None
     problem, trainer = replace(s.problem, weights=w), Nystroem(LAM, landmarks=20)
     _, whole = train(trainer, problem, F := s.theta(0))
-    monkeypatch.setattr("nsvm_cli.trainers.nystroem.FIRST", 30)
-    _, part = train(trainer, problem, F)
+    _, part = train(replace(trainer, first=30), problem, F)
     z = F(problem.x)
     torch.testing.assert_close(part(problem.K, z), whole(problem.K, z), atol=2e-3, rtol=0)
 
@@ -96,9 +93,8 @@ def test_it_keeps_to_the_memory_budget(
 ) -> None:
     """A random part of the samples is then as many samples with the same lambda."""
     monkeypatch.setattr("nsvm_cli.trainers.nystroem.BYTES", 2**20 // 1000)
-    monkeypatch.setattr("nsvm_cli.trainers.nystroem.FIRST", 20)
     s = small(1, m=M, K=RBF(0.5), loss=LOSSES[kind])
-    trainer, F = Nystroem(1e-1, landmarks=20), s.theta(0)
+    trainer, F = Nystroem(1e-1, landmarks=20, first=20), s.theta(0)
     _, g = train(trainer, replace(s.problem, memory_budget=1), F)
     says = r"nystroem takes (\d+) of 90 samples: memory_budget has no room for more\n"
     found = re.fullmatch(says, capsys.readouterr().err)
