@@ -189,7 +189,7 @@ class Run:
         title = f"{s.algorithm['name']} on {s.dataset['name']}, seed {s.seed}"
         words = {word.partition("=")[0]: word for word in (*self.fields["overrides"], *self.changes)}
         command = {"overrides": [*words.values()], "config_dir": self.fields["config_dir"]}
-        progress = Progress(title, experiment.trainer.total) if self.single else contextlib.nullcontext()
+        progress = Progress(title, experiment.trainer) if self.single else contextlib.nullcontext()
         with progress as shown, Signals() as signals:
             callbacks, tell = ([shown], shown.say) if shown else ([], self._note)
             return train_run(experiment, directory, callbacks, signals, tell, allow_mismatch, command, sweep)

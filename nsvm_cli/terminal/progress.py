@@ -10,23 +10,27 @@ from rich.table import Column
 
 from nsvm_cli.runs.loop import Callback, Record
 from nsvm_cli.terminal.console import Console, progress_bar
-from nsvm_cli.trainers import State
+from nsvm_cli.trainers import State, Trainer
 from nsvm_cli.words import clock, figures_of
 
 
 class Progress(Callback):
-    """A bar with the live figures on a terminal, and about ten plain lines elsewhere; on stderr."""
+    """A bar with the live figures for each part on a terminal, about ten plain lines elsewhere; on stderr.
 
-    def __init__(self, title: str, total: int) -> None:
-        self.total = total
+    A solver that takes its own steps cannot tell how long they take: its bar only moves.
+    """
+
+    def __init__(self, title: str, trainer: Trainer[Any]) -> None:
+        self.steps, self.total = trainer.part_steps, trainer.total
+        self.endless = [part.own_steps for part in trainer.parts]
         self.next_line = 0.0
         self.figures: dict[str, Any] = {}
         self.console = Console(sys.stderr)
         figures = TextColumn("{task.fields[figures]}", table_column=Column(no_wrap=True, ratio=2))
         self.bar = progress_bar(self.console, figures)
-        self.task = self.bar.add_task(title, total=total, figures="")
+        self._begin(title, 1)
         if not self.console.is_terminal:
-            self.say(f"{title}: {total} steps")
+            self.say(f"{title}: {self.total} steps")
 
     def __enter__(self) -> Progress:
         self.bar.start()
@@ -39,16 +43,34 @@ class Progress(Callback):
         self.console.print(line, soft_wrap=True)
 
     def on_step_end(self, state: State) -> None:
-        self.bar.update(self.task, completed=state.t)
+        self._move(state.t, state.part)
+
+    def on_train_end(self, state: State, stopped: str | None) -> None:
+        self._begin("model and scores")
+
+    def _begin(self, title: str, part: int = 0) -> None:
+        """Add a bar, of a part if there is one, and let the one above it stop."""
+        for task in self.bar.tasks[-1:]:
+            self.bar.update(task.id, total=task.completed)
+        total = self.steps[part - 1] if part and not self.endless[part - 1] else None
+        self.task = self.bar.add_task(title, total=total, figures="")
+
+    def _move(self, t: int, part: int | None) -> None:
+        """Show step t in the bar of its part."""
+        number = part or 1
+        if len(self.bar.tasks) < number:
+            self._begin(f"Part {number}", number)
+        self.bar.update(self.task, completed=t - sum(self.steps[: number - 1]))
 
     def on_log(self, state: State, record: Record) -> None:
         if record.get("part") != self.figures.get("part"):  # the objective of Part 1 is not one of Part 2
             self.figures = {}
         self.figures |= {name: value for name, value in record.items() if value is not None}
         step, figures = record["step"], figures_of(self.figures)
-        self.bar.update(self.task, completed=step, figures=" ".join(figures))
+        self._move(step, state.part)
+        self.bar.update(self.task, figures=" ".join(figures))
         if not self.console.is_terminal and (step >= self.next_line or step == self.total):
             self.next_line = step + self.total / 10
-            task = self.bar.tasks[0]
-            times = f"{clock(task.elapsed)} elapsed, {clock(task.time_remaining)} left"
-            self.say("  ".join([f"step {step}/{self.total}", times, *figures]))
+            elapsed, left = self.bar.tasks[0].elapsed, self.bar.tasks[-1].time_remaining
+            times = [f"{clock(elapsed)} elapsed", *([] if left is None else [f"{clock(left)} left"])]
+            self.say("  ".join([f"step {step}/{self.total}", ", ".join(times), *figures]))

@@ -1,0 +1,51 @@
+"""The bars of a run: one for each part, and one after the last step."""
+
+from __future__ import annotations
+
+import re
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from nsvm_cli.terminal.progress import Progress
+from nsvm_cli.trainers.alg4 import Alg4
+
+pytestmark = pytest.mark.usefixtures("unchecked")
+
+
+def lines_of(capsys: pytest.CaptureFixture[str], solver: str, end: bool = False) -> list[str]:
+    """Return the last lines about a run that takes 10 steps of Part 1 and 3 of Part 2."""
+    with Progress("alg4", Alg4(steps=10, solver_steps=20, solver=solver)) as progress:
+        state: Any
+        for part, t in ((1, 4), (1, 10), (2, 10), (2, 13)):
+            state = SimpleNamespace(part=part, t=t)
+            progress.on_step_end(state)
+        progress.on_log(state, {"step": 13, "part": 2})
+        if end:
+            progress.on_train_end(state, None)
+    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", capsys.readouterr().err).replace("\r", "\n")
+    return [line.rstrip() for line in text.splitlines() if line.strip()]
+
+
+@pytest.mark.parametrize(
+    ("solver", "counts"), [("pegasos", r"3/20 +[\d:]+ +[\d:-]+"), ("svc", r"3/\? +[\d:]+")]
+)
+def test_each_part_has_its_bar(
+    solver: str, counts: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is said about the time that is left for a solver that takes its own steps."""
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    *_, part_1, part_2 = lines_of(capsys, solver)
+    assert re.match(r"alg4 +━+ +10/10 ", part_1)
+    assert re.match(rf"Part 2 +[━╸╺]+ +{counts}( +[a-z].*)?$", part_2)
+    *_, part_1, part_2, after = lines_of(capsys, solver, end=True)
+    assert re.match(r"Part 2 +[━╸╺]+ +3/3 ", part_2)
+    assert after.startswith("model and scores ")
+
+
+def test_lines_where_there_is_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    first, line = lines_of(capsys, "svc")
+    assert first == "alg4: 110 steps"
+    assert re.match(r"step 13/110  [\d:]+ elapsed", line)
+    assert "left" not in line
