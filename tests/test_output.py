@@ -121,11 +121,12 @@ def test_the_bar_shows_what_there_is_room_for(columns: int, expected: str, tmp_p
     assert exit_code(*words, cwd=tmp_path, env=env, out=io.StringIO(), errors=errors) == 0
     assert errors.getvalue().startswith("starting ...\r"), "before the slow imports"
     shown = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", errors.getvalue()).replace("\r", "\n").splitlines()
-    last = [line.rstrip() for line in shown if line.strip()][-1]
-    assert len(last) <= columns
+    *_, bar, after = [line.rstrip() for line in shown if line.strip()]
+    assert max(len(bar), len(after)) <= columns
+    assert after.startswith("model and scores")
     for name, pattern in (("TIME", r"[0:]+\d"), ("SHARE", r"\d+\.\d\d %"), ("N", r"\d+")):
         expected = expected.replace(name, pattern)
-    assert re.fullmatch(expected, last), last
+    assert re.fullmatch(expected, bar), bar
 
 
 @pytest.mark.parametrize("jobs", [6, None])
