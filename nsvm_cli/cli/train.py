@@ -106,7 +106,7 @@ def _changes(words: Sequence[str], recorded: Mapping[str, Any]) -> dict[str, Any
 
 
 def estimate(words: Sequence[str], config_dir: str | None) -> None:
-    """Train for two seconds, and print an estimate for the whole run. Writes no file."""
+    """Train for some seconds, and print an estimate for the whole run. Writes no file."""
     settings = parse_settings(compose_settings([*search_folder(config_dir), *words]))
     load_plugins(settings.plugins)
     flash("loading PyTorch and the data")

@@ -18,7 +18,7 @@ from nsvm_cli.runs.loop import Callback, run
 from nsvm_cli.trainers import State, Trainer
 
 SECONDS = 2.0
-"""How long to train, in all parts of an algorithm together."""
+"""How long to train, in each part of an algorithm."""
 
 LATEST = 3
 """How many of the latest, largest trials of a solver count."""
@@ -61,9 +61,9 @@ def estimate(experiment: Experiment, say: Say = str) -> list[Part]:
     """Estimate the parts of a run by training for ``SECONDS``. The experiment cannot be used afterwards."""
     experiment.compile(say)
     parts = experiment.trainer.parts
-    seconds, token = SECONDS / len(parts), WARN.set(str)  # a trial may not converge where the run does
+    token = WARN.set(str)  # a trial may not converge where the run does
     try:
-        return [(_solved if part.own_steps else _stepped)(part, experiment, seconds) for part in parts]
+        return [(_solved if part.own_steps else _stepped)(part, experiment, SECONDS) for part in parts]
     finally:
         WARN.reset(token)
 

@@ -99,6 +99,8 @@ class Experiment:
         if epochs and total < (asked := build_trainer(s.algorithm).total):
             limit = f"{total} of {asked} steps: {epochs} passes over {m} training samples"
             lines += [f"{limit}, the limit of algorithm.epochs; null takes all steps"]
+        if self.chosen.get("algorithm.solver") == "nystroem":
+            lines += [f"algorithm.solver=nystroem, since svc would take long for {m} training samples"]
         if s.validation.every and self.trainer.part_steps[-1] == 0:
             lines += ["validation.every: this method has a model to validate at its end only"]
         if self.F.learnt and not self.trainer.moves_theta:
@@ -259,15 +261,16 @@ def _without_null(
     z: Callable[[], Float[Tensor, "m n"]],
     w: Float64[Tensor, " m"] | None,
 ) -> tuple[Settings, dict[str, Any]]:
-    """Return the settings with numbers in place of a gamma and a lambda of null, and these by dotted names.
+    """Return the settings with values in place of a gamma, lambda and solver of null, by dotted names too.
 
     ``algorithm`` is the ``given`` one for this number of samples; z() are their features, w their weights.
     """
     kernel, section = asked.kernel, asked.algorithm
     if algorithm.trains_svm and not algorithm.moves_theta:
         kernel = with_gamma_of_scale(kernel, z, w)
-    if getattr(given, "lam", 0) is None:
-        section = {**section, "lam": algorithm.lam}
+    for name in ("lam", "solver"):
+        if getattr(given, name, 0) is None:
+            section = {**section, name: getattr(algorithm, name)}
     parts = (("kernel", asked.kernel, kernel), ("algorithm", asked.algorithm, section))
     chosen = {f"{name}.{k}": v for name, old, new in parts for k, v in new.items() if v != old.get(k)}
     return replace(asked, kernel=kernel, algorithm=section), chosen

@@ -33,6 +33,9 @@ SOLVERS: dict[str, Callable[[int, float, int | None], Trainer[Any]]] = {
 }
 """Solvers for the SVM of Part 2, from its steps, ``lam`` and batch size: trainers that keep theta fixed."""
 
+MANY = 100_000
+"""The most samples that svc is chosen for; its time grows with their square."""
+
 
 @dataclass(kw_only=True)
 class Alg4State(State):
@@ -58,7 +61,7 @@ class Alg4(BatchTrainer[Alg4State]):
     """Part 1 improves the kernel alignment in theta; Part 2 trains an SVM (paper, Algorithm 4).
 
     ``svm`` is the solver of Part 2, and ``state.t`` counts the steps of Part 1, then those of the solver. It
-    requires K(a, a) != 0.
+    requires K(a, a) != 0. ``solver=None`` is svc or, for more than ``MANY`` samples, nystroem.
 
     ``steps`` is the whole budget, which the parts share in the proportion of ``split``, unless
     ``solver_steps`` is given too: then Part 1 takes ``steps`` and Part 2 ``solver_steps``. By default, a part
@@ -70,7 +73,7 @@ class Alg4(BatchTrainer[Alg4State]):
     steps: Count | None = None  # type: ignore[assignment]
     batch_size: PairedBatchSize = 16
     loss: Annotated[str, entry_of(ALIGNMENT_LOSSES)] = "squared"
-    solver: Annotated[str, entry_of(SOLVERS)] = "pegasos"
+    solver: Annotated[str, entry_of(SOLVERS)] | None = "pegasos"
     solver_steps: Count | None = None
     lam: Positive = 1e-4
     split: tuple[Count, Count] = (10000, 10000)
@@ -100,14 +103,15 @@ class Alg4(BatchTrainer[Alg4State]):
         return (self, self.svm)
 
     def _solver(self, steps: int) -> Trainer[Any]:
-        return SOLVERS[self.solver](steps, self.lam, self.solver_batch_size)
+        return SOLVERS[self.solver or "svc"](steps, self.lam, self.solver_batch_size)
 
     @property
     def total(self) -> int:
         return sum(self.part_steps)
 
     def for_samples(self, m: int) -> BatchTrainer[Alg4State]:
-        changes = {"solver_batch_size": self.solver_batch_size and min(self.solver_batch_size, m)}
+        changes: dict[str, Any] = {"solver": self.solver or ("nystroem" if m > MANY else "svc")}
+        changes["solver_batch_size"] = self.solver_batch_size and min(self.solver_batch_size, m)
         if self.epochs and self.last_theta_step:
             changes["solver_steps"] = self.part_steps[1] or None
         return replace(super().for_samples(m), **changes)  # type: ignore[type-var]  # a dataclass

@@ -104,3 +104,20 @@ def test_svc_alone_comes_with_a_C_of_1(tmp_path: Path) -> None:
     theirs = SVC(C=1, gamma=0.3).fit(x, e.problem.y).decision_function(e.scaling(test.x))
     ours = load_model(tmp_path / "run" / "final.safetensors").decision_function(test.x)
     assert ours.tolist() == pytest.approx(theirs.tolist(), abs=0.01)
+
+
+def test_a_solver_of_null_is_said_and_kept_in_checkpoints(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nsvm_cli.trainers.alg4.MANY", 10)
+    settings = small_settings(algorithm={"name": "alg4", "steps": 200, "solver": None})
+    with pytest.raises(Interrupted):
+        go(tmp_path / "run", settings, stopped_at(100))
+    m = len((e := prepare(settings)).problem.y)
+    assert f"algorithm.solver=nystroem, since svc would take long for {m} training samples" in e.remarks()
+    (file,) = checkpoints_in(tmp_path / "run")
+    assert load_checkpoint(file).chosen["algorithm.solver"] == "nystroem"
+    assert read_config(tmp_path / "run")["algorithm"]["solver"] is None, "config.yaml keeps null"
+    monkeypatch.undo()
+    go(tmp_path / "run", settings)
+    assert load_model(tmp_path / "run/final.safetensors").settings.algorithm["solver"] == "nystroem"

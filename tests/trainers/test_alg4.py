@@ -67,3 +67,9 @@ def test_part_1_keeps_the_steps_that_it_has_taken(at: int, steps: int, small: Ma
     assert Alg4(20, 4, solver_steps=80).restore(s.problem, s.theta(), saved).t == at
     with pytest.raises(ValueError, match=rf"which now has {steps}: expected algorithm\.steps=20 along"):
         Alg4(steps, 4, solver_steps=50).restore(s.problem, s.theta(), saved)
+
+
+@pytest.mark.parametrize(("m", "solver"), [(100_000, "svc"), (100_001, "nystroem")])
+def test_a_solver_of_null_suits_the_number_of_samples(m: int, solver: str) -> None:
+    assert Alg4(solver=None).for_samples(m) == Alg4(solver=solver).for_samples(m)
+    assert Alg4(solver="pegasos").for_samples(m) == Alg4()
