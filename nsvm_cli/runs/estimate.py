@@ -111,8 +111,8 @@ def _solved(trainer: Trainer[Any], e: Experiment, seconds: float) -> Part:
     size, p = trainer.size(len(e.problem.y)), trainer.growth
     course: list[tuple[float, float, float]] = []
     n = tried = 0
-    while tried < size and (len(course) <= LATEST or 2**p * course[-1][1] < seconds):
-        n = min(max(1, size // 256), size) if not n else min(2 * n, size)
+    while tried < size and (len(course) < LATEST or 2**p * course[-1][1] < seconds):
+        n = min(max(4, size // 256), size) if not n else min(2 * n, size)
         share, problem = trainer.share(e.problem, n)
         began = time.monotonic()
         with contextlib.suppress(*[ValueError] if n < size else []):
