@@ -26,7 +26,7 @@ from nsvm_cli.compose.composition import compose_settings
 from nsvm_cli.config.registry import OWN_PART, Given, Registry, build, construct, fields_of, shown
 from nsvm_cli.config.settings import Settings, parse_settings, plain, with_values
 from nsvm_cli.datasets import Samples, Table, build_source, split_data
-from nsvm_cli.datasets.base import ARRAYS, as_float
+from nsvm_cli.datasets.base import ARRAYS, BLOCK_ROWS, as_float
 from nsvm_cli.datasets.csv import tidied
 from nsvm_cli.datasets.layout import Dialect, written_as
 from nsvm_cli.errors import InputError, RunError, did_you_mean
@@ -244,7 +244,7 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
             x = _numbers(validate_data(self, X, reset=False, allow_nd=True))
         if x.shape[1:] != (shape := self.model_.facts.shape):
             raise InputError(f"expected samples of shape {shape}, got {x.shape[1:]}")
-        spread = as_float(x).std() / float(self.model_.scaling.std.mean()) if x.ndim > 2 else 0
+        spread = as_float(x[:BLOCK_ROWS]).std() / float(self.model_.scaling.std.mean()) if x.ndim > 2 else 0
         if spread and not 0.02 < spread < 50:
             what = "their values spread {:.3g} times as far: are pixels of 0..1 and of 0..255 mixed up?"
             warnings.warn(f"unlike the training samples, {what.format(spread)}", UserWarning, stacklevel=3)

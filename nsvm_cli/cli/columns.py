@@ -18,9 +18,9 @@ def columns_arguments(parser: CommandParser) -> None:
 
 
 def columns(options: argparse.Namespace) -> None:
-    """Say how nsvm train would read the columns of a table, with their first cells,
-    what is recognised, what is doubtful, and the command to go on with. Writes no
-    file.
+    """Show how nsvm train would read a table: the kind and the first cells of each
+    column, the recognised layout, doubtful cells with the settings that resolve
+    them, and the command that trains. Writes no file.
 
     examples:
       nsvm columns customers.csv --label churned

@@ -151,7 +151,7 @@ def export_arguments(parser: CommandParser) -> None:
 
 def export(options: argparse.Namespace) -> None:
     """Write a trained model as one ONNX graph: scaling, network and kernel expansion.
-    Its input x is a batch of raw samples, those of a table encoded as features;
+    Its input x is a batch of raw samples, or of the encoded features of a table;
     its outputs are scores, and prediction: a target, or the index of a class.
 
     examples:
@@ -174,11 +174,10 @@ def diagnose_arguments(parser: CommandParser) -> None:
 
 
 def diagnose(options: argparse.Namespace) -> None:
-    """Look inside the model of a run: its kernel matrix, its SVM, and what
-    each part of it contributes. An exact SVM takes the place of the model's on the
-    same features, which says what the solver costs, and on those of the initial
-    network, which says what training them gained. The last line is a verdict.
-    Writes no file.
+    """Look inside the model of a run: its kernel matrix, its SVM, and the
+    contribution of each part. An exact SVM on the same features shows the cost of
+    the solver, and one on the features of the initial network shows the gain from
+    training them. The last line is a verdict. Writes no file.
 
     examples:
       nsvm diagnose run

@@ -115,20 +115,21 @@ def read_cells(
     what, file = f"{setting}={path}" if setting else path, Path(os.path.expanduser(path))
     labels = [] if label is None else [label]
     with reading(what):
-        if not (file.is_file() or (file.is_dir() and kind_of(file) == "Parquet")):
+        kind = kind_of(file)
+        if not (file.is_file() or (file.is_dir() and kind == "Parquet")):
             problem = "is not a file" if file.exists() else "does not exist"
             advice = f", relative to the folder where the command is run; name it with {setting}=FILE"
             relative = setting and not file.is_absolute()
             raise InputError(f"{what} {problem}: expected a CSV file{advice if relative else ''}")
         # before it is read: a stranger's settings may name any file
         if (size := file.stat().st_size) == 0:  # as of those of /proc, which may be endless
-            raise InputError(f"{what} cannot be read as {kind_of(file)}: it is empty")
+            raise InputError(f"{what} cannot be read as {kind}: it is empty")
         expect_room(size, what)
-        if kind_of(file) == "CSV":
+        if kind == "CSV":
             layout = recognise(file, dialect)
             table, remarks = _read_text(file, layout, dialect, labels, text), layout.remarks
         else:
-            table, remarks = FRAMES[kind_of(file)](file, dialect)
+            table, remarks = FRAMES[kind](file, dialect)
             table = table.assign(**{name: texts(table[name]) for name in labels if name in table})
         if label is not None:
             expect_column("dataset.label" if setting else "--label", path, label, table)
@@ -138,9 +139,10 @@ def read_cells(
         remarks = [*remarks, f"left out {len(nameless)} empty columns without a name"]
     lines = [f"{path}: {'; '.join(remarks)}"] * bool(remarks)
     for name in labels:
-        if (table[name] != table[name].str.strip()).any():
+        written = {*table[name].dropna().unique()}
+        if any(label != label.strip() for label in written):
             lines.append(f"{path}: blanks around labels are no part of them")
-        if codes := {*MISSING} & {*cells[name].unique()} - {""}:
+        if codes := {*MISSING} & {label.strip() for label in written} - {"", *dialect.codes(name)}:
             advice = f"{override('dataset.missing', {name: sorted(codes)})} dataset.skip_unlabelled=true"
             lines.append(f"{path}: {' and '.join(sorted(codes))}: a class; if it means no label: {advice}")
     return cells.drop(columns=nameless), lines

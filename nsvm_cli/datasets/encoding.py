@@ -91,7 +91,7 @@ class TableEncoder:
 
     @functools.cached_property
     def known(self) -> dict[str, Known]:
-        """What is known of the columns, in the order of their features; of plain numbers, too."""
+        """The kinds of the columns, in the order of their features; plain numbers as ``Numbers``."""
         known = {name: Numbers(median=k) if isinstance(k, float) else k for name, k in self.columns.items()}
         return dict(sorted(known.items(), key=lambda item: (Numbers, Dates, tuple).index(type(item[1]))))
 
@@ -130,7 +130,7 @@ class TableEncoder:
         return np.column_stack(x)
 
     def parts(self, x: Float64[np.ndarray, "m n"]) -> Iterator[tuple[str, Known, Float64[np.ndarray, "m _"]]]:
-        """Yield the name of each column, what is known of it, and its features."""
+        """Yield the name, the kind and the features of each column."""
         ends = np.cumsum([len(_endings(known)) for known in self.known.values()])
         yield from zip(self.known, self.known.values(), np.split(x, ends, axis=1), strict=False)
 

@@ -17,7 +17,7 @@ from nsvm_cli.config.registry import STRICT
 from nsvm_cli.datasets.base import Samples, expect_column
 from nsvm_cli.datasets.csv import read_cells
 from nsvm_cli.datasets.image_files import Images
-from nsvm_cli.datasets.image_reader import ImageReader, images_below
+from nsvm_cli.datasets.image_reader import ImageReader, images_below, is_hidden
 from nsvm_cli.datasets.layout import Dialect
 from nsvm_cli.errors import InputError
 from nsvm_cli.output import shortened
@@ -90,17 +90,14 @@ class ImageFolder(Images):
         splits = np.repeat([*chosen], [len(files) for files in chosen.values()])
         kept = ~np.isin(np.arange(len(x)), [*unreadable])
         parts = {s: (x[rows], y[rows]) for s in chosen for rows in [kept & (splits == s)]}
-        remarks += [
-            *reader.remarks,
-            *([f"left out {len(unreadable)} unreadable images"] if unreadable else []),
-        ]
+        remarks += [*reader.remarks, *[f"left out {len(unreadable)} unreadable images"] * bool(unreadable)]
         equal = len(x) - len({hash(image.tobytes()) for image in x})
         if equal >= EQUAL_SHARE * len(x):
             remarks.append(f"{equal} of {len(x)} images have exactly the pixels of another one")
         return replace(self.chosen(self.path, names, parts), remarks=tuple(remarks))
 
     def _folders(self, remarks: list[str]) -> dict[str, Path]:
-        """Return the folder of each split that has one of its own, first the training set."""
+        """Return the folders of the splits, the training set first."""
         given = {"train": self.path, "validation": self.validation_path, "test": self.test_path}
         folders = {split: Path(os.path.expanduser(path)) for split, path in given.items() if path is not None}
         for split, folder in folders.items():
@@ -186,9 +183,5 @@ def _split(folder: str) -> str | None:
 
 
 def _subfolders(folder: Path) -> Sequence[Path]:
-    """Return the folders in a folder, but for hidden ones."""
-    return sorted(
-        found
-        for found in folder.iterdir()
-        if found.is_dir() and not found.name.startswith(".") and found.name != "__MACOSX"
-    )
+    """Return the folders in a folder, except hidden ones."""
+    return sorted(found for found in folder.iterdir() if found.is_dir() and not is_hidden(found.name))

@@ -40,24 +40,28 @@ FORMATS = {ending: kind for kind, endings in ENDINGS.items() for ending in endin
 """The endings of the names of images, and their formats: for EPS, Pillow would start Ghostscript."""
 
 MODES = {1: "L", 3: "RGB"}
-"""Pillow's names for pixels of so many channels."""
+"""Pillow's modes for one and three channels."""
 
 EXACT = ("1", "L", "P", "RGB")
 """Pillow's modes that convert to these without clipping and without losing transparency."""
 
 KEPT_SECONDS, KEPT_DAYS = 1.0, 30
-"""Images that take longer to decode are kept in the cache folder, until they are unused for so many days."""
+"""Decoding that takes longer is cached; entries that have not been used for this many days are deleted."""
+
+
+def is_hidden(name: str) -> bool:
+    """Return whether a file or folder of this name holds no images of the user."""
+    return name.startswith(".") or name == "__MACOSX"
 
 
 def images_below(folder: Path) -> tuple[list[Path], Counter[str]]:
     """Return the images in a folder and its subfolders, in the order of torchvision's ImageFolder, and the
-    endings of the names of other files. Hidden files and folders are no data.
+    endings of the names of other files. Hidden files and folders are skipped.
     """
     images, others = [], Counter[str]()
     for root, _, names in sorted(os.walk(folder, followlinks=True)):
         for file in (Path(root, name) for name in sorted(names)):
-            parts = file.relative_to(folder).parts
-            if any(part.startswith(".") or part == "__MACOSX" for part in parts):
+            if any(map(is_hidden, file.relative_to(folder).parts)):
                 continue
             if file.suffix.lower() in FORMATS:
                 images.append(file)
@@ -85,8 +89,8 @@ class ImageReader:
         """Lines about images that were read inexactly."""
         lines = []
         for what, files in sorted(self._inexact.items()):
-            many = f"{len(files)} images, such as {min(files)}, have" if len(files) > 1 else f"{files[0]} has"
-            lines.append(f"{many} {what}" if files[0] else what)
+            many = f"{len(files)} images, such as {min(files)}, have " if len(files) > 1 else ""
+            lines.append((many or "".join(f"{file} has " for file in files)) + what)
         return tuple(lines)
 
     def __call__(self, file: Path) -> UInt8[np.ndarray, "c h w"]:
@@ -114,7 +118,7 @@ class ImageReader:
 
         c, height, width = self.shape
         if getattr(image, "is_animated", False) and image.format != "MPO":  # a photo with its thumbnails
-            self._note("several frames, of which the first is used", file)
+            self._note("several frames; the first is used", file)
         if image.mode == "CMYK":
             self._note("CMYK colours: RGB is computed without their profile", file)
         mode = image.mode + " with transparency" * ("transparency" in image.info)
@@ -174,7 +178,7 @@ class ImageReader:
             finally:
                 pool.shutdown(cancel_futures=True)
         if caught:
-            self._inexact[f"Pillow warns of some image: {caught[0].message}"] = [""]
+            self._inexact[f"Pillow warns of some image: {caught[0].message}"] = []
         return x, dict(sorted(unreadable.items()))
 
     def cached(self, files: Sequence[Path]) -> tuple[UInt8[np.ndarray, "m c h w"], dict[int, str]]:

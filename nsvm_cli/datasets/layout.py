@@ -34,7 +34,7 @@ HEAD, FEWEST_LINES, HEAD_ROWS = 2**18, 20, 1000
 """The characters and the lines of a text file, and the rows of any, in which a layout is recognised."""
 
 ZEROS = re.compile(r"0\d+")
-"""Digits that are no number to people, such as those of a postal code."""
+"""Digits with leading zeros, such as a postal code."""
 
 csv.field_size_limit(2**31 - 1)  # names may be long; longer ones than a model may have are refused later
 
@@ -127,7 +127,7 @@ def recognise(file: Path, dialect: Dialect) -> Layout:
     head = find_names([*_rows(lines, separator, dialect.comment)], dialect.header)
     said = [] if separator in ",\t" else [f"separator {separator!r}"]
     said += [] if encoding in ("utf-8", "utf-8-sig") else [f"encoding {encoding}"]
-    return Layout(head.names, head.rows, [*said, *head.remarks], separator, encoding)
+    return head._replace(remarks=[*said, *head.remarks], separator=separator, encoding=encoding)
 
 
 def _encoding(file: Path) -> str:

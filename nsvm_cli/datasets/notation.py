@@ -163,7 +163,7 @@ class Doubt:
 
 
 def remedies(doubts: Mapping[str, Doubt]) -> list[tuple[str, str]]:
-    """Return the settings that decide what is in doubt, as they are typed, each with what it says."""
+    """Return the settings that resolve the doubts, as typed in a shell, each with its meaning."""
     cells = dict.fromkeys(cell for doubt in doubts.values() for cell in doubt.cells)
     columns = {name: [*doubt.cells] for name, doubt in doubts.items() if doubt.cells}
     found = []
@@ -181,7 +181,7 @@ def remedies(doubts: Mapping[str, Doubt]) -> list[tuple[str, str]]:
 
 
 def remedy(doubts: Mapping[str, Doubt]) -> str:
-    """Return the advice to add the settings that decide what is in doubt."""
+    """Return the advice to add the settings that resolve the doubts."""
     return f"add {', or '.join(f'{words} for {meaning}' for words, meaning in remedies(doubts))}"
 
 

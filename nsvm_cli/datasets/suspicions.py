@@ -30,7 +30,9 @@ def suspicions(
     for name, known, part in encoder.parts(x):
         values = part @ np.arange(1.0, part.shape[1] + 1) if isinstance(known, tuple) else part[:, 0]
         if isinstance(known, Dates):
-            lines[name] = [f"{day(value)} is far from all other dates" for value, far in _ends(values) if far]
+            lines[name] = [
+                f"{day(value)} is far from all other dates" for value, _, far in _ends(values) if far
+            ]
         elif isinstance(known, Numbers):
             lines[name] = _codes(values)
         if y is not None and len(y) >= 4 * FEWEST and (share := _gives_away(values[rows], y[rows], classes)):
@@ -38,12 +40,14 @@ def suspicions(
     return lines
 
 
-def _ends(x: np.ndarray) -> Iterator[tuple[float, bool]]:
-    """Yield the least and the largest value, and whether they are farther from others than these spread."""
+def _ends(x: np.ndarray) -> Iterator[tuple[float, float, bool]]:
+    """Yield the least and the largest value, each with the least of the other values, and whether it is
+    farther from these than they spread.
+    """
     for value in (float(x.min()), float(x.max())):
         if (others := x[x != value]).size >= FEWEST:
             low, high = float(others.min()), float(others.max())
-            yield value, min(abs(value - low), abs(value - high)) > high - low > 0
+            yield value, low, min(abs(value - low), abs(value - high)) > high - low > 0
 
 
 def _codes(x: np.ndarray) -> list[str]:
@@ -53,8 +57,8 @@ def _codes(x: np.ndarray) -> list[str]:
     from all others as -999 or 9999.
     """
     lines = []
-    for value, far in _ends(x):
-        alone = value < 0 <= x[x != value].min()
+    for value, low, far in _ends(x):
+        alone = value < 0 <= low
         nines = value < 0 or {*f"{value:.0f}"} == {"9"}
         if (alone or (far and nines)) and value % 1 == 0 and (x == value).sum() > 1:
             advice = f"if it stands for missing values, add {override('dataset.missing', [f'{value:.0f}'])}"

@@ -44,7 +44,7 @@ def blocks(
 ) -> Iterator[Block]:
     """Yield the samples of a table, an image or a folder of images, in blocks within ``BLOCK_BYTES``.
 
-    With a ``background`` images are scaled and cut as those of ``ImageFolder``; ``skip`` leaves out damaged
+    With a ``background`` images are scaled and cut as ``ImageFolder`` does; ``skip`` leaves out damaged
     ones. ``keep`` names the columns of a table to return with its samples. ``say`` shows, at the end, if
     images were read inexactly or left out.
 
@@ -108,11 +108,8 @@ def _images(
     files = images_below(path)[0] if path.is_dir() else [path]
     if not files:
         raise InputError(f"{path} has no images: expected files such as {', '.join([*FORMATS][:2])}")
-    damaged, rows, reader = (
-        0,
-        min(BLOCK_IMAGES, rows_at_a_time(PER_NUMBER * numbers)),
-        ImageReader(shape, background),
-    )
+    rows = min(BLOCK_IMAGES, rows_at_a_time(PER_NUMBER * numbers))
+    damaged, reader = 0, ImageReader(shape, background)
     for first in range(0, len(files), rows):
         part = files[first : first + rows]
         x, unreadable = reader.all(part)

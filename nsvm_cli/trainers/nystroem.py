@@ -32,8 +32,8 @@ class Nystroem(LinearSVM):
 
         f = <w, phi(.)> + b = sum_s alpha_s K(l_s, .) + b  with  alpha = R w
 
-    Samples without a loss do not affect the optimum. It is therefore that of the ``first`` random samples
-    and all those with a loss, or where these exceed the memory budget, of a larger random part.
+    Samples without a loss do not affect the optimum. It therefore depends only on the ``first`` random
+    samples and all others with a loss; where these exceed the memory budget, a larger random part stands in.
     """
 
     landmarks: Count = 256

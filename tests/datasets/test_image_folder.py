@@ -65,7 +65,7 @@ def read(file: Path, shape: tuple[int, ...] = (3, 9, 9), background: str | None 
 
 @pytest.mark.parametrize("background", ["white", "black", "#808080"])
 def test_transparent_pixels_are_laid_on_a_background(tmp_path: Path, background: str) -> None:
-    """Black shapes on nothing, as icons are, differ only in what is transparent."""
+    """Black shapes on nothing, as icons are, differ only in their transparent pixels."""
     for name, box in (("circle", (2, 2, 6, 6)), ("square", (0, 0, 4, 4))):
         (tmp_path / name).mkdir()
         for n in range(3):
@@ -291,7 +291,7 @@ def test_what_is_read_inexactly_is_said(pets: Path, tmp_path: Path) -> None:
     remarks = load("image_folder", path=str(tmp_path), size=9).remarks()
     assert remarks[:2] == [
         f"{tmp_path / 'hen' / 'c.jpg'} has CMYK colours: RGB is computed without their profile",
-        f"{tmp_path / 'cat' / 'a.gif'} has several frames, of which the first is used",
+        f"{tmp_path / 'cat' / 'a.gif'} has several frames; the first is used",
     ]
     said = list[str]()
     assert (

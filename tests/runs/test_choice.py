@@ -98,7 +98,7 @@ def test_svc_alone_comes_with_a_C_of_1(tmp_path: Path) -> None:
         == open_model(file)[1].settings.algorithm["lam"]
         == 1 / m
     )
-    assert read_config(tmp_path / "run")["algorithm"].get("lam") is None, "config.yaml keeps null"
+    assert read_config(tmp_path / "run")["algorithm"].get("lam") is None, "as it was given"
     go(tmp_path / "run", settings)
     x, test = e.problem.x, e.data.splits["test"]
     theirs = SVC(C=1, gamma=0.3).fit(x, e.problem.y).decision_function(e.scaling(test.x))
@@ -117,7 +117,7 @@ def test_a_solver_of_null_is_said_and_kept_in_checkpoints(
     assert f"algorithm.solver=nystroem, since svc would take long for {m} training samples" in e.remarks()
     (file,) = checkpoints_in(tmp_path / "run")
     assert load_checkpoint(file).chosen["algorithm.solver"] == "nystroem"
-    assert read_config(tmp_path / "run")["algorithm"]["solver"] is None, "config.yaml keeps null"
+    assert read_config(tmp_path / "run")["algorithm"]["solver"] is None, "as it was given"
     monkeypatch.undo()
     go(tmp_path / "run", settings)
     assert load_model(tmp_path / "run/final.safetensors").settings.algorithm["solver"] == "nystroem"
