@@ -222,7 +222,7 @@ def split_data(
         InputError: there are too few samples for such a split, a table cannot be encoded, or the task does
             not suit the data.
     """
-    columns = None
+    columns, found = None, dict[str, list[str]]()
     if kind != (expected := samples.task.kind):
         what = "classes" if expected == "classification" else "real targets"
         raise InputError(f"{samples.source} has {what}: expected task={expected}, got task={kind}")
@@ -236,15 +236,14 @@ def split_data(
     if table is not None:
         encoder = encoder if task else fit_encoder(table, rows["train"])
         samples = replace(samples, x=features(table, encoder))
-        train = rows["train"]
-        found = (
-            suspicions(samples.x[train], samples.y[train], encoder, bool(samples.classes))
-            if encoder and not task
-            else {}
-        )
+    splits = Splits(samples, rows)
+    if table is not None:
+        if encoder and not task:
+            x, y = splits["train"].x.numpy(), splits["train"].y.numpy()
+            found = suspicions(x, y, encoder, bool(samples.classes))
         columns = describe(table, encoder.known if encoder else {}, found)
     task = task if task and kind == "regression" else _task(samples, rows["train"])
-    return Data(samples, Splits(samples, rows), global_scaling, task, columns, encoder)
+    return Data(samples, splits, global_scaling, task, columns, encoder)
 
 
 def _task(samples: Samples, train: np.ndarray) -> Task:

@@ -163,12 +163,18 @@ def _read_text(
 
     table = read(text)
     mixed = [*map(str, table.columns[table.dtypes == "object"])]  # numbers in some blocks of rows
-    thousandths = {name: cells.dropna() * 1000 for name, cells in table.select_dtypes("float").items()}
-    pointed = [str(name) for name, x in thousandths.items() if np.allclose(x, x.round(), 0, 1e-6)]  # 1.200
+    fractions = table.select_dtypes("float")
+    pointed = [str(name) for name, cells in fractions.items() if _are_thousandths(cells.to_numpy())]
     words = [cells for name, cells in table.items() if cells.dtype == "str" and name not in labels]
     if not any(cells.str.contains(r"\d,\d|\d\.\d+\.\d").any() for cells in words if pointed):
         pointed = []
     return read([*text, *mixed, *pointed]) if mixed or pointed else table
+
+
+def _are_thousandths(x: np.ndarray) -> bool:
+    """Return whether no number has more than three decimals: 1.200 may be 1,200. The first ones often do."""
+    blocks = (x[start : start + 2**16] * 1000 for start in range(0, len(x), 2**16))
+    return all(np.allclose(block, block.round(), 0, 1e-6, equal_nan=True) for block in blocks)
 
 
 def tidied(table: pd.DataFrame, dialect: Dialect, labels: Collection[str] = ()) -> pd.DataFrame:

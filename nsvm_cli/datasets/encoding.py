@@ -115,19 +115,17 @@ class TableEncoder:
         if missing := [name for name in self.columns if name not in cells]:
             names = ", ".join(missing[:20])
             raise InputError(f"{table.source} lacks columns that the model was trained on: {names}")
-        x: list[Any] = [np.empty((len(cells), 0))]
-        for name, known in self.known.items():
+        x = np.empty((len(cells), len(self.features)))
+        for name, known, part in self.parts(x):
             if isinstance(known, Numbers):
-                x.append(numbers(table, cells[name], known).fillna(known.median))
+                part[:, 0] = numbers(table, cells[name], known).fillna(known.median)
             elif isinstance(known, Dates):
                 since, wanted = days(cells[name], known.format), f"a date in the format {known.format}"
                 expect_cells(table, cells[name], since.isna() & cells[name].notna(), wanted)
-                x += _calendar(since.fillna(known.median).to_numpy())
+                part.T[:] = _calendar(since.fillna(known.median).to_numpy())
             else:
-                held = cells[name].fillna("") if cells[name].dtype == "str" else texts(cells[name])
-                codes = by_value(held, texts).map({text: r for r, text in enumerate(known)}).to_numpy()
-                x.append(codes[:, None] == np.arange(len(known)))
-        return np.column_stack(x)
+                part[:] = _places(cells[name], known)[:, None] == np.arange(len(known))
+        return x
 
     def parts(self, x: Float64[np.ndarray, "m n"]) -> Iterator[tuple[str, Known, Float64[np.ndarray, "m _"]]]:
         """Yield the name, the kind and the features of each column."""
@@ -149,6 +147,13 @@ class TableEncoder:
         text = {name: part for name, known, part in self.parts(x) if isinstance(known, tuple)}
         counts = {name: int((~part.any(1)).sum()) for name, part in text.items()}
         return {name: count for name, count in counts.items() if count}
+
+
+def _places(cells: pd.Series, categories: Sequence[str]) -> Float64[np.ndarray, " m"]:
+    """Return the place of each cell among the categories; NaN if it has none."""
+    places = {text: r for r, text in enumerate(categories)}
+    filled = cells.fillna("") if cells.dtype == "str" else texts(cells)
+    return by_value(filled, lambda values: texts(values).map(places)).to_numpy(float)
 
 
 def _endings(known: Known) -> list[str]:
@@ -196,7 +201,8 @@ def read_columns(table: Table, rows: np.ndarray) -> dict[str, Any]:
 
     All rows of the first file say what kind of column it is, and the training rows what a model knows of it.
     """
-    read = {str(name): _read(table, cells, np.sort(rows)) for name, cells in table.cells.items()}
+    rows = np.sort(rows)
+    read = {str(name): _read(table, cells, rows) for name, cells in table.cells.items()}
     wanted = {*table.settings.include, *table.settings.text}
     named = {
         name: ID if identifies and name not in wanted else known for name, (known, identifies) in read.items()

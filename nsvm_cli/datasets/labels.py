@@ -56,7 +56,7 @@ def labelled(table: Table, kind: str, task: Task | None = None) -> Samples:
 def _code_labels(
     table: Table, kind: str, classes: tuple[str, ...] | None
 ) -> tuple[Float64[np.ndarray, " m"], tuple[str, ...]]:
-    labels = table.rows[table.label].astype(object)
+    labels = table.rows[table.label]
     if labels.empty:
         raise InputError(f"{table.source}: expected rows below its header, found none")
     hint = "; dataset.skip_unlabelled=true skips such rows"
@@ -67,7 +67,7 @@ def _code_labels(
         hint = "; to tell classes apart: task=classification"
         expect_cells(table, labels, ~np.isfinite(y), "a finite number for task=regression", hint)
         return y.to_numpy(), ()
-    named = labels.map(str)
+    named = labels if labels.dtype == "str" else labels.map(str)
     classes = classes or _classes(named.iloc[: table.official_test], table)
     expected = " or ".join(classes) if len(classes) < 6 else f"one of the {len(classes)} in training"
     expect_cells(table, labels, ~named.isin(classes), f"label {expected}")

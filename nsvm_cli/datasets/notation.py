@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from collections import Counter
@@ -78,6 +79,7 @@ def _form(signs: Signs) -> re.Pattern[str]:
 FORMS = {signs: _form(signs) for signs in READINGS}
 
 
+@functools.lru_cache(2**16)
 def number_parts(text: str) -> tuple[tuple[str, str], str, str] | None:
     """Return what stands before and after a number, its sign and its digits; None if there is no number."""
     found = NUMBER.fullmatch(text.translate(SAME).strip())

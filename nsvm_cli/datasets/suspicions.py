@@ -28,14 +28,16 @@ def suspicions(
     lines: dict[str, list[str]] = {}
     rows = np.random.default_rng(0).permutation(len(x))[:MOST_ROWS]
     for name, known, part in encoder.parts(x):
-        values = part @ np.arange(1.0, part.shape[1] + 1) if isinstance(known, tuple) else part[:, 0]
+        few = part[rows, 0]
         if isinstance(known, Dates):
             lines[name] = [
-                f"{day(value)} is far from all other dates" for value, _, far in _ends(values) if far
+                f"{day(value)} is far from all other dates" for value, _, far in _ends(part[:, 0]) if far
             ]
         elif isinstance(known, Numbers):
-            lines[name] = _codes(values)
-        if y is not None and len(y) >= 4 * FEWEST and (share := _gives_away(values[rows], y[rows], classes)):
+            lines[name] = _codes(np.ascontiguousarray(part[:, 0]))
+        else:
+            few = part[rows] @ np.arange(1.0, part.shape[1] + 1)
+        if y is not None and len(y) >= 4 * FEWEST and (share := _gives_away(few, y[rows], classes)):
             lines[name] = [*lines.get(name, []), f"it alone predicts {share}: is it known beforehand?"]
     return lines
 
@@ -45,8 +47,11 @@ def _ends(x: np.ndarray) -> Iterator[tuple[float, float, bool]]:
     farther from these than they spread.
     """
     for value in (float(x.min()), float(x.max())):
-        if (others := x[x != value]).size >= FEWEST:
-            low, high = float(others.min()), float(others.max())
+        if np.count_nonzero(others := x != value) >= FEWEST:
+            low, high = (
+                float(x.min(where=others, initial=np.inf)),
+                float(x.max(where=others, initial=-np.inf)),
+            )
             yield value, low, min(abs(value - low), abs(value - high)) > high - low > 0
 
 
@@ -63,7 +68,8 @@ def _codes(x: np.ndarray) -> list[str]:
         if (alone or (far and nines)) and value % 1 == 0 and (x == value).sum() > 1:
             advice = f"if it stands for missing values, add {override('dataset.missing', [f'{value:.0f}'])}"
             lines.append(f"{value:.0f} is unlike all other numbers: {advice}")
-    if len(x) >= 10 * FEWEST and (x % 1 == 0).all() and len(np.unique(x)) == len(x):
+    wide = len(x) >= 10 * FEWEST and np.ptp(x) >= len(x) - 1  # to save time
+    if wide and (x % 1 == 0).all() and len(np.unique(x)) == len(x):
         lines.append("whole numbers, all different: identifiers are left out with dataset.drop=[...]")
     return lines
 
