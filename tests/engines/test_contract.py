@@ -8,6 +8,7 @@ from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -31,7 +32,7 @@ from nsvm_cli.trainers.pegasos import Pegasos
 from tests.conftest import LOSSES, STEPPING, MakeSmall, Small, compile_units, parameters, short, train
 
 pytestmark = pytest.mark.usefixtures("unchecked")
-STEPS = 100
+STEPS = 60
 
 
 def assert_same(ours: tuple[State, Expansion], theirs: tuple[State, Expansion], error: float = 1e-10) -> None:
@@ -77,20 +78,27 @@ def wherever_it_pauses(
 
 
 @pytest.mark.parametrize("engine", ["torch", "numba"])
-@pytest.mark.parametrize(("kind", "k"), [("two classes", None), ("three classes", 4), ("real targets", None)])
+@pytest.mark.parametrize(
+    ("kind", "k", "weighted"),
+    [
+        *(("two classes", None, False), ("two classes", 4, True)),
+        *(("three classes", 4, False), ("real targets", None, True)),
+    ],
+)
 @pytest.mark.parametrize("name", STEPPING)
 def test_wherever_a_run_pauses_its_state_is_that_of_single_steps(
-    name: str, kind: str, k: int | None, engine: Engine, small: MakeSmall
+    name: str, kind: str, k: int | None, weighted: bool, engine: Engine, small: MakeSmall
 ) -> None:
     svm = TRAINERS[name].trains_svm
     network = {"name": "mlp", "widths": [8, 6], "dropout": 0.2, "normalize": True, "head": not svm}
     s = small(3, m=60, K=RBF(1.0) if svm else Linear(), network=network, loss=LOSSES[kind])
+    s.problem = replace(s.problem, weights=np.linspace(0.5, 1.5, 60) if weighted else None)
     literal = short(name, STEPS, k, "literal", **({"lam": 1e-2} if svm else {}))
     if engine != TORCH and (not is_usable() or uncovered(literal, s.problem, s.theta())):
         pytest.skip("not covered")
     if engine == NUMBA:
         compile_units()
-    pauses = random.Random(name).sample(range(2, literal.total), 6)
+    pauses = random.Random(name).sample(range(2, literal.total), 4)
     state = wherever_it_pauses(taken_by(engine, literal), literal, s, pauses)
     assert state.violations > 5 or not svm
     assert literal.moves_theta == (state.F.theta_steps > 5)
@@ -128,7 +136,7 @@ def test_no_pause_and_no_checkpoint_changes_a_bit(
     shape, settings = NETWORKS[network]
     problem = overlapping(small, 300, shape)
     problem = replace(problem, x=problem.x.to(dtype), y=problem.y.to(dtype))
-    trainer = short(name, STEPS, 2, engine, lam=1e-2)
+    trainer = short(name, 100, 2, engine, lam=1e-2)
 
     def theta() -> FeatureMap:
         return FeatureMap(build_network(settings, shape, seed=4).to(dtype), SGD(1e-2, 0.9), seed=5)
@@ -162,9 +170,9 @@ def test_kernels_without_gradients_take_the_same_steps(
 ) -> None:
     """Directions depend on seed and step, and on neither the engine nor where a run pauses."""
     s = small(3, m=60, K=RBF(1.0))
-    literal = short(name, STEPS, k, "literal", lam=1e-2)
+    literal = short(name, 80 if k is None else 30, k, "literal", lam=1e-2)
     gradient = build_gradient({"gradient": how})
-    state = wherever_it_pauses(taken_by(TORCH, literal), literal, s, [17, 60], gradient)
+    state = wherever_it_pauses(taken_by(TORCH, literal), literal, s, [17], gradient)
     assert state.F.theta_steps > 5
 
 

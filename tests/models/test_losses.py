@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from nsvm_cli.config.registry import build
-from nsvm_cli.errors import InputError
 from nsvm_cli.models.losses import (
     DEFAULTS,
     LOSSES,
@@ -86,25 +85,3 @@ def test_the_task_decides_what_is_built() -> None:
         assert type(build_loss({"name": "squared"}, name, Regression())) is Residual
     for task in (BINARY, THREE, Regression()):
         assert build_loss({"name": DEFAULTS[task.kind]}, "one_vs_rest", task)
-
-
-@pytest.mark.parametrize(
-    ("settings", "task", "said"),
-    [
-        ({"name": "hing"}, BINARY, "did you mean hinge"),
-        (
-            {"name": "squared"},
-            THREE,
-            "loss=squared is for task=regression: expected one of hinge, squared_hinge",
-        ),
-        ({"name": "hinge"}, Regression(), "loss=hinge is for task=classification: expected one of epsilon_"),
-        (
-            {"name": "epsilon_insensitive", "epsilon": -1},
-            Regression(),
-            "loss.epsilon should be greater than or",
-        ),
-    ],
-)
-def test_a_loss_that_does_not_fit_is_refused(settings: dict[str, object], task: object, said: str) -> None:
-    with pytest.raises(InputError, match=said):
-        build_loss(settings, "crammer_singer", task)  # type: ignore[arg-type]

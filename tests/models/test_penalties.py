@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
 from nsvm_cli.engines import select, taken_by
-from nsvm_cli.errors import InputError, RunError
+from nsvm_cli.errors import RunError
 from nsvm_cli.models.feature_map import FeatureMap, Training
 from nsvm_cli.models.kernel_gradients import build_gradient
 from nsvm_cli.models.kernels import RBF, Biased, Kernel, Laplacian, Linear, Polynomial
@@ -97,19 +96,6 @@ def test_what_is_not_finite_stays_so() -> None:
     for name, term in PENALTIES.items():
         for value in (torch.nan, torch.inf):
             assert not term(torch.full((4, 4), value)).isfinite(), name
-
-
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"algorithm": {"name": "alg1", "steps": 20}}, "penalties.entropy needs pairs .*batch_size above 1"),
-        ({"algorithm": {"name": "pegasos", "steps": 20}}, "theta, which does not move"),
-        ({"network": {"name": "identity"}}, "theta, which does not move"),
-    ],
-)
-def test_penalties_without_pairs_or_where_theta_stays_are_refused(changes: dict[str, Any], said: str) -> None:
-    with pytest.raises(InputError, match=said):
-        prepare(small_settings(penalties={"entropy": 1.0}, **changes))
 
 
 TRAINED = sorted({*STEPPING} - {"cross_entropy", "linear_pegasos", "pegasos"})

@@ -12,7 +12,8 @@ import torch
 from nsvm_cli.errors import InputError
 from nsvm_cli.models.kernels import KERNELS, Kernel
 from nsvm_cli.runs.experiment import prepare
-from tests.small_runs import SETTINGS, small_settings
+from tests.small_runs import small_settings
+from tests.small_tables import small_table
 
 
 def refused(**changes: Any) -> str:
@@ -36,10 +37,73 @@ def test_the_name_of_a_class_that_a_model_file_cannot_hold(tmp_path: Path) -> No
 
 def test_what_the_files_of_a_run_cannot_hold(tmp_path: Path) -> None:
     assert "source should be a valid string" in refused(dataset=table(tmp_path / "t\udcff.csv"))
-    assert "log_every should be less than or equal to" in refused(log_every=10**30)
-    steps = {**SETTINGS["algorithm"], "steps": 10**30}
-    assert "steps should be less than or equal to" in refused(algorithm=steps)
-    assert "needs a validation set: expected dataset.validation" in refused(validation={"every": 5})
+
+
+ALG1, ALG2 = ({"algorithm": {"name": name, "steps": 20}} for name in ("alg1", "alg2"))
+DATA = {"name": "ringnorm", "samples": 300}
+VALIDATED: dict[str, Any] = {"dataset": {**DATA, "validation": 60}, "validation": {"every": 10}}
+F1: dict[str, Any] = {**VALIDATED, "metric": "f1", "threshold": "best"}
+TEN = {"name": "digits", "classes": None, "validation": 0.2}
+
+
+def stopping(**settings: Any) -> dict[str, Any]:
+    return {**VALIDATED, "callbacks": [{"name": "early_stopping", **settings}]}
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"log_every": 10**30}, "log_every should be less than or equal to"),
+        ({"algorithm": {"name": "alg1", "steps": 10**30}}, "steps should be less than or equal to"),
+        ({"validation": {"every": 5}}, "needs a validation set: expected dataset.validation"),
+        ({"penalties": {"entropy": 1}, **ALG1}, "penalties.entropy needs pairs .*batch_size above 1"),
+        (
+            {"penalties": {"l1": 1}, "algorithm": {"name": "pegasos", "steps": 9}},
+            "theta, which does not move",
+        ),
+        ({"penalties": {"l1": 1}, "network": {"name": "identity"}, **ALG2}, "theta, which does not move"),
+        ({"kernel": {"name": "rbf", "ard": True, "gradient": "spsa"}}, "does not go with kernels that learn"),
+        (
+            {"callbacks": ["erly_stopping"]},
+            "there is no callback 'erly_stopping'; did you mean early_stopping",
+        ),
+        ({"callbacks": [3]}, "callbacks.0 should be"),
+        ({"callbacks": ["early_stopping"]}, "metric=validation_accuracy needs validation.every"),
+        (stopping(patience=0), "callback.patience should be greater than or equal to 1"),
+        (stopping(patienc=3), "did you mean patience"),
+        (stopping(metric="acuracy"), "metric=acuracy is unknown; did you mean"),
+        ({"metric": "auc"}, "metric=auc: did you mean roc_auc"),
+        ({"metric": "r2"}, "metric=r2: expected one of: accuracy, average_precision"),
+        ({"metric": "log_loss"}, "metric=log_loss is of probabilities: expected calibration=sigmoid, or"),
+        ({"keep": "best", "dataset": {**DATA, "validation": 60}}, "keep=best needs validation.every"),
+        ({"calibration": "sigmoid"}, r"needs a validation set: expected dataset\.validation"),
+        ({**F1, "metric": "roc_auc"}, "is for metric=accuracy, balanced_accuracy, f1, not metric=roc_auc"),
+        ({"threshold": "best"}, "threshold=best needs a validation set"),
+        ({**F1, "threshold": 0.3, "calibration": None}, "threshold=0.3 is of probabilities: expected calibr"),
+        ({**F1, "threshold": 1.5}, "threshold: expected best, null, or a probability between 0 and 1"),
+        ({**F1, "dataset": TEN}, "two classes, and the data have 10"),
+        ({"loss": {"name": "hing"}}, "did you mean hinge"),
+        ({"loss": {"name": "squared"}}, "loss=squared is for task=regression: expected one of hinge, squ"),
+    ],
+)
+def test_settings_that_do_not_go_together(changes: dict[str, Any], said: str) -> None:
+    assert re.search(said, refused(**changes))
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"calibration": "sigmoid"}, "probabilities of classes, and task=regression has none"),
+        ({"threshold": "best"}, "threshold=best is for two classes, and the data have none"),
+        ({"class_weight": "balanced"}, "class_weight is for classes, and task=regression has none"),
+        ({"loss": {"name": "hinge"}}, "loss=hinge is for task=classification: expected one of epsilon_"),
+        ({"loss": {"name": "epsilon_insensitive", "epsilon": -1}}, "loss.epsilon should be greater than or"),
+    ],
+)
+def test_settings_that_do_not_go_with_real_targets(
+    changes: dict[str, Any], said: str, tmp_path: Path
+) -> None:
+    assert said in refused(**small_table("regression", tmp_path), **changes)
 
 
 @pytest.mark.parametrize("normalize", [False, True])

@@ -113,10 +113,3 @@ def test_a_damaged_file_is_refused(mutate: Mutation, said: str, trained: Path, t
     change(file, mutate)
     with pytest.raises(InputError, match=said):
         load_model(file)
-
-
-def test_without_validation_samples_or_with_real_targets_it_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"needs a validation set: expected dataset\.validation"):
-        prepare(small_settings(**CALIBRATED | {"validation": {}, "dataset": {"name": "digits"}}))
-    with pytest.raises(InputError, match="probabilities of classes, and task=regression has none"):
-        prepare(small_settings(**CALIBRATED | small_table("regression", tmp_path)))

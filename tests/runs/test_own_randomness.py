@@ -22,7 +22,7 @@ from nsvm_cli.models.kernels import KERNELS, Kernel
 from nsvm_cli.models.losses import LOSSES, Hinge
 from nsvm_cli.models.networks import NETWORKS
 from nsvm_cli.runs.experiment import Experiment, prepare
-from tests.runs.test_train import bits, go, interrupt, settings_with
+from tests.runs.test_train import resumed, settings_with
 from tests.small_runs import small_settings
 
 pytestmark = pytest.mark.usefixtures("unchecked")
@@ -125,16 +125,9 @@ def test_the_draws_of_two_steps_differ(network: dict[str, str]) -> None:
 
 @pytest.mark.parametrize("network", [Functional], indirect=True)
 def test_resuming_is_exact(network: dict[str, str], tmp_path: Path) -> None:
-    whole, half = tmp_path / "whole", tmp_path / "half"
-    settings, lines = settings_with(network=network), list[str]()
-    go(whole, settings, say=lines.append)
-    assert lines == [
-        "engine=literal takes the steps: faster ones do not cover networks that draw at random in training"
-    ]
-    interrupt(half, settings)
-    torch.rand(3)
-    assert go(half, settings)["exact"] is True
-    assert bits(half) == bits(whole)
+    resumed(tmp_path, settings := settings_with(network=network))
+    says = "engine=literal takes the steps: faster ones do not cover networks that draw at random in training"
+    assert says in prepare(settings).remarks()
 
 
 @pytest.mark.parametrize("network", [Drawing], indirect=True)

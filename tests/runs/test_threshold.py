@@ -13,14 +13,12 @@ from sklearn.metrics import precision_recall_curve
 
 from nsvm_cli.artifacts.model_file import load_model
 from nsvm_cli.artifacts.onnx_graph import Graph
-from nsvm_cli.errors import InputError, Interrupted
 from nsvm_cli.estimators import NSVMClassifier
 from nsvm_cli.runs.experiment import prepare
 from nsvm_cli.runs.open_model import open_model
 from tests.artifacts.test_model_file import contents
-from tests.runs.test_train import go, settings_with, stopped_at
+from tests.runs.test_train import bits, go, resumed, settings_with
 from tests.small_runs import small_run, small_settings
-from tests.small_tables import small_table
 
 pytestmark = pytest.mark.usefixtures("unchecked")
 
@@ -72,29 +70,22 @@ def test_decisions_alone_are_different(threshold: Any, plain: dict[str, Any], fo
 
 
 def test_the_best_step_is_chosen_first_and_resuming_changes_nothing(tmp_path: Path) -> None:
-    lines: list[str] = []
     changes: dict[str, Any] = {**RARE, "keep": "best", "validation": {"every": 20}, "threshold": "best"}
-    settings = settings_with(**changes)
-    whole = go(tmp_path / "whole", settings, say=lines.append)
-    with pytest.raises(Interrupted):
-        go(tmp_path / "run", settings, stopped_at(150))
-    result = go(tmp_path / "run", settings)
-    assert result["threshold"] == whole["threshold"] != 0
-    told = f"from a decision value of {whole['threshold']:.4g} on, for the best f1 on the validation set"
-    assert any(told in line for line in lines)
-    files = [(tmp_path / run / "final.safetensors").read_bytes() for run in ("whole", "run")]
-    assert files[0] == files[1]
+    settings, lines = settings_with(**changes), list[str]()
+    result = resumed(tmp_path, settings)
+    assert result["threshold"] != 0
     best, final = (load_model(tmp_path / "run" / f"{name}.safetensors") for name in ("best", "final"))
     split = prepare(settings).data.splits["validation"]
     assert best.score(split.x, split.y)["f1"] == result["best_validation_f1"] <= result["validation_f1"]
     assert best.facts.steps == final.facts.steps == result["best_step"]
     assert final.facts.bias == best.facts.bias - result["threshold"]
+    before = bits(tmp_path / "run")
     (tmp_path / "run" / "final.safetensors").unlink()
     (tmp_path / "run" / "result.json").unlink()
-    assert go(tmp_path / "run", settings)["threshold"] == whole["threshold"], (
-        "the checkpoint has no threshold"
-    )
-    assert (tmp_path / "run" / "final.safetensors").read_bytes() == files[0]
+    go(tmp_path / "run", settings, say=lines.append)
+    assert bits(tmp_path / "run") == before, "the checkpoint has no threshold"
+    told = f"from a decision value of {result['threshold']:.4g} on, for the best f1 on the validation set"
+    assert any(told in line for line in lines)
 
 
 def test_every_kind_of_model_can_have_one(tmp_path: Path) -> None:
@@ -108,24 +99,3 @@ def test_every_kind_of_model_can_have_one(tmp_path: Path) -> None:
                     "at worst, that of always deciding for the second class"
                 )
             shutil.rmtree(tmp_path / "run")
-
-
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"metric": "roc_auc"}, "is for metric=accuracy, balanced_accuracy, f1, not metric=roc_auc"),
-        ({"dataset": {"name": "ringnorm", "samples": 300}}, "threshold=best needs a validation set"),
-        ({"threshold": 0.3, "calibration": None}, "threshold=0.3 is of probabilities: expected calibration"),
-        ({"threshold": 1.5}, "threshold: expected best, null, or a probability between 0 and 1"),
-        (
-            {"dataset": {"name": "digits", "classes": None, "validation": 0.2}},
-            "two classes, and the data have 10",
-        ),
-        ("regression", "threshold=best is for two classes, and the data have none"),
-    ],
-)
-def test_what_has_no_threshold_is_refused(changes: Any, said: str, tmp_path: Path) -> None:
-    if changes == "regression":
-        changes = {**small_table("regression", tmp_path), "metric": None}
-    with pytest.raises(InputError, match=said):
-        prepare(small_settings(**{**RARE, "threshold": "best", **changes}))

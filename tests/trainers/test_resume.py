@@ -9,6 +9,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -16,13 +17,13 @@ from nsvm_cli.config.settings import flat
 from nsvm_cli.engines import Engine, taken_by
 from nsvm_cli.errors import InputError, NotFiniteError
 from nsvm_cli.models.feature_map import FeatureMap
-from nsvm_cli.models.kernels import RBF
+from nsvm_cli.models.kernels import RBF, Linear
 from nsvm_cli.models.optimizers import SGD, Adam, Rule
 from nsvm_cli.models.penalties import Penalties
 from nsvm_cli.runs.loop import OnLog, record, run
 from nsvm_cli.storage import tensor_file
 from nsvm_cli.storage.state_dict import nested
-from nsvm_cli.trainers import build_trainer
+from nsvm_cli.trainers import TRAINERS, build_trainer
 from nsvm_cli.trainers.budget import MAINTENANCE
 from nsvm_cli.trainers.pegasos import Pegasos
 from tests.conftest import LOSSES, STEPPING, MakeSmall, parameters, short
@@ -51,7 +52,7 @@ CASES: list[tuple[dict[str, Any], Rule, str, int | None]] = [
 """Networks, optimizers, kinds of task, and how many samples a step draws."""
 
 
-NAMES = sorted({*STEPPING, "svc"} - {"cross_entropy"})
+NAMES = sorted({*STEPPING, "svc"})
 LITERAL: dict[str, dict[str, Any]] = {
     "alg1": {},
     "alg1 refreshed": {"refresh_every": 3},
@@ -72,17 +73,22 @@ PENALISED = [*product(["alg1", "alg2"], ["literal"]), *product(["alg3", "alg4"],
         *product(NAMES, ["torch"], CASES),
         *product(LITERAL, ["literal"], CASES[:2]),
         *((f"{name} penalised", engine, CASES[1]) for name, engine in PENALISED),
+        *((f"{name} weighted", "torch", CASES[1]) for name in NAMES),
     ],
 )
 def test_a_resumed_run_has_the_same_bits(
     name: str, engine: Engine, case: Any, small: MakeSmall, tmp_path: Path
 ) -> None:
     network, rule, kind, k = case
-    s = small(1, network=network, K=RBF(1.0), m=60, loss=LOSSES[kind])
+    svm = TRAINERS[name.split()[0]].trains_svm
+    network, K = (network, RBF(1.0)) if svm else ({**network, "head": True}, Linear())
+    s = small(1, network=network, K=K, m=60, loss=LOSSES[kind])
     if "penalised" in name:
         s.problem = replace(s.problem, penalties=Penalties(entropy=1, identity=1, ones=1, l1=1e-3))
-    options = LITERAL.get(name, {})
-    trainer = short(name.split()[0], STEPS if k is None else STEPS // 2, k, engine, lam=1e-2, **options)
+    if "weighted" in name:
+        s.problem = replace(s.problem, weights=np.linspace(0.5, 1.5, 60))
+    options = LITERAL.get(name, {}) | ({"lam": 1e-2} if svm else {})
+    trainer = short(name.split()[0], STEPS if k is None else STEPS // 2, k, engine, **options)
 
     def theta() -> FeatureMap:
         return FeatureMap(deepcopy(s.network), rule, seed=5)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
@@ -13,8 +12,7 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.svm import SVC
 from torch import Tensor
 
-from nsvm_cli.config.settings import flat
-from nsvm_cli.engines import NUMBA, TORCH, Engine, taken_by
+from nsvm_cli.engines import LITERAL, NUMBA, TORCH, Engine, taken_by
 from nsvm_cli.engines.numba.code import is_usable
 from nsvm_cli.engines.numba.coverage import uncovered
 from nsvm_cli.models.feature_map import FeatureMap
@@ -26,7 +24,6 @@ from nsvm_cli.models.losses import (
     Loss,
     OneVsRest,
     Residual,
-    SquaredHinge,
 )
 from nsvm_cli.models.networks import build_network
 from nsvm_cli.models.objectives import full_objective
@@ -35,7 +32,7 @@ from nsvm_cli.trainers import Problem, Trainer, build_trainer
 from nsvm_cli.trainers.direct import ScikitLearn
 from nsvm_cli.trainers.pegasos import Pegasos
 from tests.conftest import LOSSES as SMALL_LOSSES
-from tests.conftest import STEPPING, compile_units, parameters, samples, short, train
+from tests.conftest import compile_units, parameters, samples, short, train
 
 pytestmark = pytest.mark.usefixtures("unchecked")
 
@@ -52,9 +49,9 @@ def weighted_and_repeated(loss: Loss, K: Kernel) -> tuple[Problem, Problem]:
     return replace(alike, weights=COUNTS / COUNTS.mean()), replace(alike, x=x[rows], y=y[rows])
 
 
-def theta_for(trainer: Trainer[Any], problem: Problem, dropout: float = 0.0) -> FeatureMap:
+def theta_for(trainer: Trainer[Any], problem: Problem) -> FeatureMap:
     svm = trainer.trains_svm
-    network = {"name": "mlp", "widths": [8, 6], "normalize": svm, "head": not svm, "dropout": dropout}
+    network = {"name": "mlp", "widths": [8, 6], "normalize": svm, "head": not svm}
     built = build_network(network, (5,), seed=2, outputs=problem.task.outputs).double()
     return FeatureMap(built, SGD(0.05, momentum=0.9, weight_decay=0.01), seed=5)
 
@@ -69,9 +66,9 @@ def engines_of(trainer: Trainer[Any], problem: Problem) -> list[Trainer[Any]]:
     return [trainer, *(other for other in others if other is not trainer)]
 
 
-def after(trainer: Trainer[Any], problem: Problem, at: Tensor, dropout: float = 0.0) -> list[Any]:
+def after(trainer: Trainer[Any], problem: Problem, at: Tensor) -> list[Any]:
     """Train, and return f at these samples, theta, and the mean objective of the steps."""
-    F = theta_for(trainer, problem, dropout)
+    F = theta_for(trainer, problem)
     state, g = train(trainer, problem, F)
     return [g(problem.K, F(at)), parameters(F.network), state.tally.means()["objective"]]
 
@@ -85,22 +82,33 @@ def kernel_for(name: str) -> Kernel:
 
 
 ALL_LOSSES = [
-    pytest.param(to(LOSSES[name]()), id=f"{name}-{to.__name__}")
+    to(LOSSES[name]())
     for name in LOSSES
     for to in ((Binary, CrammerSinger, OneVsRest) if LOSSES[name].kind == "classification" else (Residual,))
 ]
 STEPS: list[tuple[str, dict[str, Any]]] = [
-    ("pegasos", {}),
-    ("linear_pegasos", {}),
-    ("alg1", {}),
-    ("alg2", {}),
-    ("alg3", {}),
-    ("alg3", {"objective": "derived"}),
-    ("alg4", {"centred": True}),  # with two classes, Algorithm 3 is not centred
+    ("pegasos", {"lam": 1e-2}),
+    ("linear_pegasos", {"lam": 1e-2}),
+    ("alg1", {"lam": 1e-2}),
+    ("alg2", {"lam": 1e-2}),
+    ("alg3", {"lam": 1e-2}),
+    ("alg3", {"lam": 1e-2, "objective": "derived"}),
+    ("alg4", {"lam": 1e-2, "centred": True}),  # with two classes, Algorithm 3 is not centred
 ]
 
 
-def check_repeats(name: str, loss: Loss, **settings: Any) -> None:
+@pytest.mark.parametrize(
+    ("name", "settings", "loss"),
+    [
+        *((name, settings, loss) for name, settings in STEPS for loss in ALL_LOSSES),
+        *(("cross_entropy", {}, loss) for loss in SMALL_LOSSES.values()),
+    ],
+    ids=str,
+)
+def test_weights_are_repeated_samples(name: str, settings: dict[str, Any], loss: Loss) -> None:
+    """Both draw all samples in every step: ``batch_size`` (and ``solver_batch_size`` of Algorithm 4) is their
+    number, since single draws differ. Dropout is off, which is random for each sample.
+    """
     weighted, repeated = weighted_and_repeated(loss, kernel_for(name))
 
     def all_at_once(problem: Problem) -> Trainer[Any]:
@@ -111,35 +119,6 @@ def check_repeats(name: str, loss: Loss, **settings: Any) -> None:
         assert_close(after(trainer, weighted, weighted.x), expected)
 
 
-@pytest.mark.parametrize("loss", ALL_LOSSES)
-@pytest.mark.parametrize(("name", "settings"), STEPS, ids=str)
-def test_weights_are_repeated_samples(name: str, settings: dict[str, Any], loss: Loss) -> None:
-    """Both draw all samples in every step: ``batch_size`` (and ``solver_batch_size`` of Algorithm 4) is their
-    number, since single draws differ. Dropout is off, which is random for each sample.
-    """
-    check_repeats(name, loss, lam=1e-2, **settings)
-
-
-@pytest.mark.parametrize("loss", SMALL_LOSSES.values(), ids=SMALL_LOSSES)
-def test_weights_are_repeated_samples_for_cross_entropy(loss: Loss) -> None:
-    """Again with all samples in every step, and without dropout."""
-    check_repeats("cross_entropy", loss)
-
-
-@pytest.mark.parametrize("loss", [*SMALL_LOSSES.values(), Binary(SquaredHinge())], ids=repr)
-@pytest.mark.parametrize(
-    ("name", "k"),
-    [(name, k) for name in ("pegasos", "alg1", "alg2") for k in (1, 4)] + [("alg3", 4), ("alg4", 4)],
-)
-def test_every_engine_takes_the_weighted_steps(name: str, k: int, loss: Loss) -> None:
-    """Of single samples and of small batches, with dropout."""
-    weighted, _ = weighted_and_repeated(loss, RBF(1.0))
-    literal = short(name, 25, k, "literal", lam=1e-2)
-    expected = after(literal, weighted, weighted.x, dropout=0.2)
-    for trainer in engines_of(literal, weighted)[1:]:
-        assert_close(after(trainer, weighted, weighted.x, dropout=0.2), expected, 1e-8)
-
-
 EXACT: dict[str, dict[str, float]] = {
     "linear_svm": {"tol": 1e-9, "max_iter": 10**6},
     "nystroem": {"tol": 1e-9, "max_iter": 10**6},
@@ -148,32 +127,30 @@ EXACT: dict[str, dict[str, float]] = {
 }
 
 
+METHODS: list[tuple[str, Kernel, Engine]] = [
+    *(("svc", K, engine) for K in (RBF(1.0), Laplacian(0.5), Linear()) for engine in (LITERAL, TORCH)),
+    *((name, RBF(1.0) if name == "nystroem" else Linear(), LITERAL) for name in EXACT),
+]
+
+
 @pytest.mark.parametrize("loss", SMALL_LOSSES.values(), ids=SMALL_LOSSES)
-@pytest.mark.parametrize("name", EXACT)
-def test_scikit_learns_methods_take_weights(name: str, loss: Loss, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("name", "K", "engine"), METHODS, ids=str)
+def test_methods_without_steps_take_weights(
+    name: str, K: Kernel, engine: Engine, loss: Loss, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """These are repeated samples where scikit-learn is to go on beyond its own tolerance; in trees, where a
     leaf may have a single sample, since its own 20 are counted without weights.
     """
-    weighted, repeated = weighted_and_repeated(loss, RBF(1.0) if name == "nystroem" else Linear())
-    trainer: ScikitLearn = build_trainer({"name": name, **({} if name == "trees" else {"lam": 0.1})})
-    machine = type(trainer).machine
-    exactly = lambda self, problem, n: machine(self, problem, n).set_params(**EXACT[name])  # noqa: E731
-    with monkeypatch.context() as patched:
-        patched.setattr(type(trainer), "machine", exactly)
-        ours, theirs = (after(trainer, p, weighted.x)[0] for p in (weighted, repeated))
-    assert_close(ours, theirs, 1e-5)
-    alike = after(trainer, replace(weighted, weights=None), weighted.x)[0]
-    assert (alike - ours).abs().max() > 1e-3
-
-
-@pytest.mark.parametrize("engine", ["literal", "torch"])
-@pytest.mark.parametrize("loss", SMALL_LOSSES.values(), ids=SMALL_LOSSES)
-@pytest.mark.parametrize("K", [RBF(1.0), Laplacian(0.5), Linear()], ids=str)
-def test_svc_takes_weights(K: Kernel, loss: Loss, engine: Engine) -> None:
     weighted, repeated = weighted_and_repeated(loss, K)
-    trainer = taken_by(engine, build_trainer({"name": "svc", "lam": 0.1, "tol": 1e-10}))
-    ours, theirs = (after(trainer, p, weighted.x)[0] for p in (weighted, repeated))
-    assert_close(ours, theirs, 1e-7)
+    options: dict[str, Any] = {"svc": {"lam": 0.1, "tol": 1e-10}, "trees": {}}.get(name, {"lam": 0.1})
+    trainer: Trainer[Any] = taken_by(engine, build_trainer({"name": name, **options}))
+    with monkeypatch.context() as patched:
+        if isinstance(trainer, ScikitLearn):
+            machine = type(trainer).machine
+            exactly = lambda self, problem, n: machine(self, problem, n).set_params(**EXACT[name])  # noqa: E731
+            patched.setattr(type(trainer), "machine", exactly)
+        ours, theirs = (after(trainer, p, weighted.x)[0] for p in (weighted, repeated))
+    assert_close(ours, theirs, 1e-7 if name == "svc" else 1e-5)
     alike = after(trainer, replace(weighted, weights=None), weighted.x)[0]
     assert (alike - ours).abs().max() > 1e-3
 
@@ -190,29 +167,7 @@ def test_a_search_weighs_its_samples() -> None:
     assert trainer.search(p, F)[1]["chosen"] == theirs.best_params_
 
 
-@pytest.mark.parametrize("name", STEPPING)
-def test_checkpoints_resume_weighted_runs_to_the_bit(name: str) -> None:
-    """Weights are settings or data: there is nothing of them in a state."""
-    loss = SMALL_LOSSES["two classes"]
-    weighted, _ = weighted_and_repeated(loss, kernel_for(name))
-    settings = {} if name == "cross_entropy" else {"lam": 1e-2}
-    for trainer in engines_of(short(name, 20, 4, "literal", **settings), weighted):
-        state = trainer.start(weighted, theta_for(trainer, weighted))
-        trainer.advance(weighted, state, 13)
-        unweighted = trainer.start(replace(weighted, weights=None), theta_for(trainer, weighted))
-        assert state.state_dict().keys() == unweighted.state_dict().keys()
-        F = theta_for(trainer, weighted)
-        F.load_state_dict(deepcopy(state.F.state_dict()))
-        resumed = trainer.restore(weighted, F, deepcopy(state.state_dict()))
-        results = []
-        for one in (state, resumed):
-            trainer.advance(weighted, one, trainer.total)
-            values = flat({"F": one.F.state_dict(), "state": one.state_dict()}, "/")
-            results.append({k: v.tolist() if isinstance(v, Tensor) else v for k, v in values.items()})
-        assert results[0] == results[1]
-
-
-@pytest.mark.parametrize("loss", ALL_LOSSES)
+@pytest.mark.parametrize("loss", ALL_LOSSES, ids=repr)
 def test_the_objective_is_that_of_repeated_samples(loss: Loss) -> None:
     weighted, repeated = weighted_and_repeated(loss, RBF(1.0))
     _, g = train(short("pegasos", 6, len(COUNTS), lam=0.1), weighted, theta_for(Pegasos(6), weighted))
