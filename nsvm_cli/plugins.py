@@ -89,31 +89,25 @@ def _imports(source: bytes, package: str | None) -> list[str]:
 
 @contextlib.contextmanager
 def plugin_errors() -> Iterator[None]:
-    """Raise an error within the context as one that the user can act on; see ``explain``."""
+    """Explain in one line that memory ran out, or that a plugin failed within the context.
+
+    Raises:
+        InputError: a plugin raised a ``ValueError`` or ``OSError``, which concern its input.
+        RunError: memory ran out, or a plugin has a bug.
+    """
     try:
         yield
+    except (InputError, RunError):
+        raise
     except Exception as error:
-        if (explained := explain(error)) is error:
+        if shortage := out_of_memory(error):
+            raise shortage from error
+        if (entry := _entry(error)) is None:
             raise
-        raise explained from error
-
-
-def explain(error: Exception) -> Exception:
-    """Return one line about memory that ran out, or a plugin that failed; any other error as it is.
-
-    A ``ValueError`` or ``OSError`` is about what the plugin was given. Any other is a bug in the plugin.
-    """
-    if isinstance(error, (InputError, RunError)):
-        return error
-    if shortage := out_of_memory(error):
-        return shortage
-    if (entry := _entry(error)) is None:
-        return error
-    line = f"plugin {Path(entry.filename).stem} failed: {message_of(error)}{location(error)}"
-    given = isinstance(error, (ValueError, OSError))
-    explained = InputError(line) if given else RunError(f"{line}; HYDRA_FULL_ERROR=1 shows the traceback")
-    explained.__cause__ = error
-    return explained
+        line = f"plugin {Path(entry.filename).stem} failed: {message_of(error)}{location(error)}"
+        if isinstance(error, (ValueError, OSError)):
+            raise InputError(line) from error
+        raise RunError(f"{line}; HYDRA_FULL_ERROR=1 shows the traceback") from error
 
 
 def location(error: BaseException) -> str:

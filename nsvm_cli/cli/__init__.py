@@ -14,7 +14,7 @@ from typing import NoReturn
 from nsvm_cli.cli.parser import COMMANDS, build_parser, complete, module_of, parse
 from nsvm_cli.errors import InputError, Interrupted, RunError, message_of
 from nsvm_cli.output import details, flash, say, standard_streams
-from nsvm_cli.plugins import explain, load_plugins
+from nsvm_cli.plugins import load_plugins, plugin_errors
 
 ENDING = (signal.SIGTERM, signal.SIGHUP, signal.SIGXCPU)
 LASTING = ("train", "tune", "reproduce")
@@ -48,27 +48,28 @@ def _main(argv: list[str]) -> int:
             signal.signal(signum, _end)
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # only training has anything to save
     try:
-        flash("starting")
-        name, *words = argv
-        if name not in COMMANDS:
-            build_parser().parse_args(argv)  # an unknown command, or a flag such as --version
-        command = getattr(module_of(name), name)
-        if name == "train":
-            command(words)  # which hands them to Hydra
-        else:
-            options = parse(name, words)
-            load_plugins(getattr(options, "plugins", ()))
-            command(options)
+        with plugin_errors():
+            _run(*argv)
     except Interrupted as error:
         return _complain(error, 128 + error.signum)
     except KeyboardInterrupt:
         return _complain("interrupted", 130)
-    except Exception as error:
-        explained = explain(error)
-        if not isinstance(explained, (InputError, RunError, OSError)):
-            raise
-        return _complain(explained, 2 if isinstance(explained, InputError) else 1)
+    except (InputError, RunError, OSError) as error:
+        return _complain(error, 2 if isinstance(error, InputError) else 1)
     return 0
+
+
+def _run(name: str, *words: str) -> None:
+    flash("starting")
+    if name not in COMMANDS:
+        build_parser().parse_args([name, *words])  # an unknown command, or a flag such as --version
+    command = getattr(module_of(name), name)
+    if name == "train":
+        command([*words])  # which hands them to Hydra
+    else:
+        options = parse(name, words)
+        load_plugins(getattr(options, "plugins", ()))
+        command(options)
 
 
 def _end(signum: int, frame: FrameType | None) -> NoReturn:

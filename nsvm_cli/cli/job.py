@@ -25,7 +25,7 @@ from nsvm_cli.config.settings import Settings, code_of, is_record_of, parse_sett
 from nsvm_cli.errors import InputError, RunError, message_of
 from nsvm_cli.output import answer, details, flash
 from nsvm_cli.page.curves import draw_missing
-from nsvm_cli.plugins import explain, load_plugins
+from nsvm_cli.plugins import load_plugins, plugin_errors
 from nsvm_cli.storage.files import locked
 from nsvm_cli.storage.run_directory import (
     RESULT,
@@ -208,22 +208,22 @@ class Run:
 
     @contextlib.contextmanager
     def recorded(self) -> Iterator[None]:
-        """Record an error within the context as the end of the run, and raise what explains it.
+        """Record an error within the context as the end of the run, and raise it as ``plugin_errors`` does.
 
         The notices of a sweep's job include the traceback of a bug, or any traceback that is asked for.
         """
         try:
-            yield
+            with plugin_errors():
+                yield
         except KeyboardInterrupt as interrupt:
             self._end("interrupted", str(interrupt))
             raise
-        except Exception as raised:
-            error = explain(raised)
+        except Exception as error:
             full = self.full_error or not isinstance(error, (InputError, RunError, OSError))
             if full and not self.single:
                 self.fields.setdefault("notices", []).extend(details(error))
             self._end("failed", message_of(error), exit_code=2 if isinstance(error, InputError) else 1)
-            raise error from error.__cause__
+            raise
 
     def _end(self, status: Status, message: str, **fields: Any) -> None:
         """Write how the run ended, unless the directory holds another run.
