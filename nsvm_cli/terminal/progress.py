@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from typing import Any
 
 from rich.progress import TextColumn
@@ -17,13 +18,16 @@ from nsvm_cli.words import clock, figures_of
 class Progress(Callback):
     """A bar with the live figures for each part on a terminal, about ten plain lines elsewhere; on stderr.
 
-    A solver that takes its own steps cannot tell how long they take: its bar only moves.
+    A solver that takes its own steps cannot tell how long they take, nor what follows the last step: its bar
+    only moves, and plain lines tell the time elapsed.
     """
+
+    seconds = 10.0  # between two of these lines; more, the longer it takes
 
     def __init__(self, title: str, trainer: Trainer[Any]) -> None:
         self.steps, self.total = trainer.part_steps, trainer.total
         self.endless = [part.own_steps for part in trainer.parts]
-        self.next_line = 0.0
+        self.next_line, self.over = 0.0, threading.Event()
         self.figures: dict[str, Any] = {}
         self.console = Console(sys.stderr)
         figures = TextColumn("{task.fields[figures]}", table_column=Column(no_wrap=True, ratio=2))
@@ -34,10 +38,19 @@ class Progress(Callback):
 
     def __enter__(self) -> Progress:
         self.bar.start()
+        threading.Thread(target=self._watch, daemon=True).start()
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, error: object, *_: object) -> None:
+        self.over.set()
+        if error is None:
+            self._end()
         self.bar.stop()
+
+    def _watch(self) -> None:
+        while not self.over.wait(max(self.seconds, (self.bar.tasks[-1].elapsed or 0) / 10)):
+            if (task := self.bar.tasks[-1]).total is None and not self.console.is_terminal:
+                self.say(f"{task.description}: {clock(task.elapsed)} elapsed")
 
     def say(self, line: str) -> None:
         self.console.print(line, soft_wrap=True)
@@ -50,10 +63,15 @@ class Progress(Callback):
 
     def _begin(self, title: str, part: int = 0) -> None:
         """Add a bar, of a part if there is one, and let the one above it stop."""
-        for task in self.bar.tasks[-1:]:
-            self.bar.update(task.id, total=task.completed)
+        self._end()
         total = self.steps[part - 1] if part and not self.endless[part - 1] else None
         self.task = self.bar.add_task(title, total=total, figures="")
+
+    def _end(self) -> None:
+        """Let the last bar stop, full; what has no steps counts as one."""
+        for task in self.bar.tasks[-1:]:
+            done = task.completed or 1
+            self.bar.update(task.id, completed=done, total=done)
 
     def _move(self, t: int, part: int | None) -> None:
         """Show step t in the bar of its part."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,20 +12,25 @@ import pytest
 
 from nsvm_cli.terminal.progress import Progress
 from nsvm_cli.trainers.alg4 import Alg4
+from tests.patience import PATIENCE
 
 pytestmark = pytest.mark.usefixtures("unchecked")
 
 
 def lines_of(capsys: pytest.CaptureFixture[str], solver: str, end: bool = False) -> list[str]:
-    """Return the last lines about a run that takes 10 steps of Part 1 and 3 of Part 2."""
-    with Progress("alg4", Alg4(steps=10, solver_steps=20, solver=solver)) as progress:
+    """Return the last lines about a run that takes 10 steps of Part 1 and 3 of Part 2, and is interrupted
+    there unless it comes to its ``end``.
+    """
+    progress = Progress("alg4", Alg4(steps=10, solver_steps=20, solver=solver))
+    with contextlib.suppress(KeyboardInterrupt), progress:
         state: Any
         for part, t in ((1, 4), (1, 10), (2, 10), (2, 13)):
             state = SimpleNamespace(part=part, t=t)
             progress.on_step_end(state)
         progress.on_log(state, {"step": 13, "part": 2})
-        if end:
-            progress.on_train_end(state, None)
+        if not end:
+            raise KeyboardInterrupt
+        progress.on_train_end(state, None)
     text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", capsys.readouterr().err).replace("\r", "\n")
     return [line.rstrip() for line in text.splitlines() if line.strip()]
 
@@ -41,7 +48,7 @@ def test_each_part_has_its_bar(
     assert re.match(rf"Part 2 +[━╸╺]+ +{counts}( +[a-z].*)?$", part_2)
     *_, part_1, part_2, after = lines_of(capsys, solver, end=True)
     assert re.match(r"Part 2 +[━╸╺]+ +3/3 ", part_2)
-    assert after.startswith("model and scores ")
+    assert re.match(r"model and scores +━+ +1/1 ", after)
 
 
 def test_lines_where_there_is_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
@@ -49,3 +56,21 @@ def test_lines_where_there_is_no_terminal(capsys: pytest.CaptureFixture[str]) ->
     assert first == "alg4: 110 steps"
     assert re.match(r"step 13/110  [\d:]+ elapsed", line)
     assert "left" not in line
+
+
+@pytest.mark.parametrize("name", ["Part 2", "model and scores"])
+def test_lines_about_what_has_no_steps(
+    name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Progress, "seconds", 0.01)
+    told = ""
+    with Progress("alg4", Alg4(steps=10, solver="nystroem")) as progress:
+        state: Any = SimpleNamespace(part=2, t=10)
+        progress.on_step_end(state)
+        if name != "Part 2":
+            progress.on_train_end(state, None)
+        deadline = time.monotonic() + PATIENCE
+        while f"{name}: 0:00:" not in told and time.monotonic() < deadline:
+            time.sleep(0.01)
+            told += capsys.readouterr().err
+    assert re.search(rf"^{name}: [\d:]+ elapsed$", told, re.MULTILINE)
