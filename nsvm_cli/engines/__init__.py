@@ -11,9 +11,9 @@ from importlib.metadata import version
 from importlib.util import find_spec
 from typing import Any, Literal
 
-from nsvm_cli.engines.look_ahead import trainers as look_ahead
+from nsvm_cli.engines import look_ahead
+from nsvm_cli.engines.coverage import base_of, pays_off, uncovered_by_numba, uncovered_by_torch, units
 from nsvm_cli.engines.numba.code import compile_once, is_compiled, is_usable
-from nsvm_cli.engines.numba.coverage import pays_off, uncovered, units
 from nsvm_cli.errors import InputError
 from nsvm_cli.models.feature_map import FeatureMap
 from nsvm_cli.output import Say
@@ -33,14 +33,14 @@ def select(asked: Literal["auto"] | Engine, trainer: Trainer[Any], problem: Prob
     """
     if asked == LITERAL:
         return LITERAL
-    gap = uncovered(trainer, problem, F)
+    gap = uncovered_by_numba(trainer, problem, F)
     if asked == NUMBA:
         if not is_usable():
             raise InputError("engine=numba needs Numba: pip install 'nsvm[fast]', or engine=torch")
         if gap:
             raise InputError(f"engine=numba does not cover {gap}: expected engine=auto or engine=torch")
         return NUMBA
-    if look_ahead.uncovered(trainer, problem, F):
+    if uncovered_by_torch(trainer, problem, F):
         return LITERAL
     if asked == TORCH or gap or find_spec("numba") is None:
         return TORCH
@@ -50,11 +50,11 @@ def select(asked: Literal["auto"] | Engine, trainer: Trainer[Any], problem: Prob
 
 def why_slower(engine: Engine, trainer: Trainer[Any], problem: Problem, F: FeatureMap) -> str | None:
     """Return in a line why no faster engine takes the steps of a run; None if its settings are no reason."""
-    gap = uncovered(trainer, problem, F)
+    gap = uncovered_by_numba(trainer, problem, F)
     if gap is None or problem.x.device.type != "cpu":
         return None
-    compiles = engine == TORCH and look_ahead.base_of(trainer) and pays_off(trainer, F, True)
-    if compiles or look_ahead.uncovered(trainer, problem, F):
+    compiles = engine == TORCH and base_of(trainer) and pays_off(trainer, F, True)
+    if compiles or uncovered_by_torch(trainer, problem, F):
         return f"engine={engine} takes the steps: faster ones do not cover {gap}"
     return None
 

@@ -109,7 +109,7 @@ class CNN(nn.Sequential):
         )
 
 
-SMALLEST = 17
+SMALLEST_SIDE = 17
 """The fewest pixels per side: the last layers of a small image then see 2x2 pixels."""
 
 LARGE_SIDE = 64
@@ -143,7 +143,7 @@ def torchvision_network(
     Raises:
         InputError: samples of this shape are not images, or too small.
     """
-    expect_images(model, shape, SMALLEST)
+    expect_images(model, shape, SMALLEST_SIDE)
     factory = getattr(import_torchvision("models"), model)
     group = lambda channels: nn.GroupNorm(GROUPS, channels)  # noqa: E731
     network: Any = factory(weights=None, norm_layer=group if norm == "group" else None)

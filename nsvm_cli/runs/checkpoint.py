@@ -21,8 +21,8 @@ from nsvm_cli.artifacts.model_file import save_model
 from nsvm_cli.config.registry import STRICT, shown
 from nsvm_cli.config.settings import code_of, flat, parse_settings, plain, with_effect
 from nsvm_cli.engines import LITERAL, NUMBA, TORCH, circumstances
+from nsvm_cli.engines.coverage import uncovered_by_numba
 from nsvm_cli.engines.numba.code import is_usable
-from nsvm_cli.engines.numba.coverage import uncovered
 from nsvm_cli.errors import InputError, Interrupted
 from nsvm_cli.output import Say, shortened
 from nsvm_cli.parallel.signals import Signals
@@ -78,7 +78,7 @@ def with_engine_of(checkpoint: Checkpoint, experiment: Experiment) -> Experiment
     e, engine = experiment, checkpoint.environment.get("engine", TORCH)
     if not engine.startswith(NUMBA):
         return replace(e, engine=LITERAL if engine == LITERAL else TORCH)
-    usable = not uncovered(e.algorithm, e.problem, e.F) and is_usable()
+    usable = not uncovered_by_numba(e.algorithm, e.problem, e.F) and is_usable()
     return replace(e, engine=NUMBA) if usable else e
 
 

@@ -13,10 +13,9 @@ import pytest
 import torch
 
 from nsvm_cli.config.settings import flat
-from nsvm_cli.engines import NUMBA, TORCH, Engine, taken_by
-from nsvm_cli.engines.look_ahead import base as look_ahead
+from nsvm_cli.engines import NUMBA, TORCH, Engine, look_ahead, taken_by
+from nsvm_cli.engines.coverage import uncovered_by_numba
 from nsvm_cli.engines.numba.code import is_usable
-from nsvm_cli.engines.numba.coverage import uncovered
 from nsvm_cli.models import feature_map as features
 from nsvm_cli.models import kernels
 from nsvm_cli.models.feature_map import FeatureMap
@@ -94,7 +93,7 @@ def test_wherever_a_run_pauses_its_state_is_that_of_single_steps(
     s = small(3, m=60, K=RBF(1.0) if svm else Linear(), network=network, loss=LOSSES[kind])
     s.problem = replace(s.problem, weights=np.linspace(0.5, 1.5, 60) if weighted else None)
     literal = short(name, STEPS, k, "literal", **({"lam": 1e-2} if svm else {}))
-    if engine != TORCH and (not is_usable() or uncovered(literal, s.problem, s.theta())):
+    if engine != TORCH and (not is_usable() or uncovered_by_numba(literal, s.problem, s.theta())):
         pytest.skip("not covered")
     if engine == NUMBA:
         compile_units()

@@ -14,7 +14,7 @@ pytest.importorskip("numba")
 
 import nsvm_cli.engines
 from nsvm_cli.engines import select, taken_by
-from nsvm_cli.engines.numba.coverage import LONG, SHORT
+from nsvm_cli.engines.coverage import COMPILE_FROM, LOAD_FROM
 from nsvm_cli.errors import InputError, NotFiniteError
 from nsvm_cli.models.feature_map import FeatureMap
 from nsvm_cli.models.kernels import RBF, Biased, Normalized
@@ -144,7 +144,7 @@ def test_what_is_not_covered_is_said(small: MakeSmall) -> None:
 
 
 def test_without_numba_there_is_torch(small: MakeSmall, monkeypatch: pytest.MonkeyPatch) -> None:
-    s, trainer = small(3, network=NETWORK), trainer_of("alg1", LONG["alg1"])
+    s, trainer = small(3, network=NETWORK), trainer_of("alg1", COMPILE_FROM["alg1"])
     monkeypatch.setattr(nsvm_cli.engines, "is_usable", lambda: False)
     assert select("auto", trainer, s.problem, of(s)) == "torch"
     with pytest.raises(InputError, match="engine=numba needs Numba: pip install"):
@@ -161,9 +161,9 @@ def test_short_runs_and_large_networks_do_not_wait_for_numba(
         monkeypatch.setattr(nsvm_cli.engines, "is_compiled", lambda _: compiled)
         return select("auto", trainer_of(algorithm, steps), s.problem, of(s))
 
-    assert engine(SHORT[algorithm] // 3, compiled=True) == "torch"
-    assert engine(SHORT[algorithm], compiled=True) == "numba"
-    assert engine(SHORT[algorithm], compiled=False) == "torch"
-    assert engine(LONG[algorithm], compiled=False) == "numba"
+    assert engine(LOAD_FROM[algorithm] // 3, compiled=True) == "torch"
+    assert engine(LOAD_FROM[algorithm], compiled=True) == "numba"
+    assert engine(LOAD_FROM[algorithm], compiled=False) == "torch"
+    assert engine(COMPILE_FROM[algorithm], compiled=False) == "numba"
     s.network = build_network({"name": "mlp", "widths": [1000, 1000]}, (5,), seed=0).double()
-    assert engine(LONG[algorithm], compiled=True) == ("numba" if algorithm == "pegasos" else "torch")
+    assert engine(COMPILE_FROM[algorithm], compiled=True) == ("numba" if algorithm == "pegasos" else "torch")

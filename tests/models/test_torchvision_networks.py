@@ -14,7 +14,7 @@ from nsvm_cli.datasets.torchvision_import import import_torchvision
 from nsvm_cli.models.feature_map import FeatureMap, features
 from nsvm_cli.models.initial import at_start
 from nsvm_cli.models.kernels import Linear
-from nsvm_cli.models.networks import SMALLEST, Model, build_network, trains_otherwise
+from nsvm_cli.models.networks import SMALLEST_SIDE, Model, build_network, trains_otherwise
 from nsvm_cli.models.optimizers import SGD
 from tests.conftest import batch
 from tests.small_runs import small_settings
@@ -31,7 +31,7 @@ def network(model: str, shape: tuple[int, ...]) -> nn.Module:
 
 @pytest.mark.parametrize("model", MODELS)
 def test_features_depend_on_the_sample_alone_and_a_step_moves_theta(model: str) -> None:
-    side = SMALLEST
+    side = SMALLEST_SIDE
     F = FeatureMap(network(model, (1, side, side)), SGD(0.01), seed=0)
     x = torch.randn(2, 1, side, side)
     before = F(x)

@@ -13,8 +13,8 @@ from sklearn.svm import SVC
 from torch import Tensor
 
 from nsvm_cli.engines import LITERAL, NUMBA, TORCH, Engine, taken_by
+from nsvm_cli.engines.coverage import uncovered_by_numba
 from nsvm_cli.engines.numba.code import is_usable
-from nsvm_cli.engines.numba.coverage import uncovered
 from nsvm_cli.models.feature_map import FeatureMap
 from nsvm_cli.models.kernels import RBF, Kernel, Laplacian, Linear
 from nsvm_cli.models.losses import (
@@ -59,7 +59,7 @@ def theta_for(trainer: Trainer[Any], problem: Problem) -> FeatureMap:
 def engines_of(trainer: Trainer[Any], problem: Problem) -> list[Trainer[Any]]:
     """Return the trainer itself, and as each engine takes its steps that covers them."""
     fast: list[Engine] = [TORCH]
-    if is_usable() and not uncovered(trainer, problem, theta_for(trainer, problem)):
+    if is_usable() and not uncovered_by_numba(trainer, problem, theta_for(trainer, problem)):
         compile_units()
         fast.append(NUMBA)
     others = [taken_by(engine, trainer) for engine in fast]

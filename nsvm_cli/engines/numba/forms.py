@@ -13,14 +13,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from nsvm_cli.engines.numba.coverage import parts_of
+from nsvm_cli.engines.coverage import covered_parts
 from nsvm_cli.models import kernels
 from nsvm_cli.models.dropout import dropped_below
 from nsvm_cli.models.feature_map import FeatureMap
 from nsvm_cli.models.kernels import Kernel, or_one_over_n
 from nsvm_cli.models.networks import CNN, MLP
 from nsvm_cli.randomness import BLOCK
-from nsvm_cli.trainers.coefficients import SampleState
 
 Real = Any
 """A number in the type of the features."""
@@ -92,7 +91,7 @@ class Network(NamedTuple):
 def network_form(F: FeatureMap, shape: Sequence[int]) -> Network:
     """Return a copy of F, which is covered, for samples of this shape, without rates."""
     rule: Any = F.optimizer
-    network, dropout, normalize = cast(Any, parts_of(F.network))
+    network, dropout, normalize = cast(Any, covered_parts(F.network))
     theta, layers = vector([*network.parameters()]), _layers(network, dropout.p > 0, shape)
     last, real = layers[-1], theta.dtype.type
     width = last.d * last.p * last.q
@@ -150,12 +149,6 @@ class Support(NamedTuple):
     order: np.ndarray
     joined: np.ndarray
     member: np.ndarray
-
-
-def support_form(state: SampleState) -> Support:
-    """Return the memory of the coefficients, which stretches change, and a copy of their number."""
-    c = state.coefficients
-    return Support(c.alpha.reshape(len(c.alpha), -1), c.order, np.array([len(c.support)]), c.in_support)
 
 
 class Progress(NamedTuple):

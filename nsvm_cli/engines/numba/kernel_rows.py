@@ -27,7 +27,7 @@ DUAL = "svc"
 LANES = 64
 """The length of a row is a multiple of it."""
 
-FEW = 24
+FEW_FEATURES = 24
 """The most features for which differences are computed: they are as fast as products then, and exact for
 samples that are close to each other."""
 
@@ -133,7 +133,7 @@ def _formula(K: Kernel, z: Float[Tensor, "m n"], width: int) -> Any:
     if not (isinstance(K, RBF) and keeps(type(K), RBF, "__call__", "diag") and z.device.type == "cpu"):
         return AnyKernel(K, z, width)
     gamma, z = or_one_over_n(K.gamma, z), z[:, (z != z[0]).any(0)]  # constant features do not matter
-    few = z.shape[1] <= FEW
+    few = z.shape[1] <= FEW_FEATURES
     far = not few and bool((gamma * (z - z.mean(0)).square().sum(1) > FAR).any())
     z = z.double() if far else z
     scaled = z.new_zeros(width, _up(z.shape[1], 8))

@@ -19,7 +19,7 @@ COLUMNS = 768
 
 
 @jit
-def of_exponents(K: RBF, P: Any, i: int) -> None:
+def of_exponents(P: Any, i: int) -> None:
     """Replace the exponents of 2 in row i by K(a_i, b_j)."""
     for j in range(P.shape[1]):
         P[i, j] = exp2(P[i, j])
@@ -35,7 +35,7 @@ def of_products(K: RBF, P: Any, square_a: Any, square_b: Any) -> None:
         for j in range(P.shape[1]):
             distance = square + square_b[j] - real(2) * P[i, j]
             P[i, j] = rate * (distance if not distance < real(0) else real(0))
-        of_exponents(K, P, i)
+        of_exponents(P, i)
 
 
 @jit
@@ -50,14 +50,14 @@ def squared_lengths(a: Any) -> Any:
     return out
 
 
-FEW = 2**13
+FEW_VALUES = 2**13
 """Values of K_ij and its features up to which, or for a single row, the kernel gets differences of features
 rather than products, as on torch: these cannot cancel."""
 
 
 @jit
 def _takes_differences(K: RBF, a: Any, b: Any) -> bool:
-    return not K.normalized and (min(len(a), len(b)) == 1 or len(a) * len(b) * a.shape[1] <= FEW)
+    return not K.normalized and (min(len(a), len(b)) == 1 or len(a) * len(b) * a.shape[1] <= FEW_VALUES)
 
 
 @jit
@@ -113,7 +113,7 @@ def _values_by_differences(K: RBF, a: Any, b: Any) -> Any:
                 difference = a[i, k] - b[j, k]
                 distance += difference * difference
             P[i, j] = rate * distance
-        of_exponents(K, P, i)
+        of_exponents(P, i)
     return P
 
 

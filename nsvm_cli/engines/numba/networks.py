@@ -21,7 +21,7 @@ from nsvm_cli.randomness import GOLDEN, LAYER
 
 ROWS = 256
 
-FEW = 48
+BLAS_BELOW = 48
 """Samples below which a product with the weights of a connected layer is left to BLAS, unless it is only one:
 then the rows are those of the weights."""
 
@@ -163,7 +163,7 @@ def _connect(F: Network, layer: Layer, passed: Passed, start: int, n: int) -> No
     if n == 1:
         out[:] = real(0)
         add_inner_products(MatrixAt(H, o, 1, 0), RowsAt(theta, offset, c), RowsAt(H, at, 0), d, 1, c)
-    elif n < FEW:
+    elif n < BLAS_BELOW:
         W = theta[offset:bias].reshape((d, c))
         np.dot(W, H[at : at + c * n].reshape((c, n)), out)
     else:
@@ -321,7 +321,7 @@ def _connect_back(
         add_products(RowsAt(by_theta, offset, c), MatrixAt(D, 0, 1, 0), RowsAt(H, at, 0), d, 1, c)
         if len(below) > 0:
             add_products(RowsAt(below, 0, 0), MatrixAt(D, 0, 0, 1), RowsAt(theta, offset, c), 1, d, c)
-    elif n < FEW:
+    elif n < BLAS_BELOW:
         by_out, x = D.reshape((d, n)), H[at : at + c * n].reshape((c, n))
         by_W = np.dot(by_out, x.T).reshape(-1)
         for i in range(len(by_W)):

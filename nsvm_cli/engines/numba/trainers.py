@@ -11,10 +11,9 @@ import numpy as np
 import torch
 from threadpoolctl import ThreadpoolController
 
-from nsvm_cli.engines.look_ahead import trainers as look_ahead
-from nsvm_cli.engines.look_ahead.base import Window
+from nsvm_cli.engines import look_ahead
+from nsvm_cli.engines.coverage import unit
 from nsvm_cli.engines.numba import forms, stretches
-from nsvm_cli.engines.numba.coverage import unit
 from nsvm_cli.engines.numba.jit import loaded
 from nsvm_cli.errors import NotFiniteError
 from nsvm_cli.randomness import BLOCK
@@ -53,7 +52,11 @@ class Stretches:
             z = x.new_empty(0, network.width)
         self.unit = unit(stretch.__name__, x)
         K = forms.kernel_form(problem.K, z, network is not None and network.normalize)
-        self.support = forms.support_form(state) if isinstance(state, SampleState) else None
+        self.support = None
+        if isinstance(state, SampleState):
+            c = state.coefficients
+            alpha = c.alpha.reshape(len(c.alpha), -1)  # stretches change this memory
+            self.support = forms.Support(alpha, c.order, np.array([len(c.support)]), c.in_support)
         ahead = state.engine
         progress = forms.Progress(
             np.array([state.t]),
@@ -139,7 +142,7 @@ class CompiledPegasos(look_ahead.LookAheadPegasos):
         if held[0]:
             i = state.sampler.ahead(int(held[0]))[: len(s) // self.k].ravel()
             of_outputs = s[: len(i)].reshape(len(i), *problem.task.outputs)
-            state.engine.window = Window(int(held[0]), self.k, i, of_outputs)
+            state.engine.window = look_ahead.Window(int(held[0]), self.k, i, of_outputs)
 
 
 class CompiledAlg1(look_ahead.LookAheadAlg1):

@@ -19,7 +19,7 @@ from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
 from nsvm_cli.engines.numba.jit import jit, loaded
-from nsvm_cli.engines.numba.kernel_rows import FEW, LANES, Matrix, Rows, distant_row
+from nsvm_cli.engines.numba.kernel_rows import FEW_FEATURES, LANES, Matrix, Rows, distant_row
 from nsvm_cli.models.kernels import RBF, kernel_sums
 from nsvm_cli.trainers.dual import HUGE, MOST, REFRESHES, TAU, Dual, DualState, Optimality, regression
 
@@ -30,10 +30,10 @@ variables that are a working set because only they matter, and half of them are 
 WHOLE = 2048
 """The most variables of a problem that is a single working set, where rows are computed as SMO needs them."""
 
-SHARE = 0.03
+REST_OF_GAP = 0.03
 """SMO stops on a part of the variables once the gap there is this share of what it was."""
 
-PATIENCE, LEAST = 50, 1e-10
+STALLED_ITERATIONS, LEAST_GROWTH = 50, 1e-10
 """The solver gives up after so many iterations in which the dual value did not grow by this share of it."""
 
 PAIRS = 2**24
@@ -58,9 +58,9 @@ class WorkingSets:
             state.stale -= len(some)
             state.best, state.since = -HUGE, state.iterations
             return
-        if value > state.best + LEAST * abs(value):
+        if value > state.best + LEAST_GROWTH * abs(value):
             state.best, state.since = value, state.iterations
-        helps = state.iterations - state.since <= PATIENCE and state.steps < MOST
+        helps = state.iterations - state.since <= STALLED_ITERATIONS and state.steps < MOST
         if state.gap >= self.tol and helps and state.refreshed < REFRESHES:
             state.iterations += 1
             self._descend(state, now, self._choose(state, now))
@@ -94,7 +94,7 @@ class WorkingSets:
         matrix, a = rows.block(s), state.alpha[chosen]
         real = rows.dtype.type if np.abs(now.f[chosen]).max() < 1e5 * self.tol else np.float64
         f = np.pad(now.f[chosen], (0, matrix.K.shape[1] - len(s))).astype(real)
-        tol, share = real(0.9 * self.tol), real(SHARE if len(state.kept) else 0)
+        tol, share = real(0.9 * self.tol), real(REST_OF_GAP if len(state.kept) else 0)
         state.steps += loaded(smo, rows.unit)(matrix, f, y, a, C, tol, share, 10 * max(len(a), LARGEST))
         change = y * (a - state.alpha[chosen])
         state.alpha[chosen] = a
@@ -127,7 +127,7 @@ class WorkingSets:
 def solve_small_problems(z: Float[Tensor, "m n"]) -> None:
     """Take an iteration with every function, so that all are compiled."""
     t = z[:, 0].double().numpy()
-    many = z.repeat(1, FEW)
+    many = z.repeat(1, FEW_FEATURES)
     for features, tol in ((z, 1e-3), (z, 1e-9), (many, 1e-3), (1e4 * many, 1e-3)):
         dual = regression(t, 0.1, np.ones(len(t)))
         WorkingSets(dual, Rows(RBF(), features, 1), tol).step(dual.start())

@@ -16,7 +16,9 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
+from types import new_class
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
@@ -24,12 +26,22 @@ import torch
 from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
+from nsvm_cli.engines.coverage import base_of
+from nsvm_cli.engines.numba.code import is_usable
 from nsvm_cli.errors import NotFiniteError
 from nsvm_cli.models.feature_map import Batch, FeatureMap
 from nsvm_cli.models.kernels import Kernel
 from nsvm_cli.models.losses import any_output
+from nsvm_cli.models.objectives import products
 from nsvm_cli.storage.state_dict import NOT_SAVED, RESTORED, Saved, expect_keys
+from nsvm_cli.trainers.alg1 import Alg1, Alg1State
+from nsvm_cli.trainers.alg2 import Alg2
+from nsvm_cli.trainers.alg4 import Alg4
 from nsvm_cli.trainers.base import Problem, State, Trainer
+from nsvm_cli.trainers.coefficients import SampleState
+from nsvm_cli.trainers.dual import Dual
+from nsvm_cli.trainers.pegasos import Pegasos
+from nsvm_cli.trainers.svc import SVC
 
 S = TypeVar("S", bound=State)
 Amount: TypeAlias = Float64[np.ndarray, " v *outputs"]
@@ -152,10 +164,13 @@ class LookAhead(Trainer[S]):
     def advance(self, problem: Problem, state: S, until: int) -> None:
         """Take all steps up to ``until``, from window to window."""
         while state.t < until:
-            window = state.engine.window
-            if window is None or state.t == window.last:
-                state.engine.window = window = self._next_window(problem, state)
-            self._advance_within(window, problem, state, min(until, window.last))
+            ahead = state.engine
+            if ahead.window is None or state.t == ahead.window.last:
+                gap = max(ahead.mean_gap, float(state.t - ahead.last_violation))
+                fixed = max(1, FIXED_WINDOW // self.k)
+                steps = fixed if self.fixed(state) else window_length(gap, self.k)
+                ahead.window = self._window(problem, state, state.t + 1, steps)
+            self._advance_within(ahead.window, problem, state, min(until, ahead.window.last))
 
     def _advance_within(self, window: Window, problem: Problem, state: S, until: int) -> None:
         """Take all steps up to ``until``, or to the first one with a violation."""
@@ -186,26 +201,17 @@ class LookAhead(Trainer[S]):
         last, gap = ahead.last_violation, ahead.mean_gap
         if not (1 <= last <= max(1, state.t) and 0 <= gap <= self.total):
             raise ValueError(f"last_violation {last}, mean_gap {gap} at step {state.t}")
-        if kept["window"] is not None:
-            ahead.window = self._restored_window(problem, state, kept["window"])
+        if (window := kept["window"]) is not None:
+            expect_keys(window, ["first", "s"])
+            first, steps = window["first"], len(window["s"]) // self.k
+            if type(first) is not int or not 0 < first <= state.t + 1 <= first + steps:
+                raise ValueError(f"the window from step {first!r} on does not hold step {state.t}")
+            ahead.window = self._window(problem, state, first, steps)
+            ahead.window.load_state_dict(window)
         return state
 
-    def _restored_window(self, problem: Problem, state: S, saved: Mapping[str, Any]) -> Window:
-        expect_keys(saved, ["first", "s"])
-        first, steps = saved["first"], len(saved["s"]) // self.k
-        if type(first) is not int or not 0 < first <= state.t + 1 <= first + steps:
-            raise ValueError(f"the window from step {first!r} on does not hold step {state.t}")
-        window = self._window(problem, state, first, state.sampler.ahead(first)[:steps].ravel())
-        window.load_state_dict(saved)
-        return window
-
-    def _next_window(self, problem: Problem, state: S) -> Window:
-        ahead, i = state.engine, state.sampler.ahead(state.t + 1)
-        gap = max(ahead.mean_gap, float(state.t - ahead.last_violation))
-        steps = max(1, FIXED_WINDOW // self.k) if self.fixed(state) else window_length(gap, self.k)
-        return self._window(problem, state, state.t + 1, i[:steps].ravel())
-
-    def _window(self, problem: Problem, state: S, first: int, i: Int64[np.ndarray, " p"]) -> Window:
+    def _window(self, problem: Problem, state: S, first: int, steps: int) -> Window:
+        i = state.sampler.ahead(first)[:steps].ravel()
         evaluation = self.evaluate(problem, state, i)
         z = evaluation.z
         s = problem.sums(z, *self.terms(problem, state)).double().cpu().numpy()
@@ -240,3 +246,116 @@ def window_length(gap: float, k: int = 1) -> int:
     near B = sqrt(64 gap / k). For small gaps this is a rule of thumb.
     """
     return max(1, round(math.sqrt(64 * gap / k)))
+
+
+class LookAheadPegasos(LookAhead[SampleState], Pegasos):
+    def evaluate(self, problem: Problem, state: SampleState, i: Int64[np.ndarray, " p"]) -> Evaluation:
+        z = state.features(problem, i)
+        return Evaluation(Batch(z, i), z)  # Algorithm 0 uses only the features of a sample
+
+    def terms(self, problem: Problem, state: SampleState) -> Terms:
+        j, alpha = state.terms(problem)
+        return state.features(problem, j), alpha
+
+    def on_violation(self, problem: Problem, state: SampleState, t: int, at: Evaluation, a: Amount) -> None:
+        state.coefficients.add(at.x.i, a)
+
+
+class LookAheadAlg1(LookAhead[Alg1State], Alg1):
+    def terms(self, problem: Problem, state: Alg1State) -> Terms:
+        return state.z, state.alpha
+
+    def on_violation(self, problem: Problem, state: Alg1State, t: int, at: Evaluation, a: Amount) -> None:
+        lam = self.lam
+        alpha_t = torch.from_numpy(a).to(problem.y)
+        z_s, alpha_s = state.z, state.alpha
+        c = products(-alpha_t / (lam * (t - 1)), alpha_s)
+
+        def objective(K: Kernel, z: Tensor) -> tuple[Tensor, list[Tensor]]:
+            """-alpha_t / (lambda (t-1)) sum_s alpha_s K(z_s, F_theta(x_t)), summed over violations"""
+            K_ts = K(z, z_s)
+            return (K_ts.reshape(1, -1) @ c.flatten()).sum(), [K.gradient(z, z_s, K_ts, c)]
+
+        state.objective = descend(state.F, [at], objective, problem.K, t, self.last_theta_step)
+        state.add(at.x.i, at.z, alpha_t)
+
+
+class LookAheadAlg2(LookAhead[SampleState], Alg2):
+    def terms(self, problem: Problem, state: SampleState) -> Terms:
+        _, alpha, at_j = self._support(problem, state)
+        return at_j.z, alpha
+
+    def on_violation(self, problem: Problem, state: SampleState, t: int, at: Evaluation, a: Amount) -> None:
+        lam, i = self.lam, at.x.i
+        j, alpha_j, at_j = self._support(problem, state)
+        alpha_i = torch.from_numpy(a).to(problem.y)
+        c = products(alpha_j, -alpha_i / (lam * (t - 1)))
+        # a violating x_i that is one of the x_j passes through F only once
+        shared = torch.from_numpy(j == i[:, None]).nonzero().to(c.device)
+        i_shared, j_shared = shared[:, 0], shared[:, 1]
+        new = np.setdiff1d(np.arange(len(i)), i_shared.cpu().numpy())
+        i_new = torch.from_numpy(new).to(c.device)
+
+        def objective(K: Kernel, z_j: Tensor, *z_new: Tensor) -> tuple[Tensor, list[Tensor]]:
+            """-alpha_i / (lambda (t-1)) sum_j alpha_j K(F_theta(x_j), F_theta(x_i)), summed over i"""
+            z_i = z_j.new_empty(len(i), z_j.shape[1])
+            z_i[i_shared] = z_j[j_shared]
+            z_i[i_new] = torch.cat([*z_new, z_i[:0]])
+            K_ji = K(z_j, z_i)
+            # in the order of ``step``, on which random directions of kernel.gradient depend
+            by_z_i, by_z_j = K.gradient(z_i, z_j, K_ji.T, c.T), K.gradient(z_j, z_i, K_ji, c)
+            by_z_j[j_shared] += by_z_i[i_shared]
+            return c.flatten() @ K_ji.flatten(), [by_z_j, *(by_z_i[i_new] for _ in z_new)]
+
+        batch = [at_j, at.rows(new)] if len(new) else [at_j]
+        state.objective = descend(state.F, batch, objective, problem.K, t, self.last_theta_step)
+        state.coefficients.add(i, a)
+
+    def _support(
+        self, problem: Problem, state: SampleState
+    ) -> tuple[Int64[np.ndarray, " s"], Float[Tensor, " s *outputs"], Evaluation]:
+        """Return the indices j of the support vectors, alpha_j, and F_theta(x_j)."""
+        ahead, moves = state.engine, (state.F.theta_steps, state.violations)
+        if ahead.moves != moves:
+            j, alpha = state.terms(problem)
+            ahead.moves, ahead.support = moves, (j, alpha, self.evaluate(problem, state, j))
+        support: tuple[np.ndarray, Tensor, Evaluation] = ahead.support
+        return support
+
+
+class LookAheadAlg4(Alg4):
+    """Algorithm 4: Part 1 step by step, and Part 2 with look-ahead."""
+
+    def _solver(self, steps: int) -> Trainer[Any]:
+        return faster(super()._solver(steps), TRAINERS)
+
+
+class WorkingSetSVC(SVC):
+    """The SVM by working sets, where Numba is installed."""
+
+    def solver(self, problem: Problem, z: Float[Tensor, "n d"], dual: Dual) -> Any:
+        if not is_usable():
+            return super().solver(problem, z, dual)
+        from nsvm_cli.engines.numba.kernel_rows import Rows
+        from nsvm_cli.engines.numba.working_sets import WorkingSets
+
+        return WorkingSets(dual, Rows(problem.K, z, problem.memory_budget), self.tol)
+
+
+def faster(trainer: Trainer[Any], trainers: Mapping[Any, type[Trainer[Any]]]) -> Trainer[Any]:
+    """Return the same algorithm as the class that ``trainers`` have for it; itself if they have none."""
+    if (fast := trainers.get(base_of(trainer))) is None:
+        return trainer
+    kind, trainer = type(trainer), copy(trainer)
+    joined = fast if issubclass(fast, kind) else new_class(kind.__name__, (fast, kind))
+    object.__setattr__(trainer, "__class__", joined)  # its fields are frozen
+    return trainer
+
+
+TRAINERS: dict[type[Trainer[Any]], type[Trainer[Any]]] = {
+    Pegasos: LookAheadPegasos,
+    Alg1: LookAheadAlg1,
+    Alg2: LookAheadAlg2,
+    Alg4: LookAheadAlg4,
+    SVC: WorkingSetSVC,
+}

@@ -1,0 +1,147 @@
+"""Which runs the engines on torch and on Numba cover, and when compiled steps pay off. Needs no Numba."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import fields
+from typing import Any, cast
+
+from torch import Tensor, nn
+
+from nsvm_cli.config.registry import keeps
+from nsvm_cli.models.dropout import Dropout
+from nsvm_cli.models.feature_map import FeatureMap
+from nsvm_cli.models.kernels import RBF
+from nsvm_cli.models.losses import Binary, CrammerSinger, Hinge
+from nsvm_cli.models.networks import CNN, MLP, MaxPool, Normalize, WithOutput
+from nsvm_cli.models.optimizers import SGD
+from nsvm_cli.trainers import Problem, Trainer
+from nsvm_cli.trainers.alg1 import Alg1
+from nsvm_cli.trainers.alg2 import Alg2
+from nsvm_cli.trainers.alg3 import Alg3
+from nsvm_cli.trainers.alg4 import Alg4
+from nsvm_cli.trainers.pegasos import Pegasos
+from nsvm_cli.trainers.svc import SVC
+
+STEP_METHODS = (
+    *("moves_theta", "step", "advance", "compare", "descend", "_advance_part_1", "_solver"),
+    *("fixed", "evaluate", "terms", "on_violation"),  # which ``LookAhead`` adds
+)
+"""What the steps of an algorithm consist of."""
+
+REPLACED: dict[type, tuple[str, ...]] = {
+    **dict.fromkeys((Pegasos, Alg1, Alg2, Alg3, Alg4), STEP_METHODS),
+    SVC: ("solver",),
+    RBF: ("__call__", "gradient", "diag", "parts"),
+    **dict.fromkeys((Binary, CrammerSinger), ("step", "of", "curvature")),
+    Hinge: ("slope", "value", "curvature"),
+    SGD: ("update", "kept"),
+    **dict.fromkeys((MLP, CNN), ("__init__", "forward")),
+    **dict.fromkeys((Dropout, MaxPool, nn.Linear, nn.Conv2d), ("forward",)),
+    **dict.fromkeys((nn.ReLU, nn.Flatten, nn.ModuleList), ("forward",)),
+}
+"""The classes that have another form in an engine, and what this takes the place of."""
+
+
+def base_of(part: object) -> type | None:
+    """Return the class whose form in an engine computes what a part does: its own, or one that it derives
+    from without overriding what that form takes the place of; None if there is none.
+    """
+    base = next((base for base in type(part).__mro__ if base in REPLACED), None)
+    return base if base and keeps(type(part), base, *REPLACED[base]) else None
+
+
+OPTIONS: dict[type | None, tuple[str, ...]] = {
+    Alg1: ("refresh_every", "budget"),
+    Alg2: ("objective", "projection"),
+}
+"""Settings that look-ahead covers at their defaults."""
+
+
+def uncovered_by_torch(trainer: Trainer[Any], problem: Problem, F: FeatureMap) -> str | None:
+    """Return what look-ahead does not cover in this run; None if it covers it."""
+    if F.draws and trainer.moves_theta:
+        return "networks that draw at random in training"
+    if (options := OPTIONS.get(base_of(trainer))) is None:
+        return None
+    return changed(trainer, options) or ("penalties" if problem.penalties else None)
+
+
+def changed(trainer: Trainer[Any], options: tuple[str, ...]) -> str | None:
+    """Return the first of these settings, where the algorithm has them, that is not at our default."""
+    for field in fields(base_of(trainer)):  # type: ignore[arg-type]  # a dataclass
+        if field.name in options and (value := getattr(trainer, field.name)) != field.default:
+            return f"algorithm.{field.name}={value}"
+    return None
+
+
+def uncovered_by_numba(trainer: Trainer[Any], problem: Problem, F: FeatureMap) -> str | None:
+    """Return what compiled functions do not cover in this run; None if they cover it."""
+    if beyond := uncovered_by_torch(trainer, problem, F):
+        return beyond
+    if problem.x.device.type != "cpu":
+        return f"device={problem.x.device.type}"
+    if (base := base_of(trainer)) is None:
+        return f"algorithm {type(trainer).__name__}"
+    if base is SVC:
+        return None
+    if base_of(problem.K) is None or F.of_kernel:
+        return f"kernel {type(problem.K).__name__}"
+    if option := changed(trainer, ("objective", "loss")):
+        return option
+    if None in map(base_of, (problem.loss, problem.loss.l)):
+        return "losses other than hinge, of two classes or by crammer_singer"
+    if problem.penalties:
+        return "penalties"
+    if base is Pegasos:
+        return None  # which takes the features of any network
+    if F.kernel_gradient is not None:
+        return "kernel.gradient"
+    if covered_parts(F.network) is None:
+        return "networks other than mlp and cnn"
+    if F.augment is not None:
+        return "augmentation"
+    if not all(p.requires_grad for p in F.network.parameters()):
+        return "parameters that do not move"
+    settings: Any = getattr(F.optimizer, "settings", None)
+    if base_of(settings) is None:
+        return f"optimizer {type(settings).__name__}"
+    return "optimizer.groups" if settings.groups else None
+
+
+def units(parts: Iterable[Trainer[Any]], problem: Problem) -> list[str]:
+    """Return the units of compiled code that take the steps of these parts of a run; see ``code``."""
+    bases = [base for part in parts if (base := base_of(part))]
+    return [unit(base.__name__.lower(), problem.x) for base in bases]
+
+
+def unit(algorithm: str, x: Tensor) -> str:
+    """Return the name of the unit for an algorithm on samples like x."""
+    return f"{algorithm}-{x.dtype}".replace("torch.", "")
+
+
+def covered_parts(network: nn.Module) -> tuple[MLP | CNN, Dropout, Normalize | None] | None:
+    """Return a covered network, its dropout, and what normalises its features; None for any other one."""
+    normalize: Any = None
+    if type(network) is WithOutput:
+        network, normalize = network
+    covered = isinstance(network, MLP | CNN) and None not in map(base_of, network.modules())
+    if not covered or type(normalize) not in (Normalize, type(None)):
+        return None
+    (dropout,) = (module for module in network.modules() if isinstance(module, Dropout))
+    return cast(Any, network), dropout, normalize
+
+
+MOST_PARAMETERS = 500_000
+"""Parameters of theta above which the products of matrices take the time, and torch is as fast."""
+
+LOAD_FROM = {"pegasos": 5_000, "alg1": 1_000, "alg2": 500, "alg3": 500, "alg4": 1_000}
+COMPILE_FROM = {"pegasos": 200_000, "alg1": 20_000, "alg2": 4_000, "alg3": 4_000, "alg4": 10_000}
+"""The fewest steps of an algorithm for which compiled functions are worth loading, and worth compiling."""
+
+
+def pays_off(trainer: Trainer[Any], F: FeatureMap, compiled_before: bool) -> bool:
+    """Return whether a run is long enough, and its network small enough, for compiled steps to be faster."""
+    name = getattr(base_of(trainer), "__name__", "").lower()
+    small = not trainer.moves_theta or sum(p.numel() for p in F.network.parameters()) <= MOST_PARAMETERS
+    return small and trainer.total >= (LOAD_FROM if compiled_before else COMPILE_FROM).get(name, 0)
