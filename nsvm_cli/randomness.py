@@ -90,13 +90,13 @@ class Sampler:
         """Return the indices of step t and the steps after it, to the end of their block; see ``BLOCK``."""
         block, row = divmod(t, BLOCK)
         if block != self._block:
-            self._block, self._drawn = block, self._draw(generator(self.seed, Stream.SAMPLING, self.k, block))
+            self._block, rng = block, generator(self.seed, Stream.SAMPLING, self.k, block)
+            self._drawn = (
+                rng.integers(self.m, size=(BLOCK, 1))
+                if self.k == 1
+                else np.stack([rng.choice(self.m, self.k, replace=False) for _ in range(BLOCK)])
+            )
         return self._drawn[row:]
-
-    def _draw(self, rng: np.random.Generator) -> np.ndarray:
-        if self.k == 1:
-            return rng.integers(self.m, size=(BLOCK, 1))
-        return np.stack([rng.choice(self.m, self.k, replace=False) for _ in range(BLOCK)])
 
 
 GOLDEN = -0x61C8864680B583EB

@@ -121,7 +121,7 @@ LOSSES: dict[str, Loss] = {
 """A loss for each kind of task."""
 
 
-STEPPING = sorted(name for name, algorithm in TRAINERS.items() if not algorithm.own_steps)
+STEPPING = sorted(name for name, algorithm in TRAINERS.items() if not algorithm.chooses_steps)
 """The algorithms that take the steps that they are asked for."""
 
 

@@ -16,11 +16,10 @@ from nsvm_cli.datasets import build_source
 from nsvm_cli.datasets.scaling import Scaling
 from nsvm_cli.errors import InputError, RunError
 from nsvm_cli.memory import MEMORY_BUDGET
-from nsvm_cli.models.composed_kernels import begin, kernel_of, learnt
-from nsvm_cli.models.feature_map import features
-from nsvm_cli.models.initial import MODEL, OF_KERNEL, THETA
+from nsvm_cli.models.composed_kernels import begin, kernel_of
+from nsvm_cli.models.feature_map import MODEL, features, theta_tensors
 from nsvm_cli.models.networks import build_network
-from nsvm_cli.models.nsvm import NSVM, Expansion, Facts
+from nsvm_cli.models.nsvm import NSVM, Expansion, ModelMetadata
 from nsvm_cli.plugins import plugin_errors
 from nsvm_cli.storage import tensor_file
 from nsvm_cli.storage.tensor_file import DTYPES, Spec, TensorFile, expect, unusable
@@ -35,9 +34,8 @@ def save_model(path: Path, model: NSVM, named: bool = False, only_check: bool = 
     """
     expect_tensors(plain(model.settings))
     e = model.expansion
-    tensors = {THETA + name: tensor for name, tensor in model.network.state_dict().items()}
+    tensors = theta_tensors(model.network, model.kernel)
     tensors |= {"z": e.z, "alpha": e.alpha, "mean": model.scaling.mean, "std": model.scaling.std}
-    tensors |= {OF_KERNEL + name: p.data for name, p in learnt(model.kernel).items()}
     optional = {"i": e.i, "sigmoids": model.sigmoids}
     tensors |= {name: tensor for name, tensor in optional.items() if tensor is not None}
     if e.alpha.ndim > 1:
@@ -81,7 +79,7 @@ def load_model(path: Path, runtime: Mapping[str, Any] | None = None) -> NSVM:
         expect(file.content.keys() == {"settings", "facts"}, f"expected settings and facts, got {got}")
         objects = all(isinstance(value, dict) for value in file.content.values())
         expect(objects, "expected JSON objects for settings and facts")
-        settings, facts = parse_settings(file.content["settings"]), Facts(**file.content["facts"])
+        settings, facts = parse_settings(file.content["settings"]), ModelMetadata(**file.content["facts"])
         settings = within_means(settings, runtime or {})
         *_, device = build_parts(settings)
         build_source(settings.dataset)
@@ -106,7 +104,7 @@ def within_means(settings: Settings, changes: Mapping[str, Any]) -> Settings:
     return parse_settings(with_values({**plain(settings), **means}, changes))
 
 
-def _check_specs(got: Mapping[str, Spec], settings: Settings, facts: Facts) -> None:
+def _check_specs(got: Mapping[str, Spec], settings: Settings, facts: ModelMetadata) -> None:
     """Check the tensors of a model file against its settings and facts, without allocating memory.
 
     They say themselves how many terms there are, whether these are samples of the training set, and whether
@@ -118,8 +116,8 @@ def _check_specs(got: Mapping[str, Spec], settings: Settings, facts: Facts) -> N
     z = got.get("z", ("", (0, 0)))[1]
     expect(len(z) == 2, f"z should be a matrix, got shape {list(z)}")
     K = begin(kernel_of(settings), torch.empty(0, z[1], dtype=dtype, device="meta"))
-    types = {THETA + name: (t.dtype, tuple(t.shape)) for name, t in network.to(dtype).state_dict().items()}
-    types |= {OF_KERNEL + name: (dtype, tuple(p.shape)) for name, p in learnt(K).items()}
+    theta = theta_tensors(network.to(dtype), K)
+    types = {name: (tensor.dtype, tuple(tensor.shape)) for name, tensor in theta.items()}
     types |= {"z": (dtype, z), "alpha": (dtype, (*z[:1], *facts.outputs))}
     if facts.outputs:
         types["bias"] = (dtype, facts.outputs)
@@ -136,7 +134,7 @@ def _check_specs(got: Mapping[str, Spec], settings: Settings, facts: Facts) -> N
         expect(want == has, f"tensor {name!r}: expected {want}, got {has}")
 
 
-def _model(file: TensorFile, settings: Settings, facts: Facts, device: torch.device) -> NSVM:
+def _model(file: TensorFile, settings: Settings, facts: ModelMetadata, device: torch.device) -> NSVM:
     tensors = file.tensors()
     z, alpha, mean, std = (tensors[name] for name in ("z", "alpha", "mean", "std"))
     bias = tensors["bias"].to(device) if facts.outputs else facts.bias
@@ -146,11 +144,10 @@ def _model(file: TensorFile, settings: Settings, facts: Facts, device: torch.dev
     expect(bool((std > 0).all()), "std is not positive")
     network = build_network(settings.network, facts.shape, seed=0, outputs=facts.trained.outputs)
     network = network.to(device, z.dtype)
-    network.load_state_dict({k.removeprefix(THETA): v for k, v in tensors.items() if k.startswith(THETA)})
     n = features(network, z.new_zeros(1, *facts.shape, device=device)).shape[1]
     expect(z.shape[1] == n, f"z has {z.shape[1]} columns where the network gives {n} features")
     kernel = begin(kernel_of(settings), z.to(device))
-    for name, p in learnt(kernel).items():
-        p.copy_(tensors[OF_KERNEL + name])
+    for name, tensor in theta_tensors(network, kernel).items():
+        tensor.copy_(tensors[name])
     expansion = Expansion(z.to(device), alpha.to(device), facts.scale, bias, facts.one_vs_one, i)
     return NSVM(settings, facts, Scaling(mean, std), network, kernel, expansion, tensors.get("sigmoids"))

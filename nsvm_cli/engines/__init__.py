@@ -75,7 +75,7 @@ def compile_steps(engine: Engine, trainer: Trainer[Any], problem: Problem, say: 
         RunError: it cannot be compiled.
     """
     if engine != LITERAL and is_usable():
-        compiled = [part for part in trainer.parts if engine == NUMBA or part.own_steps]
+        compiled = [part for part in trainer.parts if engine == NUMBA or part.chooses_steps]
         compile_once(units(compiled, problem), say)
 
 

@@ -1,4 +1,4 @@
-"""F_theta as the algorithms see it: a function of x, and a way to move theta."""
+"""F_theta as the algorithms see it: a function of x, and a way to move theta; and theta at the start."""
 
 from __future__ import annotations
 
@@ -7,22 +7,29 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
+from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 from zlib import crc32
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int64
+from jaxtyping import Float, Int64, Shaped
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from nsvm_cli.config.settings import Init, Settings
 from nsvm_cli.errors import InputError, NotFiniteError
-from nsvm_cli.models.composed_kernels import learnt
+from nsvm_cli.models.composed_kernels import begin, kernel_of, learnt
 from nsvm_cli.models.dropout import Masks, dropout_masks
 from nsvm_cli.models.kernel_gradients import Differences, WithGradient, directions
 from nsvm_cli.models.kernels import Kernel
-from nsvm_cli.models.networks import has_modes, own_name, trains_otherwise
+from nsvm_cli.models.networks import build_network, has_modes, own_name, trains_otherwise
 from nsvm_cli.models.optimizers import Optimizer, Rule, expect_names, is_within
 from nsvm_cli.randomness import Stream, derived_seed, draws, key_of_step, seeded
+from nsvm_cli.storage import tensor_file
+from nsvm_cli.storage.files import open_regular
 from nsvm_cli.storage.state_dict import StateDict, loaded_value, saved_value
 
 CHUNK = 2**17
@@ -80,10 +87,23 @@ class Training:
         return tuple(z[torch.from_numpy(part).to(z.device)] for part in rows)
 
 
+MODEL = "nsvm-model-3"
+"""The kind of a model file; see ``nsvm_cli.artifacts.model_file``."""
+
+NETWORK, KERNEL = "theta.", "kernel."
+"""The prefixes of the names of theta's tensors in a model file."""
+
+
 def theta_of(network: nn.Module, K: Kernel | None) -> dict[str, nn.Parameter]:
     """Return theta: a network's parameters by ``own_name``, and a kernel's as ``kernel.NAME``."""
     own = {own_name(network, name): p for name, p in network.named_parameters()}
-    return own | {f"kernel.{name}": p for name, p in learnt(K).items()}
+    return own | {KERNEL + name: p for name, p in learnt(K).items()}
+
+
+def theta_tensors(network: nn.Module, K: Kernel | None) -> dict[str, Tensor]:
+    """Return theta and a network's buffers by their names in a model file; the tensors share its memory."""
+    tensors = {NETWORK + name: tensor for name, tensor in network.state_dict().items()}
+    return tensors | {KERNEL + name: p.data for name, p in learnt(K).items()}
 
 
 Objective = Callable[[Training, Kernel], Float[Tensor, ""]]
@@ -260,3 +280,65 @@ class FeatureMap:
         if self.has_modes:
             network.eval()
         return z
+
+
+def at_start(
+    settings: Settings, shape: tuple[int, ...], outputs: tuple[int, ...], like: Shaped[Tensor, "..."]
+) -> tuple[nn.Module, Kernel]:
+    """Return the network and the kernel before the first step, in the type and on the device of a tensor, for
+    samples and decision values of these shapes.
+
+    Raises:
+        InputError: a setting of the network or kernel is wrong, or ``init.run`` lacks a tensor of theta.
+    """
+    network = build_network(settings.network, shape, derived_seed(settings.seed, Stream.THETA), outputs)
+    network = network.to(like)
+    z = features(network, like.new_zeros(1, *shape))
+    if z.ndim != 2:
+        got = f"shape {tuple(z.shape)} for 1 sample"
+        raise InputError(f"network {settings.network['name']} returned {got}, expected (1, n)")
+    K = begin(kernel_of(settings), z)
+    if settings.init.run is not None:
+        _copy(_theta_in(Path(settings.init.run)), network, K, settings.init)
+    return network, K
+
+
+def _theta_in(path: Path) -> Mapping[str, Tensor]:
+    """Return theta by the names of its tensors: of a run, a model file, or a state dict of torch's."""
+    file = path / "final.safetensors" if path.is_dir() else path
+    try:
+        open_regular(file).close()  # a stranger's settings may name any file
+        if file.suffix != ".safetensors":
+            loaded = torch.load(file, map_location="cpu", weights_only=True)  # No pickle: it runs no code
+            return {name: tensor for name, tensor in loaded.items() if isinstance(tensor, Tensor)}
+        with safe_open(file, framework="pt") as opened:
+            is_model = MODEL in (opened.metadata() or {})
+        if not is_model:
+            return load_file(file)
+    except (OSError, ValueError, RuntimeError, AttributeError, SafetensorError, UnpicklingError) as error:
+        reason = next(iter(str(error).splitlines()), "")
+        raise InputError(f"init.run={path}: no theta could be read from {file}: {reason}") from None
+    tensors = tensor_file.read(file, MODEL).tensors()  # alpha, z and others are no part of theta
+    return {n.removeprefix(NETWORK): t for n, t in tensors.items() if n.startswith((NETWORK, KERNEL))}
+
+
+def _copy(theta: Mapping[str, Tensor], network: nn.Module, K: Kernel, init: Init) -> None:
+    """Copy theta, or only the tensors that ``init.only`` names, into a network and a kernel.
+
+    A tensor may have its own name, or the name in a network with normalised features or a head.
+    """
+    tensors = {name.removeprefix(NETWORK): tensor for name, tensor in theta_tensors(network, K).items()}
+    names = {name: name if name.startswith(KERNEL) else own_name(network, name) for name in tensors}
+    expect_names("init.only", init.only, [*names.values()])
+    for full, name in names.items():
+        if init.only and not is_within(name, init.only):
+            continue
+        aliases = (name, full, f"0.{name}", f"0.0.{name}")
+        saved, tensor = next((theta[key] for key in aliases if key in theta), None), tensors[full]
+        if saved is None or saved.shape != tensor.shape:
+            had = "none" if saved is None else f"one of shape {list(saved.shape)}"
+            raise InputError(
+                f"init.run={init.run}: expected {name} of shape {list(tensor.shape)}, found {had}; "
+                "init.only=[BEGINNING] takes a part"
+            )
+        tensor.copy_(saved)

@@ -23,8 +23,7 @@ from nsvm_cli.errors import RunError
 from nsvm_cli.memory import rows_at_a_time
 from nsvm_cli.models.calibration import Sigmoids, fit_sigmoids, probabilities, probability_scores
 from nsvm_cli.models.composed_kernels import learnt_values
-from nsvm_cli.models.feature_map import features, theta_of
-from nsvm_cli.models.initial import at_start
+from nsvm_cli.models.feature_map import at_start, features, theta_of
 from nsvm_cli.models.kernels import Kernel, kernel_sums
 from nsvm_cli.tasks import Regression, Task, task_for
 
@@ -96,7 +95,7 @@ SHA256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 
 @pydantic.dataclasses.dataclass(frozen=True, kw_only=True, config=STRICT)
-class Facts:
+class ModelMetadata:
     """What a trained model knows of its data and its training, as its file holds it.
 
     ``scale``, ``bias`` and ``one_vs_one`` are those of g (see ``Expansion``); for more than two classes, the
@@ -175,7 +174,7 @@ class NSVM:
     """
 
     settings: Settings
-    facts: Facts
+    facts: ModelMetadata
     scaling: Scaling
     network: nn.Module
     kernel: Kernel

@@ -63,7 +63,7 @@ def estimate(experiment: Experiment, say: Say = str) -> list[Part]:
     parts = experiment.trainer.parts
     token = WARN.set(str)  # a trial may not converge where the run does
     try:
-        return [(_solved if part.own_steps else _stepped)(part, experiment, SECONDS) for part in parts]
+        return [(_solved if part.chooses_steps else _stepped)(part, experiment, SECONDS) for part in parts]
     finally:
         WARN.reset(token)
 
@@ -144,7 +144,7 @@ def rows_of(e: Experiment, parts: Sequence[Part]) -> Iterator[tuple[str, str, st
     """Yield what is estimated, the estimate, and what it is of."""
     sizes = {name: size for name, size in e.data.splits.sizes.items() if size and name != "all"}
     yield "samples", str(sum(sizes.values())), ", ".join(f"{size} {name}" for name, size in sizes.items())
-    if not e.trainer.own_steps:
+    if not e.trainer.chooses_steps:
         yield "epochs", f"{e.trainer.last_theta_step * e.trainer.k / sizes['train']:.3g}", ""
     yield "engine", e.engine, ""
     for number, part in enumerate(parts, 1):

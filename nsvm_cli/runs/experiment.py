@@ -24,11 +24,10 @@ from nsvm_cli.engines import Engine, compile_steps, select, taken_by, why_slower
 from nsvm_cli.errors import InputError, did_you_mean
 from nsvm_cli.loggers import build_logger
 from nsvm_cli.models.composed_kernels import with_gamma_of_scale
-from nsvm_cli.models.feature_map import FeatureMap, features
-from nsvm_cli.models.initial import at_start
+from nsvm_cli.models.feature_map import FeatureMap, at_start, features
 from nsvm_cli.models.kernels import check_kernel
 from nsvm_cli.models.losses import build_loss
-from nsvm_cli.models.nsvm import NSVM, Expansion, Facts
+from nsvm_cli.models.nsvm import NSVM, Expansion, ModelMetadata
 from nsvm_cli.models.objectives import feature_change, random_subset, theta_change
 from nsvm_cli.models.penalties import Penalties
 from nsvm_cli.output import Say, say
@@ -59,7 +58,7 @@ class Experiment:
     settings: Settings
     data: Data
     scaling: Scaling
-    facts: Facts
+    facts: ModelMetadata
     problem: Problem
     F: FeatureMap
     algorithm: Trainer[Any]
@@ -318,10 +317,10 @@ def calibrates(settings: Settings, data: Data) -> bool:
     return bool(data.task.classes and as_they_are and data.splits.sizes["validation"])
 
 
-def _facts(data: Data) -> Facts:
+def _facts(data: Data) -> ModelMetadata:
     """Return what a model knows of its data; InputError if a model file could not hold it."""
     try:
-        return Facts(
+        return ModelMetadata(
             scale=1.0,
             bias=0.0,
             shape=tuple(data.splits["train"].x.shape[1:]),

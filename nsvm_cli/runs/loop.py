@@ -188,7 +188,7 @@ def _log(trainer: Trainer[Any], state: State, callbacks: Sequence[Callback], mea
     else:
         figures |= dict.fromkeys(state.tally.means())
     reasons = [reason for callback in callbacks if (reason := callback.on_log(state, figures))]
-    if reasons and not (trainer.parts[-1].own_steps or trainer.classifies(state)):
+    if reasons and not (trainer.parts[-1].chooses_steps or trainer.classifies(state)):
         when = f"at step {state.t}: expected a figure of Part 2, or algorithm.solver=svc"
         raise InputError(f"callbacks: {reasons[0]}, and Part 1 of two cannot stop early, {when}")
     return reasons[0] if reasons else None

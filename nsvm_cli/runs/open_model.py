@@ -12,7 +12,7 @@ from nsvm_cli.datasets import Data, Split, load_data
 from nsvm_cli.datasets.base import ARRAYS
 from nsvm_cli.datasets.encoding import ID
 from nsvm_cli.errors import InputError
-from nsvm_cli.models.nsvm import NSVM, Facts
+from nsvm_cli.models.nsvm import NSVM, ModelMetadata
 from nsvm_cli.output import Say
 from nsvm_cli.runs.checkpoint import KIND, Checkpoint, newest_intact, restore_state, with_engine_of
 from nsvm_cli.runs.experiment import prepare
@@ -93,7 +93,7 @@ def _model_of(file: Path, checkpoint: Checkpoint, runtime: Mapping[str, Any], sa
     _expect_same(e.data, checkpoint.environment.get("data"), f"{file}: ")
     state = restore_state(e, checkpoint)
     step = f"step {state.t} of {e.trainer.total}"
-    if not (e.trainer.parts[-1].own_steps or e.trainer.classifies(state)):
+    if not (e.trainer.parts[-1].chooses_steps or e.trainer.classifies(state)):
         raise NoModelYetError(f"{file} is of {step}: expected one of Part 2, as there is no SVM before")
     say(f"{file}: the model after {step}")
     try:
@@ -165,7 +165,7 @@ def data_for(model: NSVM, section: Section) -> Data:
     return load_data(section, s.seed, s.task, s.memory_budget, facts.task, facts.encoder)
 
 
-def checked_split(facts: Facts, data: Data, split: str) -> Split:
+def checked_split(facts: ModelMetadata, data: Data, split: str) -> Split:
     """Return a split of the data.
 
     Raises:
@@ -182,7 +182,7 @@ def checked_split(facts: Facts, data: Data, split: str) -> Split:
     return chosen
 
 
-def _column_remarks(facts: Facts, data: Data) -> list[str]:
+def _column_remarks(facts: ModelMetadata, data: Data) -> list[str]:
     """Return lines about the columns of the data that the model does not know."""
     if facts.columns is not None and data.columns is not None:
         ignored = [column.name for column in data.columns if column.kind == ID]

@@ -146,7 +146,7 @@ def result_of(experiment: Experiment, state: State, model: NSVM) -> dict[str, An
         **_scores(e, model),
         "steps": state.t,
         "part_steps": list(e.trainer.part_steps),
-        "violations": state.violations if svm and not e.trainer.parts[-1].own_steps else None,
+        "violations": state.violations if svm and not e.trainer.parts[-1].chooses_steps else None,
         "theta_steps": e.F.theta_steps,
         "parameters": model.parameters,
         "support_vectors": len(model.expansion.alpha) if svm else None,

@@ -26,7 +26,7 @@ class Progress(Callback):
 
     def __init__(self, title: str, trainer: Trainer[Any]) -> None:
         self.steps, self.total = trainer.part_steps, trainer.total
-        self.endless = [part.own_steps for part in trainer.parts]
+        self.endless = [part.chooses_steps for part in trainer.parts]
         self.next_line, self.over = 0.0, threading.Event()
         self.figures: dict[str, Any] = {}
         self.console = Console(sys.stderr)

@@ -85,7 +85,7 @@ class Alg4(BatchTrainer[Alg4State]):
     @cached_property
     def part_steps(self) -> tuple[int, int]:
         part_1, part_2 = self.steps or self.split[0], self.solver_steps or self.split[1]
-        if (solver := self._solver(part_2)).own_steps:
+        if (solver := self._solver(part_2)).chooses_steps:
             return part_1, solver.total
         if self.steps and not self.solver_steps:
             share = round(self.steps * self.split[0] / sum(self.split))
@@ -179,6 +179,6 @@ class Alg4(BatchTrainer[Alg4State]):
         part_2 = state.part_2
         if part_2 is None:
             part_2 = self.svm.start(problem, state.F)
-            if self.svm.own_steps:
+            if self.svm.chooses_steps:
                 self.svm.complete(problem, part_2)
         return self.svm.finish(problem, part_2)

@@ -176,7 +176,7 @@ class Trainer(ABC, Generic[S]):
     moves_theta: ClassVar[bool] = True
     """Whether a step changes theta, by the optimizer."""
 
-    own_steps: ClassVar[bool] = False
+    chooses_steps: ClassVar[bool] = False
     """Whether it takes as many steps as it needs, or none, whatever is asked for."""
 
     unit: ClassVar[str] = "samples"

@@ -39,7 +39,7 @@ class DirectSolver(Trainer[State]):
     """A method without steps for the loop to drive: it runs in ``finish``, on z_j = F_theta(x_j)."""
 
     moves_theta = False
-    own_steps = True
+    chooses_steps = True
 
     @property
     def total(self) -> int:

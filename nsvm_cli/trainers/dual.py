@@ -1,4 +1,4 @@
-"""The dual problem of an SVM, and SMO by the book, which any faster solver must equal."""
+"""The dual problem of an SVM, and the reference SMO, which any faster solver must equal."""
 
 from __future__ import annotations
 
@@ -24,6 +24,9 @@ TAU = 1e-12
 
 MOST = 10**7
 """The most steps of SMO for an SVM. With lambda near 0, its dual value would grow almost without end."""
+
+STALLED_STEPS, LEAST_STEP_GROWTH = 1000, 1e-12
+"""Steps after which ``ReferenceSMO`` gives up, unless the dual value grew by this share of it."""
 
 REFRESHES = 6
 """How often g is computed anew at most. The last time it is that of the model as saved, and then it ends."""
@@ -174,3 +177,31 @@ def smo_step(dual: Dual, state: DualState, K: Float64[np.ndarray, "m m"], tol: f
         state.alpha[k] = bound if abs(room) == x else state.alpha[k] + np.sign(room) * x
     state.g += x * (K[s[i]] - K[s[j]])
     state.steps += 1
+
+
+@dataclass(frozen=True)
+class ReferenceSMO:
+    """SMO with one step per iteration, on the kernel matrix K of all samples; ``dtype`` is the model's."""
+
+    dual: Dual
+    K: Float64[np.ndarray, "n n"]
+    tol: float
+    dtype: torch.dtype
+
+    def step(self, state: DualState) -> None:
+        """Take a step, or if none would help, recompute g, which accumulates the rounding of all steps."""
+        smo_step(self.dual, state, self.K, self.tol)
+        if (value := self.dual.value(state)) > state.best + LEAST_STEP_GROWTH * abs(value):
+            state.best, state.since = value, state.steps
+        stagnates = state.steps - state.since > STALLED_STEPS or state.steps >= MOST
+        if not (state.done or stagnates):
+            return
+        self._refresh(state, torch.float64)
+        state.done = int(state.gap < self.tol or stagnates or state.refreshed == REFRESHES)
+        if state.done and self.dual.rounding(state, self.dtype) > self.tol / 10:
+            self._refresh(state, self.dtype)
+
+    def _refresh(self, state: DualState, dtype: torch.dtype) -> None:
+        state.g, state.refreshed = self.K @ self.dual.beta(state, dtype), state.refreshed + 1
+        *_, first, last = self.dual.optimality(state)
+        state.gap = last - first

@@ -27,13 +27,10 @@ from nsvm_cli.storage.state_dict import NOT_SAVED, StateDict, expect_keys, loade
 from nsvm_cli.tasks import Classification
 from nsvm_cli.trainers.base import Problem, State, Trainer
 from nsvm_cli.trainers.direct import Grid, expect_loss, expect_searchable, searched, svm_score
-from nsvm_cli.trainers.dual import MOST, REFRESHES, Dual, DualState, classification, regression, smo_step
+from nsvm_cli.trainers.dual import Dual, DualState, ReferenceSMO, classification, regression
 
 STEPS = 100
 """The steps of a run; each closes the gap by the same factor."""
-
-PATIENCE, LEAST = 1000, 1e-12
-"""SMO by the book gives up after so many steps in which the dual value did not grow by this share of it."""
 
 PAUSE_SECONDS = 0.2
 """Seconds after which ``advance`` returns within a step, so that the loop can check for signals."""
@@ -137,7 +134,7 @@ class SVC(Trainer[SVCState]):
     """
 
     moves_theta = False
-    own_steps = True
+    chooses_steps = True
     growth = 2
 
     lam: Positive | None = None  # type: ignore[assignment]  # a number in training
@@ -267,7 +264,7 @@ class SVC(Trainer[SVCState]):
                 f"memory_budget={problem.memory_budget}: pip install 'nsvm[fast]', or use pegasos"
             )
         K = problem.K(z.double(), z.double()).cpu().numpy()
-        return Book(dual, np.pad(K, (0, int(dual.s.max()) + 1 - len(z))), self.tol, z.dtype)
+        return ReferenceSMO(dual, np.pad(K, (0, int(dual.s.max()) + 1 - len(z))), self.tol, z.dtype)
 
     def finish(self, problem: Problem, state: SVCState) -> Expansion:
         z = state.z
@@ -303,31 +300,3 @@ class SVC(Trainer[SVCState]):
         if not 0 <= state.solved <= len(state.parts):
             raise ValueError(f"{state.solved} of {len(state.parts)} SVMs are solved")
         return state
-
-
-@dataclass(frozen=True)
-class Book:
-    """SMO by the book, an iteration a step; K is that of all samples, and ``dtype`` that of the model."""
-
-    dual: Dual
-    K: Float64[np.ndarray, "n n"]
-    tol: float
-    dtype: torch.dtype
-
-    def step(self, state: DualState) -> None:
-        """Take a step, or if none would help, compute g anew: it holds the rounding of all steps."""
-        smo_step(self.dual, state, self.K, self.tol)
-        if (value := self.dual.value(state)) > state.best + LEAST * abs(value):
-            state.best, state.since = value, state.steps
-        stagnates = state.steps - state.since > PATIENCE or state.steps >= MOST
-        if not (state.done or stagnates):
-            return
-        self._refresh(state, torch.float64)
-        state.done = int(state.gap < self.tol or stagnates or state.refreshed == REFRESHES)
-        if state.done and self.dual.rounding(state, self.dtype) > self.tol / 10:
-            self._refresh(state, self.dtype)
-
-    def _refresh(self, state: DualState, dtype: torch.dtype) -> None:
-        state.g, state.refreshed = self.K @ self.dual.beta(state, dtype), state.refreshed + 1
-        *_, first, last = self.dual.optimality(state)
-        state.gap = last - first

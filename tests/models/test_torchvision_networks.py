@@ -11,8 +11,7 @@ import torch
 from torch import nn
 
 from nsvm_cli.datasets.torchvision_import import import_torchvision
-from nsvm_cli.models.feature_map import FeatureMap, features
-from nsvm_cli.models.initial import at_start
+from nsvm_cli.models.feature_map import FeatureMap, at_start, features
 from nsvm_cli.models.kernels import Linear
 from nsvm_cli.models.networks import SMALLEST_SIDE, Model, build_network, trains_otherwise
 from nsvm_cli.models.optimizers import SGD
