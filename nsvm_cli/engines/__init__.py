@@ -1,4 +1,4 @@
-"""The engines, which take the steps of a run. Each takes those that the algorithm's own ``step`` defines.
+"""The engines, which take the steps of a run as the algorithm's ``step`` defines them.
 
 ``literal`` calls ``step`` itself, once per step. ``torch`` looks ahead (see ``look_ahead``), and ``numba``
 takes many steps in one call of compiled code (see ``numba``), where it covers the run.
@@ -26,10 +26,10 @@ NUMBA: Engine = "numba"
 
 
 def select(asked: Literal["auto"] | Engine, trainer: Trainer[Any], problem: Problem, F: FeatureMap) -> Engine:
-    """Return the engine of a run: the one that was asked for, or the faster one.
+    """Return the engine of a run: the requested one, or for ``auto`` the fastest that covers the run.
 
     Raises:
-        InputError: the engine that was asked for does not cover the run, or is not installed.
+        InputError: the requested engine does not cover the run, or is not installed.
     """
     if asked == LITERAL:
         return LITERAL
@@ -49,7 +49,7 @@ def select(asked: Literal["auto"] | Engine, trainer: Trainer[Any], problem: Prob
 
 
 def why_slower(engine: Engine, trainer: Trainer[Any], problem: Problem, F: FeatureMap) -> str | None:
-    """Return in a line why no faster engine takes the steps of a run; None if its settings are no reason."""
+    """Return a line that names the setting that rules out a faster engine; None if no setting does."""
     gap = uncovered_by_numba(trainer, problem, F)
     if gap is None or problem.x.device.type != "cpu":
         return None
@@ -60,7 +60,7 @@ def why_slower(engine: Engine, trainer: Trainer[Any], problem: Problem, F: Featu
 
 
 def taken_by(engine: Engine, trainer: Trainer[Any]) -> Trainer[Any]:
-    """Return the same algorithm, with its steps taken by this engine."""
+    """Return the algorithm as the class that takes its steps by this engine."""
     if engine == NUMBA:
         from nsvm_cli.engines.numba.trainers import TRAINERS  # Numba takes half a second to import
     else:
@@ -69,10 +69,10 @@ def taken_by(engine: Engine, trainer: Trainer[Any]) -> Trainer[Any]:
 
 
 def compile_steps(engine: Engine, trainer: Trainer[Any], problem: Problem, say: Say) -> None:
-    """Compile what takes the steps of a run, unless that is done, and say so first.
+    """Compile the functions that take the steps of a run, after a message, unless they are compiled already.
 
     Raises:
-        RunError: it cannot be compiled.
+        RunError: they cannot be compiled.
     """
     if engine != LITERAL and is_usable():
         compiled = [part for part in trainer.parts if engine == NUMBA or part.chooses_steps]
@@ -80,7 +80,7 @@ def compile_steps(engine: Engine, trainer: Trainer[Any], problem: Problem, say: 
 
 
 def circumstances(engine: Engine) -> str:
-    """Return what the bits of a result depend on: the engine, its version, and the processor."""
+    """Return the engine, its version and the processor, on which the bits of a result depend."""
     if engine != NUMBA:
         return engine
     import llvmlite.binding

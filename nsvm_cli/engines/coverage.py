@@ -27,7 +27,7 @@ STEP_METHODS = (
     *("moves_theta", "step", "advance", "compare", "descend", "_advance_part_1", "_solver"),
     *("fixed", "evaluate", "terms", "on_violation"),  # which ``LookAhead`` adds
 )
-"""What the steps of an algorithm consist of."""
+"""The attributes that make up the steps of an algorithm."""
 
 REPLACED: dict[type, tuple[str, ...]] = {
     **dict.fromkeys((Pegasos, Alg1, Alg2, Alg3, Alg4), STEP_METHODS),
@@ -40,12 +40,13 @@ REPLACED: dict[type, tuple[str, ...]] = {
     **dict.fromkeys((Dropout, MaxPool, nn.Linear, nn.Conv2d), ("forward",)),
     **dict.fromkeys((nn.ReLU, nn.Flatten, nn.ModuleList), ("forward",)),
 }
-"""The classes that have another form in an engine, and what this takes the place of."""
+"""The classes with a faster form in an engine, and the attributes that this form replaces."""
 
 
 def base_of(part: object) -> type | None:
-    """Return the class whose form in an engine computes what a part does: its own, or one that it derives
-    from without overriding what that form takes the place of; None if there is none.
+    """Return the class in ``REPLACED`` whose faster form is equivalent to an object, or None.
+
+    This is the class of the object, or a base whose replaced attributes it does not override.
     """
     base = next((base for base in type(part).__mro__ if base in REPLACED), None)
     return base if base and keeps(type(part), base, *REPLACED[base]) else None
@@ -59,7 +60,7 @@ OPTIONS: dict[type | None, tuple[str, ...]] = {
 
 
 def uncovered_by_torch(trainer: Trainer[Any], problem: Problem, F: FeatureMap) -> str | None:
-    """Return what look-ahead does not cover in this run; None if it covers it."""
+    """Return the feature of a run that look-ahead does not support, or None."""
     if F.draws and trainer.moves_theta:
         return "networks that draw at random in training"
     if (options := OPTIONS.get(base_of(trainer))) is None:
@@ -68,7 +69,7 @@ def uncovered_by_torch(trainer: Trainer[Any], problem: Problem, F: FeatureMap) -
 
 
 def changed(trainer: Trainer[Any], options: tuple[str, ...]) -> str | None:
-    """Return the first of these settings, where the algorithm has them, that is not at our default."""
+    """Return the first of these settings that differs from the default of our class, or None."""
     for field in fields(base_of(trainer)):  # type: ignore[arg-type]  # a dataclass
         if field.name in options and (value := getattr(trainer, field.name)) != field.default:
             return f"algorithm.{field.name}={value}"
@@ -76,7 +77,7 @@ def changed(trainer: Trainer[Any], options: tuple[str, ...]) -> str | None:
 
 
 def uncovered_by_numba(trainer: Trainer[Any], problem: Problem, F: FeatureMap) -> str | None:
-    """Return what compiled functions do not cover in this run; None if they cover it."""
+    """Return the feature of a run that compiled functions do not support, or None."""
     if beyond := uncovered_by_torch(trainer, problem, F):
         return beyond
     if problem.x.device.type != "cpu":
@@ -94,7 +95,7 @@ def uncovered_by_numba(trainer: Trainer[Any], problem: Problem, F: FeatureMap) -
     if problem.penalties:
         return "penalties"
     if base is Pegasos:
-        return None  # which takes the features of any network
+        return None  # it takes the features of any network
     if F.kernel_gradient is not None:
         return "kernel.gradient"
     if covered_parts(F.network) is None:
@@ -110,7 +111,7 @@ def uncovered_by_numba(trainer: Trainer[Any], problem: Problem, F: FeatureMap) -
 
 
 def units(parts: Iterable[Trainer[Any]], problem: Problem) -> list[str]:
-    """Return the units of compiled code that take the steps of these parts of a run; see ``code``."""
+    """Return the units of compiled code that these algorithms need; see ``nsvm_cli.engines.numba.code``."""
     bases = [base for part in parts if (base := base_of(part))]
     return [unit(base.__name__.lower(), problem.x) for base in bases]
 
@@ -121,7 +122,7 @@ def unit(algorithm: str, x: Tensor) -> str:
 
 
 def covered_parts(network: nn.Module) -> tuple[MLP | CNN, Dropout, Normalize | None] | None:
-    """Return a covered network, its dropout, and what normalises its features; None for any other one."""
+    """Return a supported network, its dropout, and the module that normalises its features, or None."""
     normalize: Any = None
     if type(network) is WithOutput:
         network, normalize = network
@@ -133,11 +134,11 @@ def covered_parts(network: nn.Module) -> tuple[MLP | CNN, Dropout, Normalize | N
 
 
 MOST_PARAMETERS = 500_000
-"""Parameters of theta above which the products of matrices take the time, and torch is as fast."""
+"""Parameters of theta above which torch is as fast, since matrix products take most of the time."""
 
 LOAD_FROM = {"pegasos": 5_000, "alg1": 1_000, "alg2": 500, "alg3": 500, "alg4": 1_000}
 COMPILE_FROM = {"pegasos": 200_000, "alg1": 20_000, "alg2": 4_000, "alg3": 4_000, "alg4": 10_000}
-"""The fewest steps of an algorithm for which compiled functions are worth loading, and worth compiling."""
+"""The fewest steps of an algorithm that make loading or compiling its functions worthwhile."""
 
 
 def pays_off(trainer: Trainer[Any], F: FeatureMap, compiled_before: bool) -> bool:

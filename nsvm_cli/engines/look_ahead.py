@@ -48,7 +48,7 @@ Amount: TypeAlias = Float64[np.ndarray, " v *outputs"]
 Terms: TypeAlias = tuple[Float[Tensor, "q n"], Float[Tensor, " q *outputs"]]
 
 Objective = Callable[..., tuple[Float[Tensor, ""], Sequence[Float[Tensor, "_ n"]]]]
-"""A function of K and features: its value, and its gradient with respect to each of the features."""
+"""A function of K and features that returns its value and its gradient with respect to the features."""
 
 FIXED_WINDOW = 256
 """Samples per window if theta is fixed."""
@@ -56,7 +56,7 @@ FIXED_WINDOW = 256
 
 @dataclass(frozen=True)
 class Evaluation:
-    """F_theta(x) for the theta at that time, with its graph unless steps in theta see other features."""
+    """F_theta(x) for the current theta, with its graph unless dropout or augmentation acts in theta steps."""
 
     x: Batch
     features: Float[Tensor, "p n"]
@@ -67,7 +67,7 @@ class Evaluation:
         return self.features.detach()
 
     def rows(self, p: Int64[np.ndarray, " v"]) -> Evaluation:
-        """Return some of its samples, in ascending order."""
+        """Return the evaluation of these samples, in ascending order."""
         # a slice is a view, which costs less than a copy
         rows = slice(p[0], p[0] + 1) if len(p) == 1 else torch.from_numpy(p).to(self.features.device)
         return Evaluation(Batch(self.x.x[rows], self.x.i[p]), self.features[rows])
@@ -76,8 +76,7 @@ class Evaluation:
 def descend(
     F: FeatureMap, at: Sequence[Evaluation], objective: Objective, K: Kernel, t: int, T: int
 ) -> Float[Tensor, ""]:
-    """Take a step as ``FeatureMap.descend`` does, on an objective of features that were evaluated ``at`` the
-    current theta.
+    """Take a step as ``FeatureMap.descend`` does, on an objective of features that have been evaluated.
 
     Raises:
         NotFiniteError: the objective is not finite.
@@ -92,13 +91,13 @@ def descend(
         # differentiating a number with the same gradient does not.
         terms = [(z * by_z.detach()).sum() for z, by_z in zip(features, gradients, strict=True)]
         if F.learnt:
-            terms.append(value)  # of which no more than the kernel's own parameters have a gradient
+            terms.append(value)  # its graph holds the kernel's parameters alone
         return F.move(value, sum(terms[1:], terms[0]), t, T)
 
 
 @dataclass
 class Window(Saved):
-    """The steps first, first + 1, ..., of k samples each: these samples i, and s_i for the current theta.
+    """The samples i of the steps first, first + 1, ..., k for each step, and s_i for the current theta.
 
     ``evaluation`` holds the features of the samples, and ``K`` their kernel matrix if theta is fixed. s is
     saved because its bits depend on the order of past updates.
@@ -120,11 +119,11 @@ class Window(Saved):
 
 @dataclass
 class Ahead(Saved):
-    """What look-ahead keeps between steps, besides the state of the algorithm.
+    """The state of look-ahead, in addition to the state of the algorithm.
 
     ``last_violation`` is the step of the latest violation, and ``mean_gap`` a moving average of the gaps
-    between violations. ``support`` are the support vectors of Algorithm 2 after ``moves``: theta steps and
-    violations.
+    between violations. ``support`` holds the support vectors of Algorithm 2, evaluated when the numbers of
+    theta steps and of violations were ``moves``.
     """
 
     window: Window | None = field(default=None, metadata=RESTORED)
@@ -135,9 +134,9 @@ class Ahead(Saved):
 
 
 class LookAhead(Trainer[S]):
-    """An algorithm that acts only on violations, with look-ahead: a mixin that precedes its own class.
+    """A mixin that adds look-ahead to an algorithm that acts only on violations.
 
-    An algorithm defines the ``terms`` of s_i, and the update of a step with a violation (``on_violation``).
+    A subclass defines the ``terms`` of s_i, and ``on_violation``, the update of a step with a violation.
     """
 
     def fixed(self, state: S) -> bool:
@@ -159,7 +158,7 @@ class LookAhead(Trainer[S]):
 
     @abstractmethod
     def on_violation(self, problem: Problem, state: S, t: int, at: Evaluation, a: Amount) -> None:
-        """Update theta and alpha in step t, in which these samples violate the margin and add ``a``."""
+        """Update theta and alpha in step t, in which the samples ``at`` violate the margin and add ``a``."""
 
     def advance(self, problem: Problem, state: S, until: int) -> None:
         """Take all steps up to ``until``, from window to window."""
@@ -221,7 +220,7 @@ class LookAhead(Trainer[S]):
     def _violation(
         self, problem: Problem, state: S, t: int, rows: Int64[np.ndarray, " v"], increments: Amount
     ) -> None:
-        """Take step t, in which these rows of the window violate the margin, and add the increments / k."""
+        """Take step t, in which these rows of the window violate the margin and add increments / k."""
         ahead, window = state.engine, state.engine.window
         at, begin = window.evaluation.rows(rows), self.k * (t - window.first)
         a = problem.implicit(increments, at.z, self.lam * t, window.i[begin : begin + self.k]) / self.k
@@ -239,7 +238,7 @@ class LookAhead(Trainer[S]):
 
 
 def window_length(gap: float, k: int = 1) -> int:
-    """Return the number of steps to look ahead if there is a violation about every ``gap`` steps.
+    """Return the number of steps to look ahead if a violation occurs about every ``gap`` steps.
 
     A batch has the overhead of about 32 samples, so a window of B steps of k samples costs 32 + k B. If
     violations are rare, about B - B^2 / (2 gap) of its steps are used, and the cost per used step is least
@@ -331,7 +330,7 @@ class LookAheadAlg4(Alg4):
 
 
 class WorkingSetSVC(SVC):
-    """The SVM by working sets, where Numba is installed."""
+    """The SVM with a solver by working sets, if Numba is installed."""
 
     def solver(self, problem: Problem, z: Float[Tensor, "n d"], dual: Dual) -> Any:
         if not is_usable():
@@ -343,7 +342,7 @@ class WorkingSetSVC(SVC):
 
 
 def faster(trainer: Trainer[Any], trainers: Mapping[Any, type[Trainer[Any]]]) -> Trainer[Any]:
-    """Return the same algorithm as the class that ``trainers`` have for it; itself if they have none."""
+    """Return the algorithm as the class that ``trainers`` list for it, or unchanged if they list none."""
     if (fast := trainers.get(base_of(trainer))) is None:
         return trainer
     kind, trainer = type(trainer), copy(trainer)

@@ -1,8 +1,8 @@
-"""The compiled engine: whole stretches of steps as functions of machine code, which Numba makes.
+"""The compiled engine: Numba compiles stretches of many steps into one function each.
 
-It covers small networks, fully connected or with two convolutions (see ``coverage``).
+It covers small networks, fully connected or with two convolutions (see ``nsvm_cli.engines.coverage``).
 
-A stretch may end after any step. So what outlives a step is computed by one function, in one order, wherever
-it is needed: when the step ends, and when the next stretch begins. The compiler may rearrange a sum anew at
-each place that a function is inlined into; ``jit_in_order`` forbids it.
+A stretch may end after any step. A value that outlives a step is therefore computed by one function, in one
+order, both when a step ends and when the next stretch begins. The compiler may rearrange a sum differently
+wherever it inlines a function; ``jit_in_order`` forbids that.
 """

@@ -1,10 +1,11 @@
-"""Powers of two, operations on all elements of arrays and on rows, and sums of products of rows, compiled.
+"""Compiled powers of two, operations on arrays and on rows, and sums of products of rows.
 
-Numpy's operations would bring along what words their errors, which takes longer to compile than what they do.
+NumPy's operations would include the code for their error messages, which takes longer to compile than the
+operations themselves.
 
-Products of matrices and convolutions are made of sums of products of rows, which lie in a vector, and may
-overlap. Twenty products at a time keep their factors in registers. Places in the vectors are unsigned, since
-a negative one, which would count from the end, would have to be looked for.
+Matrix products and convolutions consist of sums of products of rows, which lie in a vector and may overlap.
+Computing twenty products at a time keeps their factors in registers. Indices of the vectors are unsigned, so
+that no code has to check for negative ones, which count from the end.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ SERIES = tuple(math.log(2) ** n / math.factorial(n) for n in range(14))
 
 
 def exp2(x: Any) -> Any:
-    """Return 2^x for x <= 0: 0 where that is not a normal number, NaN for NaN.
+    """Return 2^x for x <= 0: 0 if that is not a normal number, NaN for NaN.
 
-    Unlike that of the standard library, loops over it compute several at a time.
+    Unlike the standard library's function, it can be vectorised in loops.
     """
     raise NotImplementedError("for compiled functions")
 

@@ -1,8 +1,8 @@
-"""Where machine code is kept between processes. Nothing here needs Numba.
+"""The cache of machine code on disk. Nothing here needs Numba.
 
-What is compiled together, and kept in a folder, is a *unit*: the steps of an algorithm for a type of numbers.
-A process of its own compiles units: there, functions call other variants of one another than in the processes
-that load them, with other last bits.
+Functions are compiled and stored in *units*: the steps of an algorithm for one dtype. A separate process
+compiles them, since functions that are compiled in the process that runs them may be inlined differently,
+with other last bits.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from nsvm_cli.storage.files import locked, write_atomically
 
 @cache
 def is_usable() -> bool:
-    """Return whether Numba is installed, and fits the packages that it finds."""
+    """Return whether Numba is installed and can be imported with the other installed packages."""
     try:
         import numba  # noqa: F401  # half a second: only where it is about to be used
     except ImportError:
@@ -39,14 +39,14 @@ def is_usable() -> bool:
 
 
 COMPILES = "NSVM_COMPILES"
-"""An environment variable of the process that compiles."""
+"""The environment variable that marks the process that compiles, with the folder that it writes to."""
 
 CODE, CHECKSUM = "code", "sha256"
 
 
 @cache
 def code_folder() -> Path:
-    """Return the user's folder of machine code; a temporary one if that cannot be written to."""
+    """Return the user's cache folder for machine code, or a temporary folder if it is not writable."""
     if COMPILES in os.environ:
         return Path(os.environ[COMPILES])
     folder = user_cache_path("nsvm", appauthor=False) / "compiled" / _key()
@@ -61,11 +61,11 @@ def code_folder() -> Path:
 
 
 def _key() -> str:
-    """Return a hash of the sources, of what compiles them, and of the processor.
+    """Return a hash of the sources, of the versions of Python, Numba and NumPy, and of the processor.
 
-    Numba notices a change of the file that a function is in, but not of the functions that it calls. It does
-    not use the code of other files, even of copies: hence their paths and times; nor that of other bytecode,
-    which ``python -O`` changes.
+    Numba notices changes of the file that defines a function, but not of the functions that it calls. It
+    refuses code compiled from other files, even from copies, hence the paths and times; and from other
+    bytecode, such as that of ``python -O``.
     """
     here = Path(__file__).absolute().parent
     package = here.parents[1]
@@ -78,7 +78,7 @@ def _key() -> str:
 
 
 def _processor() -> str:
-    """Return the kind of processor for which code is compiled: this one, or the one that Numba is told of."""
+    """Return a description of the processor for which code is compiled, with Numba's settings for it."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
@@ -93,7 +93,7 @@ def unit_folder(unit: str) -> Path:
 
 
 def is_compiled(unit: str) -> bool:
-    """Return whether intact code of a unit is there."""
+    """Return whether the folder of a unit holds intact code."""
     folder = unit_folder(unit)
     try:
         return (folder.parent / CHECKSUM).read_text() == _checksum(folder)
@@ -109,10 +109,10 @@ def _checksum(folder: Path) -> str:
 
 
 def compile_once(units: Iterable[str], say: Say = str) -> None:
-    """Have units compiled, unless that is done or another process does it, and say so first.
+    """Compile the units that have no code yet, after a message; wait for other processes that compile them.
 
     Raises:
-        RunError: they cannot be compiled.
+        RunError: a unit cannot be compiled.
     """
     if COMPILES in os.environ:
         return
@@ -126,7 +126,7 @@ def compile_once(units: Iterable[str], say: Say = str) -> None:
 
 
 def _compile(units: Sequence[str]) -> None:
-    """Compile units in a process of its own: what several of them call is compiled once."""
+    """Compile units in one separate process, which compiles the functions that they share once."""
     for unit in units:
         shutil.rmtree(unit_folder(unit), ignore_errors=True)
         unit_folder(unit).mkdir()
@@ -135,14 +135,14 @@ def _compile(units: Sequence[str]) -> None:
     with subprocess.Popen(
         [sys.executable, "-m", "nsvm_cli.engines.numba.compiler", *units],
         env={**os.environ, COMPILES: str(code_folder()), "PYTHONPATH": paths, "PYTHONOPTIMIZE": optimize},
-        cwd=unit_folder(units[0]),  # from which nothing can be imported
-        stdin=subprocess.PIPE,  # whose end it waits for
+        cwd=unit_folder(units[0]),  # nothing can be imported from there
+        stdin=subprocess.PIPE,  # it ends when this pipe closes
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
         errors="replace",
         start_new_session=True,  # Ctrl-C is for the run
-    ) as process:  # which ends when the context does
+    ) as process:  # it ends with the context
         errors = process.stderr.read() if process.stderr else ""
     if process.returncode:
         last = (errors.strip().splitlines() or [f"exit code {process.returncode}"])[-1]

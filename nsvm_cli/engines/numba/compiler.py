@@ -1,4 +1,4 @@
-"""The process that compiles units; see ``nsvm_cli.engines.numba.code``."""
+"""The program that compiles units in a separate process; see ``nsvm_cli.engines.numba.code``."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from nsvm_cli.trainers import Problem, build_trainer
 
 
 class LinkedCode(JITCodeLibrary):
-    """Optimizes functions, and makes machine code of them, together with the stretch that calls them only.
+    """Optimizes and compiles functions only as part of the stretch that calls them.
 
-    Numba does both for each function, and again for whatever calls it: three quarters of its time. Once is
-    not enough for the stretch: only after its functions have become one, it is seen which references need no
-    counting, and without these more loops take several numbers at a time.
+    Numba does both for each function, and again for each caller, which takes three quarters of its time. The
+    stretch is optimized twice: only once its functions are inlined can reference counts be removed, and
+    without them more loops are vectorised.
     """
 
     @property
@@ -52,7 +52,7 @@ class LinkedCode(JITCodeLibrary):
 
     @property
     def codegen(self) -> Any:
-        """What Numba hands the globals of a function to; without machine code there are none."""
+        """The object that gets the globals of a function; without machine code it ignores them."""
         return self
 
     def set_env(self, name: str, env: Any) -> None:
@@ -62,7 +62,7 @@ class LinkedCode(JITCodeLibrary):
 
 
 def compile_unit(unit: str) -> None:
-    """Take a few steps of an algorithm, all of whose functions are compiled by that."""
+    """Take a few steps of an algorithm, which compiles all of its functions."""
     algorithm, dtype = unit.split("-")
     x = torch.linspace(-1, 1, 80, dtype=getattr(torch, dtype)).sin().view(40, 2)
     if algorithm == DUAL:
@@ -76,9 +76,9 @@ def compile_unit(unit: str) -> None:
 
 
 def main() -> None:
-    """Compile the units on the command line; end at once if the parent process does."""
-    gc.disable()  # looking for garbage would take a sixth of the time
-    event.broadcast = lambda event: None  # and nobody listens to what Numba tells of each call of LLVM
+    """Compile the units on the command line; exit as soon as the parent process ends."""
+    gc.disable()  # collecting garbage would take a sixth of the time
+    event.broadcast = lambda event: None  # nobody listens to these events, one for each call of LLVM
     threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(1)
     JITCPUCodegen._library_class = LinkedCode
@@ -87,10 +87,10 @@ def main() -> None:
 
 
 def _end_with_parent() -> None:
-    sys.stdin.read()  # of which only the end comes
+    sys.stdin.read()  # returns when the pipe closes
     os._exit(1)
 
 
 if __name__ == "__main__":
     main()
-    os._exit(0)  # giving back all memory piece by piece would take a second
+    os._exit(0)  # freeing all memory would take a second

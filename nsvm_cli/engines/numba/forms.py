@@ -1,6 +1,7 @@
-"""What compiled functions get of a run, as numbers and arrays, and how these are made.
+"""The arguments of compiled functions: a run as named tuples of numbers and arrays.
 
-Numbers that are multiplied with features have their type, so that nothing is computed in float64 by accident.
+Numbers that are multiplied with features have the same dtype, so that nothing is computed in float64 by
+accident.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ Real = Any
 
 
 class RBF(NamedTuple):
-    """The kernel. Unless its features are ``normalized`` to the same length, they may be far from 0, compared
-    with their distances: these are then those of differences, so that fewer of their digits cancel.
+    """The kernel. Features that are not ``normalized`` to the same length may be far from 0, compared with
+    their distances, which are then computed from differences to avoid cancellation.
     """
 
     gamma: Real
@@ -41,10 +42,10 @@ def kernel_form(K: Kernel, z: Tensor, normalized: bool = False) -> RBF:
 class Layer(NamedTuple):
     """A layer from ``c`` channels of h x w pixels to ``d`` channels of p x q, then ReLU.
 
-    With ``side`` 1 it is fully connected, and has single pixels. Otherwise it is a convolution with filters
-    of that side, and the maximum of each 2x2 square. ``masked`` says whether dropout acts on its channels.
-    Its ``weights``, and then its bias, begin at that place in theta, and ``below`` numbers of each sample
-    come before the values below it.
+    With ``side`` 1 the layer is fully connected, with a single pixel for each channel. Otherwise it is a
+    convolution with filters of that side, followed by the maximum of each 2x2 square. ``masked`` says whether
+    dropout acts on its channels. ``weights`` is the index in theta at which its weights begin, followed by
+    its bias, and ``below`` the number of values of each sample that are stored before its input.
     """
 
     c: int
@@ -62,12 +63,12 @@ class Layer(NamedTuple):
 class Network(NamedTuple):
     """F_theta: ``layers``, and perhaps ``Normalize``; and SGD, which moves theta.
 
-    ``layers`` has a row for each, see ``Layer``. ``theta`` has W_1, b_1, W_2, ... one after the other, each
-    W_l with a row for each output or channel. A sample has ``width`` features, and with all values before
-    these ``height`` numbers. If it ``drops``, it multiplies what it keeps by ``factor``. ``shared`` says
-    whether the samples of a batch have the same mask, which ``seed`` and ``dropped_below`` determine: see
-    ``nsvm_cli.models.dropout``. ``momenta`` are like theta, and ``rates`` has the learning rate of step t of
-    a block of steps at t modulo ``BLOCK``.
+    ``layers`` has a row for each ``Layer``. ``theta`` is the vector of W_1, b_1, W_2, ..., where each W_l has
+    a row for each output or channel. A sample has ``width`` features, and ``height`` values in all layers
+    together. If the network ``drops`` values, it multiplies the others by ``factor``. ``shared`` says whether
+    the samples of a batch have the same mask, which ``seed`` and ``dropped_below`` determine: see
+    ``nsvm_cli.models.dropout``. ``momenta`` has the layout of theta, and ``rates`` the learning rate of step
+    t at t modulo ``BLOCK``.
     """
 
     theta: np.ndarray
@@ -89,7 +90,7 @@ class Network(NamedTuple):
 
 
 def network_form(F: FeatureMap, shape: Sequence[int]) -> Network:
-    """Return a copy of F, which is covered, for samples of this shape, without rates."""
+    """Return a copy of a supported F for samples of this shape, without learning rates."""
     rule: Any = F.optimizer
     network, dropout, normalize = cast(Any, covered_parts(F.network))
     theta, layers = vector([*network.parameters()]), _layers(network, dropout.p > 0, shape)
@@ -131,7 +132,7 @@ def _layers(network: MLP | CNN, drops: bool, shape: Sequence[int]) -> list[Layer
 
 
 def vector(tensors: Sequence[Tensor]) -> np.ndarray:
-    """Return the numbers of all tensors in a vector of its own."""
+    """Return a new vector of the numbers of all tensors."""
     return torch.cat([tensor.detach().flatten() for tensor in tensors]).numpy()
 
 
@@ -152,10 +153,10 @@ class Support(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """Numbers that steps change, each an array of one number, as ``State`` and ``Tally`` have them.
+    """The counters of ``State`` and ``Tally`` that steps change, as arrays.
 
-    ``objectives`` holds the sum of the objectives, their number, and the latest. ``decided`` counts samples,
-    those decided rightly, and violations.
+    ``objectives`` holds the sum of the objectives, their number, and the latest one. ``decided`` counts the
+    samples, the correctly classified ones, and the violations.
     """
 
     t: np.ndarray
@@ -167,9 +168,9 @@ class Progress(NamedTuple):
 
 
 class Run(NamedTuple):
-    """What all stretches get. Where theta does not move, x has features, and F is None.
+    """The arguments that all stretches share. If theta does not move, x holds features, and F is None.
 
-    ``w`` has the weights of the samples, or is empty.
+    ``w`` holds the weights of the samples, or is empty.
     """
 
     x: np.ndarray

@@ -21,22 +21,22 @@ from nsvm_cli.errors import RunError
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 OPTIONS: Any = {"fastmath": {"reassoc", "contract", "arcp", "nsz"}, "error_model": "numpy"}
-"""The compiler may rearrange sums and quotients, but not assume that there is no NaN and no infinity, which
-are looked for."""
+"""The compiler may rearrange sums and quotients, but not assume that no number is NaN or infinite, since
+compiled functions check for both."""
 
 INNER: Any = {"nopython": True, **OPTIONS, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
-"""Of functions that only compiled ones may call: from Python, there is nothing to call."""
+"""Options of functions that only compiled functions call; they have no entry point for Python."""
 
 
 class Inner(CPUDispatcher):
-    """A function that is compiled once for each type, not for each number that a call has in its place."""
+    """A function that is compiled once for each type, not for each literal number that it is called with."""
 
     def get_call_template(self, args: Any, kws: Any) -> Any:
         return cast(Any, super()).get_call_template([*map(unliteral, args)], kws)
 
 
 def jit(function: Function) -> Function:
-    """Compile a function that compiled functions call, and they only."""
+    """Compile a function that only compiled functions call."""
     # a test may have wrapped the function, to check the shapes in its signature
     return cast(Any, Inner)(inspect.unwrap(function), targetoptions=INNER)
 
@@ -49,8 +49,8 @@ def jit_in_order(function: Function) -> Function:
 class KeptCode(FunctionCache):
     """Machine code on disk, to which only the process that compiles adds.
 
-    Any other process, which loads it, would compute other last bits with code of its own. Code that does not
-    load is compiled anew, once.
+    Code that another process compiled for itself could compute other last bits. Code that cannot be loaded is
+    compiled again, once.
     """
 
     def __init__(self, function: Callable[..., Any], unit: str) -> None:
@@ -77,7 +77,7 @@ class KeptCode(FunctionCache):
 
 @functools.cache
 def loaded(stretch: Callable[..., Any], unit: str) -> Any:
-    """Return a stretch as machine code, that of a unit, which is compiled first unless that is done."""
+    """Return a stretch as machine code of a unit, which is compiled first if necessary."""
     compile_once([unit])
     plain = inspect.unwrap(stretch)
     done: Any = numba.njit(**OPTIONS)(plain)

@@ -1,8 +1,8 @@
-"""Rows of the kernel matrix of the training samples, kept while memory lasts.
+"""Rows of the kernel matrix of the training samples, cached within the memory budget.
 
-A row has the same bits whenever it is computed, and whichever others are with it. Products of matrices do if
-shapes are multiples of 8, and samples begin at 64 bytes; in float32, also whichever columns are computed.
-This was found by trial, with MKL, and is held by a test.
+A row has the same bits whenever it is computed, and with whichever other rows. Matrix products have this
+property if shapes are multiples of 8 and samples begin at multiples of 64 bytes; in float32, it extends to
+the columns. This was found by trial, with MKL, and a test checks it.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ from nsvm_cli.engines.numba.jit import jit, loaded
 from nsvm_cli.models.kernels import FAR, RBF, Kernel, or_one_over_n
 
 DUAL = "svc"
-"""The name of the compiled code, and its type of numbers, is that of a unit."""
+"""The first part of the name of the unit; the second is the dtype."""
 
 LANES = 64
-"""The length of a row is a multiple of it."""
+"""Rows are padded to a multiple of this length."""
 
 FEW_FEATURES = 24
-"""The most features for which differences are computed: they are as fast as products then, and exact for
-samples that are close to each other."""
+"""The most features for which distances are computed from differences, which are then as fast as products,
+and exact for samples that are close to each other."""
 
 GATHERED = 128
 """The fewest features for which reading a kernel value from a stored row is faster than computing it."""
 
 POOL: list[UInt8[np.ndarray, " bytes"]] = []
-"""The memory of earlier rows. Touching new memory can take half as long as computing what it will hold."""
+"""The memory of earlier rows, for reuse: touching new memory can take half as long as computing the rows."""
 
 
 class Matrix(NamedTuple):
-    """K of a working set, with rows that are padded to a multiple of ``LANES``, and its diagonal.
+    """The kernel matrix of a working set, with rows padded to a multiple of ``LANES``, and its diagonal.
 
-    Rows that are not ``there`` are computed when they are used first, from their z and all ``columns``. Only
-    the first ``size`` rows and columns are not 0.
+    Rows that are not ``there`` are computed on first use, from their z and all ``columns``. Rows and columns
+    from ``size`` on are 0.
     """
 
     K: Any
@@ -54,9 +54,9 @@ class Matrix(NamedTuple):
 
 
 class Rows:
-    """Rows K(z_i, z_j) for j < m, then zeros, in the type of z.
+    """A cache of up to ``most`` rows K(z_i, z_j), for j < m, padded with zeros, in the dtype of z.
 
-    Sample m has a kernel value of 0 with every sample; see ``Dual``. Up to ``most`` rows are kept.
+    Sample m has a kernel value of 0 with every sample; see ``Dual``.
     """
 
     def __init__(self, K: Kernel, z: Float[Tensor, "m n"], memory_budget: int) -> None:
@@ -75,7 +75,7 @@ class Rows:
         self.used = np.full(self.most, -1)
 
     def _memory(self, size: int) -> UInt8[np.ndarray, " bytes"]:
-        """Return memory for rows, which is in the pool after them."""
+        """Return memory for rows, which returns to the pool when this object is deleted."""
         memory = POOL.pop() if POOL else np.empty(0, np.uint8)
         if len(memory) < size + 64:
             # NumPy would ask for huge pages, which a virtual machine may have to get from its host first
@@ -85,9 +85,9 @@ class Rows:
         return memory[begin : begin + size]
 
     def slots(self, i: Int64[np.ndarray, " q"], free: Bool[np.ndarray, " s"]) -> Int64[np.ndarray, " q"]:
-        """Return where the rows of samples i are, after computing those that are not there.
+        """Return the slots of the rows of samples i in the cache, after computing the missing ones.
 
-        They replace others: those of samples that are not ``free`` first, the longest unused of these.
+        New rows replace rows of samples that are not ``free`` first, and among them the least recently used.
         """
         self.clock += 1
         self.used[self.slot[i][self.slot[i] >= 0]] = self.clock
@@ -102,7 +102,7 @@ class Rows:
         return self.slot[i]
 
     def block(self, i: Int64[np.ndarray, " q"]) -> Matrix:
-        """Return K of all pairs of samples i, of which m may be the last."""
+        """Return the kernel matrix of samples i, the last of which may be m."""
         size, more = len(i) - int(i[-1] == self.m), -len(i) % LANES
         padded, diagonal = np.pad(i, (0, more)) % self.m, np.pad(self.diagonal[i], (0, more))
         K = np.empty((len(i), len(padded)), self.dtype)
@@ -129,7 +129,7 @@ def _up(size: int, multiple: int) -> int:
 
 
 def _formula(K: Kernel, z: Float[Tensor, "m n"], width: int) -> Any:
-    """Return what computes K of all samples, and any from m on."""
+    """Return the fastest formula for K on these samples, which are padded to ``width``."""
     if not (isinstance(K, RBF) and keeps(type(K), RBF, "__call__", "diag") and z.device.type == "cpu"):
         return AnyKernel(K, z, width)
     gamma, z = or_one_over_n(K.gamma, z), z[:, (z != z[0]).any(0)]  # constant features do not matter
@@ -143,7 +143,7 @@ def _formula(K: Kernel, z: Float[Tensor, "m n"], width: int) -> Any:
 
 
 class AnyKernel:
-    """K by its own formula, on z's device, for as many samples each time, even ones at even places."""
+    """K by its own formula, on z's device, always for 32 rows: even samples in even ones, odd in odd."""
 
     def __init__(self, K: Kernel, z: Tensor, width: int) -> None:
         self.K, self.columns = K, torch.cat([z, z[:1].expand(width - len(z), -1)])
@@ -161,7 +161,7 @@ class AnyKernel:
 
 
 class Products:
-    """RBF: 2^(<a, b> - h_a - h_b), for features scaled so that this is K, and h = <a, a> / 2."""
+    """RBF as 2^(<a, b> - h_a - h_b), with h = <a, a> / 2, for features that are scaled to make this K."""
 
     def __init__(self, z: Tensor) -> None:
         self.z, self.diagonal = z, np.ones(len(z))
@@ -184,7 +184,7 @@ class Products:
 
 
 class Differences:
-    """RBF: 2^-|a - b|^2, for few features scaled so that this is K."""
+    """RBF as 2^-|a - b|^2, for few features that are scaled to make this K."""
 
     def __init__(self, z: Tensor) -> None:
         self.z, self.columns = z.numpy(), np.ascontiguousarray(z.numpy().T)
@@ -198,7 +198,7 @@ class Differences:
 
 
 def powers(G: Any, h_a: Any, h_b: Any, out: Any, slots: Any, first: int) -> None:
-    """Write 2^(G_ij - h_a_i - h_b_j) to these rows of ``out``, from a column on."""
+    """Write 2^(G_ij - h_a_i - h_b_j) to rows ``slots`` of ``out``, from column ``first`` on."""
     for i in range(len(slots)):
         row, products, h = out[slots[i], first : first + G.shape[1]], G[i], h_a[i]
         for j in range(G.shape[1]):
@@ -206,14 +206,14 @@ def powers(G: Any, h_a: Any, h_b: Any, out: Any, slots: Any, first: int) -> None
 
 
 def distant(a: Any, columns: Any, out: Any, slots: Any) -> None:
-    """Write 2^-|a_i - b_j|^2 to these rows of ``out``, for the columns b_j."""
+    """Write 2^-|a_i - b_j|^2 to rows ``slots`` of ``out``, for the columns b_j."""
     for i in range(len(slots)):
         distant_row(a[i], columns, out[slots[i]])
 
 
 @jit
 def distant_row(a: Any, b: Any, out: Any) -> None:
-    """Write 2^-|a - b_j|^2, four features at a time, in parts that stay in a core's nearest cache."""
+    """Write 2^-|a - b_j|^2, four features at a time, in blocks that fit in the first-level cache."""
     exponents = np.empty(512, a.dtype)
     for begin in range(0, len(out), 512):
         end = min(begin + 512, len(out))
@@ -229,7 +229,7 @@ def distant_row(a: Any, b: Any, out: Any) -> None:
 
 
 def gather(cache: Any, slots: Any, i: Any, out: Any) -> None:
-    """Copy the numbers at i of these rows, where there are any, to ``out``."""
+    """Copy columns i of the cached rows ``slots`` to ``out``; a negative slot has no row."""
     for k in range(len(slots)):
         row = cache[slots[k]]
         for j in range(len(i) if slots[k] >= 0 else 0):
@@ -237,7 +237,7 @@ def gather(cache: Any, slots: Any, i: Any, out: Any) -> None:
 
 
 def add_rows(K: Any, at: Any, c: Any, g: Any) -> None:
-    """Add sum_k c_k K[at_k] to g, four rows at a time, in parts that stay in a core's nearest cache."""
+    """Add sum_k c_k K[at_k] to g, four rows at a time, in blocks that fit in the first-level cache."""
     total = np.empty(2048)
     for begin in range(0, len(g), 2048):
         end = min(begin + 2048, len(g))

@@ -1,5 +1,5 @@
-"""The RBF kernel, compiled: values and gradients, and sums of values; also for few samples and features that
-stay as they are.
+"""The compiled RBF kernel: values, gradients and sums of values, also for few samples and features that are
+stored as columns.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from nsvm_cli.engines.numba.jit import jit, jit_in_order
 from nsvm_cli.models.kernels import FAR
 
 COLUMNS = 768
-"""Support vectors whose kernel values are computed at a time, so that they stay in a core's cache."""
+"""Support vectors per block of kernel values; a block fits in a core's cache."""
 
 
 @jit
@@ -51,8 +51,8 @@ def squared_lengths(a: Any) -> Any:
 
 
 FEW_VALUES = 2**13
-"""Values of K_ij and its features up to which, or for a single row, the kernel gets differences of features
-rather than products, as on torch: these cannot cancel."""
+"""The most multiplications for which distances are computed from differences of features, as they are for a
+single row and on torch: differences avoid cancellation."""
 
 
 @jit
@@ -99,7 +99,7 @@ def values(K: RBF, a: Any, b: Any) -> Any:
 
 @jit
 def are_far(K: RBF, squares: Any) -> bool:
-    """Return whether float32 has too few digits for products of features of these squared lengths."""
+    """Return whether products of features with these squared lengths lose too many digits in float32."""
     return squares.itemsize == 4 and (K.gamma * squares > FAR).any()
 
 
@@ -161,10 +161,10 @@ def sums(K: RBF, a: Any, b: Any, w: Any) -> Any:
 
 
 class FeatureColumns(NamedTuple):
-    """Features that stay as they are, and their squared lengths, unless the kernel shifts them.
+    """Features as columns, and their squared lengths.
 
-    ``z`` has blocks of ``COLUMNS`` columns, so that a block lies together: for few rows, to rearrange factors
-    would take longer than to multiply them.
+    ``z`` has blocks of ``COLUMNS`` columns, each contiguous in memory: for few rows, rearranging the factors
+    of a product would take longer than the product.
     """
 
     z: np.ndarray
@@ -173,7 +173,7 @@ class FeatureColumns(NamedTuple):
 
 @jit
 def columns_of(z: Any, room: int) -> FeatureColumns:
-    """Return the rows of z as columns, with room for others."""
+    """Return the rows of z as columns, with memory for ``room`` columns."""
     blocks = (room + COLUMNS - 1) // COLUMNS
     z_of_blocks = np.empty((blocks, z.shape[1], COLUMNS), z.dtype)
     columns = FeatureColumns(z_of_blocks, np.empty((blocks, COLUMNS), z.dtype))
@@ -184,7 +184,7 @@ def columns_of(z: Any, room: int) -> FeatureColumns:
 
 @jit
 def set_column(b: FeatureColumns, j: int, z: Any) -> None:
-    """Let column j be the features z."""
+    """Set column j to the features z."""
     block, column = divmod(j, COLUMNS)
     for k in range(len(z)):
         b.z[block, k, column] = z[k]
@@ -201,9 +201,9 @@ def _squared_length(z: Any) -> Any:
 
 @jit
 def centre(K: RBF, a: Any, b: FeatureColumns, count: int) -> Any:
-    """Set the squared lengths of the first columns of b's first block, after a shift if K needs one.
+    """Set the squared lengths of the first columns of b's first block, after centring them if K needs it.
 
-    Returns the rows of a, shifted alike: their distances stay as they are.
+    Return the rows of a with the same shift, which leaves distances unchanged.
     """
     real, z = a.dtype.type, b.z[0]
     a, squares = a.copy(), b.squares[0]
@@ -225,7 +225,7 @@ def centre(K: RBF, a: Any, b: FeatureColumns, count: int) -> Any:
 
 @jit
 def column_values(K: RBF, a: Any, b: FeatureColumns, block: int, count: int) -> Any:
-    """Return K(a_i, b_j) for the first columns of a block."""
+    """Return K(a_i, b_j) for the first ``count`` columns of a block."""
     rows, n = a.shape
     if are_far(K, b.squares[block, :count]):
         return values(K, a, b.z[block, :, :count].T.copy())
@@ -278,7 +278,7 @@ def column_gradient(K: RBF, a: Any, b: FeatureColumns, block: int, K_ab: Any, G:
 def add_term_gradient(
     K: RBF, z: Any, z_s: Any, columns: FeatureColumns, begin: int, end: int, c: Any, by_z: Any
 ) -> Any:
-    """Return sum_is c_is K(z_i, z_s) over these terms, and add its gradient with respect to z to ``by_z``."""
+    """Return sum_is c_is K(z_i, z_s) over terms begin to end, and add its gradient by z to ``by_z``."""
     if not K.normalized:
         K_ts = values(K, z, z_s[begin:end])
         add_matrix(by_z, gradient(K, z, z_s[begin:end], K_ts, c))

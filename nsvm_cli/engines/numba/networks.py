@@ -1,9 +1,9 @@
-"""F_theta, compiled: forwards and backwards, and dropout as ``nsvm_cli.models.dropout.Masks`` has it.
+"""Compiled forward and backward passes of F_theta, with the dropout of ``nsvm_cli.models.dropout.Masks``.
 
-``ROWS`` samples pass all layers before the next ones, so that they stay in a core's cache. What a layer puts
-out at them are rows of one number for each of these n samples: pixel x, y of channel c is row
-(c height + y) width + x. Then a row of pixels is a row of numbers too, and a convolution is a product of
-matrices, of the weights of a row of the filter and the image shifted by 0, n, 2 n, ... numbers.
+``ROWS`` samples pass all layers before the next ones, so that they stay in a core's cache. The output of a
+layer for these n samples consists of rows of n numbers: pixel x, y of channel c is row (c height + y) width
++ x. A row of pixels is then contiguous as well, and a convolution is a sum of matrix products, of the weights
+of a row of the filter and the image shifted by 0, n, 2 n, ... numbers.
 """
 
 from __future__ import annotations
@@ -22,13 +22,12 @@ from nsvm_cli.randomness import GOLDEN, LAYER
 ROWS = 256
 
 BLAS_BELOW = 48
-"""Samples below which a product with the weights of a connected layer is left to BLAS, unless it is only one:
-then the rows are those of the weights."""
+"""Fewer samples than this, but more than one, leave the product with a connected layer's weights to BLAS."""
 
 
 class Passed(NamedTuple):
-    """What a pass leaves for the way back: the values ``H`` of x and of all layers, samples of a block
-    together, and which pixel of each square was the largest.
+    """The results of a forward pass for the backward pass: the values ``H`` of x and of all layers, block by
+    block, and the index of the largest pixel of each square.
     """
 
     H: np.ndarray
@@ -37,21 +36,21 @@ class Passed(NamedTuple):
 
 @jit
 def layer_of(F: Network, number: int) -> Any:
-    of, i = F.layers, number  # no row, which would be a new reference to count
+    of, i = F.layers, number  # not a row, which would be another counted reference
     c, h, w, d, p, q = of[i, 0], of[i, 1], of[i, 2], of[i, 3], of[i, 4], of[i, 5]
     return Layer(c, h, w, d, p, q, of[i, 6], of[i, 7] > 0, of[i, 8], of[i, 9])
 
 
 @jit
 def places(layer: Layer, start: int, n: int) -> Any:
-    """Return where in H the values below a layer and its own begin, for n samples that begin at ``start``."""
+    """Return the indices in H of a layer's input and output, for n samples that begin at ``start``."""
     at = start + layer.below * n
     return at, at + layer.c * layer.h * layer.w * n
 
 
 @jit
 def room_for(F: Network, rows: int) -> Passed:
-    """Return memory for a pass of so many samples."""
+    """Return memory for a forward pass of this number of samples."""
     total = rows * F.height
     convolves = layer_of(F, 0).side > 1
     return Passed(np.empty(total, F.theta.dtype), np.empty(total if convolves else 0, np.int8))
@@ -67,7 +66,7 @@ def features(F: Network, x: Any) -> Any:
 
 @jit
 def feature_columns(F: Network, x: Any, i: Any, passed: Passed, z: Any) -> None:
-    """Write F_theta(x_i), without dropout, for samples i as the first columns of z."""
+    """Write F_theta(x_i) for samples i, without dropout, to the first columns of z."""
     n = len(i)
     of_input = passed.H[: x.shape[1] * n].reshape((x.shape[1], n))
     for k in range(len(of_input)):
@@ -83,10 +82,10 @@ def feature_columns(F: Network, x: Any, i: Any, passed: Passed, z: Any) -> None:
 
 @jit
 def forward(F: Network, x: Any, passed: Passed, z: Any, t: int, i: Any, known: int) -> None:
-    """Write z = F_theta(x), and what ``backward`` needs.
+    """Write z = F_theta(x), and the values that ``backward`` needs.
 
-    Unless t is 0, there is dropout, as samples i have it in step t. Blocks among the first ``known`` samples
-    have passed without.
+    Unless t is 0, dropout acts with the masks of samples i in step t. Blocks of the first ``known`` samples
+    have passed without dropout before.
     """
     for begin in range(0, len(x), ROWS):
         end = min(begin + ROWS, len(x))
@@ -100,7 +99,7 @@ def forward(F: Network, x: Any, passed: Passed, z: Any, t: int, i: Any, known: i
 
 @jit
 def _pass(F: Network, passed: Passed, at: int, n: int, t: int, i: Any, known: bool) -> None:
-    """Let n samples, which are in H from ``at`` on, pass all layers; see ``forward``."""
+    """Pass n samples, which begin at ``at`` in H, through all layers; see ``forward``."""
     masked = 0
     for number in range(len(F.layers)):
         layer = layer_of(F, number)
@@ -118,7 +117,7 @@ def _pass(F: Network, passed: Passed, at: int, n: int, t: int, i: Any, known: bo
 
 @jit
 def _top(F: Network, passed: Passed, start: int, n: int) -> Any:
-    """Return the features of n samples that begin at ``start``, before they are normalised."""
+    """Return the features, before normalisation, of n samples that begin at ``start``."""
     stop = start + F.height * n
     return passed.H[stop - F.width * n : stop].reshape((F.width, n))
 
@@ -133,7 +132,7 @@ def _write_columns(x: Any, out: Any) -> None:
 
 @jit
 def _mask(F: Network, out: Any, key: int, first: int, i: Any) -> None:
-    """Multiply each channel of samples i by 0 or 1 / (1 - p), from a place in the sequence of ``key`` on."""
+    """Multiply each channel of samples i by 0 or 1 / (1 - p), by the numbers of ``key`` from ``first`` on."""
     d, pixels, n = out.shape
     for channel in range(d):
         factor = np.empty(n, out.dtype)
@@ -150,13 +149,13 @@ mixed = jit(randomness.mixed)
 
 @jit
 def number_at(key: int, place: int) -> Any:
-    """Return the number at a place of the sequence that ``key`` begins."""
+    """Return the number at a place of the sequence of ``key``; see ``nsvm_cli.randomness``."""
     return mixed(np.int64(place) * np.int64(GOLDEN) + np.int64(key))
 
 
 @jit
 def _connect(F: Network, layer: Layer, passed: Passed, start: int, n: int) -> None:
-    """Write the values of a connected layer, given those below, for n samples that begin at ``start``."""
+    """Write the output of a connected layer for n samples that begin at ``start``."""
     theta, H, offset, (at, o) = F.theta, passed.H, layer.weights, places(layer, start, n)
     real, c, d = theta.dtype.type, layer.c, layer.d
     out, bias = H[o : o + d * n].reshape((d, n)), offset + c * d
@@ -178,7 +177,7 @@ def _connect(F: Network, layer: Layer, passed: Passed, start: int, n: int) -> No
 
 @jit
 def _convolve(F: Network, layer: Layer, passed: Passed, start: int, n: int) -> None:
-    """Write the values of a convolution, as ``_connect`` does."""
+    """Write the output of a convolution, as ``_connect`` does."""
     theta, (at, o) = F.theta, places(layer, start, n)
     real, (c, h, w, d, p, q, side, _, offset, _) = theta.dtype.type, layer
     weights, m = c * side * side, 2 * q * n
@@ -201,7 +200,7 @@ def _convolve(F: Network, layer: Layer, passed: Passed, start: int, n: int) -> N
 
 @jit
 def _pool(upper: Any, lower: Any, bias: Any, n: int, out: Any, largest: Any) -> None:
-    """Write the ReLU of the maximum of each square, and which pixel it is: the first of equal ones."""
+    """Write the ReLU of the maximum of each square, and the index of its pixel, the first of equal ones."""
     zero = out.dtype.type(0)
     for x in range(len(out) // n):
         left, right = upper[2 * x * n : (2 * x + 1) * n], upper[(2 * x + 1) * n : (2 * x + 2) * n]
@@ -233,7 +232,7 @@ def _lengths(features: Any) -> Any:
 
 @jit
 def _factors(F: Network, features: Any) -> Any:
-    """Return what normalising multiplies the features of a block by, or ones."""
+    """Return the factors that normalise the features of a block; ones without normalisation."""
     factor = np.ones(features.shape[1], features.dtype)
     if F.normalize:
         lengths = _lengths(features)
@@ -244,7 +243,7 @@ def _factors(F: Network, features: Any) -> Any:
 
 @jit
 def _write_rows(F: Network, features: Any, z: Any) -> None:
-    """Write the features of a block, normalised if F says so, as rows of z."""
+    """Write the features of a block, normalised if F normalises, as rows of z."""
     factor = _factors(F, features)
     for first in range(0, len(features), 16):
         for k in range(first, min(first + 16, len(features))):
@@ -254,8 +253,8 @@ def _write_rows(F: Network, features: Any, z: Any) -> None:
 
 @jit
 def backward(F: Network, passed: Passed, by_z: Any) -> Any:
-    """Return the gradient with respect to theta, given that with respect to z, which ``forward`` has
-    written, with dropout if F has it.
+    """Return the gradient with respect to theta, given the gradient with respect to z, as ``forward`` has
+    written it, with dropout if F has it.
     """
     by_theta = np.zeros_like(F.theta)
     for begin in range(0, len(by_z), ROWS):
@@ -289,7 +288,7 @@ def _backward(F: Network, passed: Passed, by_z: Any, begin: int, end: int, by_th
 
 @jit
 def _by_features(F: Network, features: Any, by_z: Any) -> Any:
-    """Return the gradient with respect to the features of a block, before they were normalised."""
+    """Return the gradient with respect to the features of a block before normalisation."""
     n, real = features.shape[1], by_z.dtype.type
     D = np.empty(features.shape, by_z.dtype)
     _write_columns(by_z, D)
@@ -312,8 +311,8 @@ def _by_features(F: Network, features: Any, by_z: Any) -> Any:
 def _connect_back(
     F: Network, layer: Layer, passed: Passed, start: int, n: int, D: Any, below: Any, by_theta: Any
 ) -> None:
-    """Add the gradient with respect to the weights of a connected layer, and unless it is the first one, that
-    with respect to the values ``below`` it, given ``D``, that with respect to its sums.
+    """Add the gradients with respect to the weights of a connected layer and, unless it is the first one, to
+    its input (``below``), given the gradient ``D`` with respect to its sums.
     """
     theta, H, c, d, offset = F.theta, passed.H, layer.c, layer.d, layer.weights
     at, _ = places(layer, start, n)

@@ -1,4 +1,4 @@
-"""Objectives of Algorithms 3 and 4, and steps in theta, compiled; see ``nsvm_cli.models.objectives``."""
+"""Compiled objectives of Algorithms 3 and 4, and steps in theta; see ``nsvm_cli.models.objectives``."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _norm(U: Any) -> float:
 
 @jit
 def _centred(U: Any, w: Any) -> Any:
-    """Return H U H for a symmetric U, where H subtracts means, with these weights if there are any."""
+    """Return H U H for a symmetric U, where H subtracts means, which are weighted unless w is empty."""
     k = len(U)
     means = np.empty(k, U.dtype)
     for i in range(k):
@@ -47,7 +47,7 @@ def _centred(U: Any, w: Any) -> Any:
 
 @jit
 def _mean(a: Any, w: Any) -> Any:
-    """Return the mean of a; with weights, exactly the first number if all are the same."""
+    """Return the mean of a; with weights, exactly the first number if all are equal."""
     if len(w) == 0:
         return a.sum() / a.dtype.type(len(a))
     total = 0.0
@@ -58,7 +58,7 @@ def _mean(a: Any, w: Any) -> Any:
 
 @jit
 def _weigh(U: Any, w: Any) -> Any:
-    """Multiply U_ij by sqrt(w_i w_j), if there are weights, and return U."""
+    """Multiply U_ij by sqrt(w_i w_j), unless w is empty, and return U."""
     for i in range(len(w)):
         for j in range(len(w)):
             U[i, j] *= U.dtype.type(math.sqrt(w[i] * w[j]))
@@ -67,7 +67,7 @@ def _weigh(U: Any, w: Any) -> Any:
 
 @jit
 def ideal(y: Any, classes: int, like: Any) -> Any:
-    """Return the inner products of the codes of labels, for one or so many classes (see ``Task.code``)."""
+    """Return the inner products of codes of labels (see ``Task.code``); ``classes`` is 1 for two classes."""
     k = len(y)
     U = np.empty((k, k), like.dtype)
     for i in range(k):
@@ -81,8 +81,9 @@ def ideal(y: Any, classes: int, like: Any) -> Any:
 
 @jit
 def cosine(K: Any, U: Any, w: Any) -> Any:
-    """Return <U, K> / (||U|| ||K||), 0 if U is 0, and its derivative by K; with weights of samples, each term
-    of the three sums has the factor w_i w_j. It overwrites U.
+    """Return <U, K> / (||U|| ||K||), 0 if U is 0, and its derivative by K. It overwrites U.
+
+    With weights of samples, each term of the three sums has the factor w_i w_j.
     """
     direction, slope = _weigh(K.copy(), w), _weigh(U, w)
     norm, norm_U = _norm(direction), _norm(slope)
@@ -112,8 +113,8 @@ def alignment(K: Any, y: Any, w: Any, classes: int, centred: bool) -> Any:
 
 @jit
 def descend_on_batch(run: Run, t: int, A: Any, alpha: Any, mu: float, classes: int, centred: bool) -> None:
-    """Descend in theta on the batch A: on ``mu`` times the surrogate minus the alignment (Algorithm 3), or if
-    ``alpha`` is None on the square of 1 minus it (Algorithm 4).
+    """Take a step in theta on the batch A: on ``mu`` times the norm surrogate minus the alignment (Algorithm
+    3), or if ``alpha`` is None on the square of 1 minus the alignment (Algorithm 4).
     """
     F, K, real, k = run.F, run.K, run.x.dtype.type, len(A)
     passed, z = room_for(F, k), np.empty((k, F.width), F.theta.dtype)
@@ -138,7 +139,7 @@ def descend_on_batch(run: Run, t: int, A: Any, alpha: Any, mu: float, classes: i
 
 @jit_in_order
 def _divide_rows(A: Any, w: Any) -> None:
-    """Divide row i of A by w_i, if there are weights."""
+    """Divide row i of A by w_i, unless w is empty."""
     real = A.dtype.type
     for i in range(len(w)):
         factor = real(1) / real(w[i])
@@ -148,10 +149,7 @@ def _divide_rows(A: Any, w: Any) -> None:
 
 @jit
 def theta_step(run: Run, t: int, passed: Passed, by_z: Any, value: float) -> None:
-    """Descend on an objective with this value and this gradient with respect to z, in step t.
-
-    For ``passed`` see ``networks``.
-    """
+    """Take a step in theta on an objective with this value and this gradient with respect to z, in step t."""
     if not math.isfinite(value):
         raise FloatingPointError("the objective")
     F, objectives = run.F, run.progress.objectives

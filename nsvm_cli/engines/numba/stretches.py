@@ -1,10 +1,10 @@
-"""Stretches of steps of Algorithms 0 to 4, compiled; see ``nsvm_cli.trainers``.
+"""Compiled stretches of steps of Algorithms 0 to 4; see ``nsvm_cli.trainers``.
 
-A stretch takes the steps up to ``until``, whose samples, from step ``first`` on, are the rows of ``drawn``.
-Algorithms 1 and 2 evaluate groups of steps together; see ``nsvm_cli.engines.look_ahead``. Groups begin after
-a violation, or with the block of steps that are drawn together, and their length depends on the gaps between
-violations before. So the steps at which a caller pauses affect neither the groups nor what is rounded in
-them.
+A stretch takes the steps up to ``until``; row t - ``first`` of ``drawn`` holds the samples of step t.
+Algorithms 1 and 2 evaluate groups of steps together; see ``nsvm_cli.engines.look_ahead``. A group begins
+after a violation, or with a block of steps that are drawn together, and its length depends on the gaps
+between earlier violations. The steps at which a caller pauses therefore affect neither the groups nor their
+rounding.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ from nsvm_cli.engines.numba.objectives import descend_on_batch, theta_step
 from nsvm_cli.models.losses import Hinge
 
 LONGEST = 64
-"""Samples that are evaluated together, at most."""
+"""The most samples that are evaluated together."""
 
 slope = jit(Hinge.slope)
 
 
 @jit
 def step(y: float, w: float, g: Any, row: int, out: Any) -> Any:
-    """Write what an explicit step of weight w adds to alpha_i at decision values g_row to the same row of
-    ``out``.
+    """Write to a row of ``out`` the increments of alpha_i in an explicit step of weight w at decision values
+    g_row. Several classes have the loss of Crammer and Singer.
 
-    With several classes, the loss is that of Crammer and Singer. Return whether the step is not 0, and
-    whether the prediction, the first of the classes with the largest g, is the label.
+    Return whether the step is not 0, and whether the prediction, the first class with the largest g, is the
+    label.
     """
     C = g.shape[1]
     if C == 1:
@@ -64,11 +64,11 @@ def step(y: float, w: float, g: Any, row: int, out: Any) -> Any:
 
 @jit
 def decide(run: Run, i: Any, s: Any, begin: int, end: int, g: Any, steps: Any) -> int:
-    """Take the next steps before ``end``, up to one with samples that violate the margin.
+    """Take the next steps before ``end``, up to the first with samples that violate the margin.
 
-    ``i`` and ``s`` have the samples of the steps from ``begin`` on, and their sums over the support. Write g
-    and what explicit steps add in the last step taken, and count. Return how many of its samples violate the
-    margin.
+    ``i`` and ``s`` hold the samples of the steps from ``begin`` on, and their sums over the support. Write g
+    and the explicit ``steps`` of the last step taken, and update the counters. Return the number of its
+    samples that violate the margin.
     """
     k, C, y, progress = len(g), g.shape[1], run.y, run.progress
     t, violations, decided = progress.t[0], 0, progress.decided
@@ -97,7 +97,7 @@ def decide(run: Run, i: Any, s: Any, begin: int, end: int, g: Any, steps: Any) -
 
 @jit
 def group(progress: Progress, drawn: Any, first: int) -> Any:
-    """Return the first step of the next step's group, the step after its last one, and its samples."""
+    """Return the first step of the next group, the step after its last one, and its samples."""
     gap, k = progress.mean_gap[0], drawn.shape[1]
     steps = max(1, int(min(1.5 * math.sqrt(gap) + gap / 3, LONGEST)) // k)
     if k == 1 and steps > 2:
@@ -137,10 +137,9 @@ def pegasos(
 ) -> None:
     """Take steps of Algorithm 0.
 
-    ``z_support`` has the features of the support, and room for those that may join. The steps of a group
-    share one evaluation of ``s``, which violations within the group then change. Its bits depend on the order
-    of these changes, so a caller that pauses within a group keeps it, and ``held``: the first step of that
-    group, or 0.
+    ``z_support`` holds the features of the support, with room for new ones. The steps of a group share one
+    evaluation of ``s``, which violations within the group then update. Its bits depend on the order of these
+    updates, so a caller that pauses within a group keeps s, and ``held``: the first step of the group, or 0.
     """
     K, progress, k, C = run.K, run.progress, drawn.shape[1], support.alpha.shape[1]
     steps_of_group = max(1, LONGEST // k)
@@ -175,7 +174,7 @@ def pegasos(
 def alg1(run: Run, i_s: Any, z_s: Any, alpha_s: Any, filled: Any, drawn: Any, first: int, until: int) -> None:
     """Take steps of Algorithm 1.
 
-    ``i_s``, ``z_s`` and ``alpha_s`` have ``filled`` terms, and room for those that may be added.
+    ``i_s``, ``z_s`` and ``alpha_s`` hold ``filled`` terms, with room for new ones.
     """
     F, K, progress, k, C = run.F, run.K, run.progress, drawn.shape[1], alpha_s.shape[1]
     g, steps = np.empty((k, C)), np.empty((k, C))
@@ -225,7 +224,7 @@ def _descend_on_terms(
 def alg2(run: Run, support: Support, x_j: Any, drawn: Any, first: int, until: int) -> None:
     """Take steps of Algorithm 2.
 
-    ``x_j`` has the samples of the support, and room for those that may join.
+    ``x_j`` holds the samples of the support, with room for new ones.
     """
     F, K, progress, k, C = run.F, run.K, run.progress, drawn.shape[1], support.alpha.shape[1]
     g, steps = np.empty((k, C)), np.empty((k, C))
@@ -278,11 +277,11 @@ def _descend_on_support(
 ) -> None:
     """Descend on -alpha_i / (lambda (t-1)) sum_j alpha_j K(F_theta(x_j), F_theta(x_i)), summed over i.
 
-    The batch is the support, followed by those i that do not belong to it; ``at`` has the rows of the i,
-    and ``batch`` the index of each row.
+    The batch is the support, followed by the i that do not belong to it; ``at`` holds the rows of the i, and
+    ``batch`` the index of each row.
     """
     F, K, rows, s = run.F, run.K, len(x_j), len(alpha_j)
-    # the support has passed already, though in a shorter last block if any i follow
+    # the support has passed already, except that any i that follow lengthen its last block
     forward(F, x_j, passed, z_j, t, batch, s if rows == s else s // ROWS * ROWS)
     z_i = rows_of(z_j, at)
     K_ji = values(K, z_j[:s], z_i)
@@ -326,7 +325,7 @@ def alg4(
 ) -> None:
     """Take steps of Part 1 of Algorithm 4. Part 2 is Algorithm 0.
 
-    ``mean`` is that of theta after the first ``unaveraged`` steps, or empty.
+    ``mean`` is the mean of theta after the first ``unaveraged`` steps, or empty.
     """
     theta, progress = run.F.theta, run.progress
     while progress.t[0] < until:

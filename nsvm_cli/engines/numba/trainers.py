@@ -1,4 +1,4 @@
-"""Algorithms 0 to 4 with compiled stretches of steps, and with the states that they have without."""
+"""Algorithms 0 to 4 with compiled stretches of steps; their states are those of the other engines."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from nsvm_cli.trainers.pegasos import Pegasos
 
 @cache
 def _one_thread() -> None:
-    """Let scipy's products of matrices, which compiled functions call, take one thread from now on."""
+    """Limit SciPy's matrix products, which compiled functions call, to one thread from now on."""
     import scipy.linalg.cython_blas  # noqa: F401
 
     for library in ThreadpoolController().lib_controllers:
@@ -37,7 +37,7 @@ def _one_thread() -> None:
 
 
 class Stretches:
-    """What stretches of steps of a trainer read and write: the numbers of a state, and theta if it moves."""
+    """The arguments of a trainer's compiled stretches, made from its state, and from theta if that moves."""
 
     def __init__(
         self, stretch: Callable[..., None], trainer: Trainer[Any], problem: Problem, state: Any
@@ -71,8 +71,9 @@ class Stretches:
         self.run = forms.Run(numbers, problem.host_y, weights, trainer.lam, K, network, progress)
 
     def blocks(self, until: int, begin: int = 2) -> Iterator[tuple[np.ndarray, int, int]]:
-        """Yield the samples of steps that are drawn together, the first of these steps, and the last one to
-        take, for all steps that are left up to ``until``. ``begin`` is the first step of all.
+        """Yield for each block of steps up to ``until`` its samples, its first step, and the last to take.
+
+        ``begin`` is the first step of the algorithm.
         """
         t = self.state.t
         while t < until:
@@ -86,14 +87,14 @@ class Stretches:
             t = last
 
     def take(self, *arguments: Any) -> None:
-        """Take the steps of a block, with the stretch's own arguments before it.
+        """Take the steps of a block, which is the last three arguments.
 
         Raises:
-            NotFiniteError: a quantity is no longer finite. The state is then not a valid one.
+            NotFiniteError: a quantity is no longer finite; the state is then invalid.
         """
         try:
             loaded(self.stretch, self.unit)(self.run, *arguments)
-        except FloatingPointError as error:  # which names the quantity
+        except FloatingPointError as error:  # it names the quantity
             raise NotFiniteError(str(error), int(self.run.progress.t[0])) from None
 
     def store(self) -> None:
@@ -121,7 +122,7 @@ class Stretches:
 
 
 def _with_room(x: np.ndarray, state: SampleState, more: int) -> np.ndarray:
-    """Return the rows of the support, with room for those that may join in so many draws."""
+    """Return the rows of the support, with room for those that up to ``more`` draws may add."""
     c = state.coefficients
     out = np.empty((min(len(c.alpha), len(c.support) + more), x.shape[1]), x.dtype)
     out[: len(c.support)] = x[c.support]
@@ -175,7 +176,7 @@ class CompiledAlg3(Alg3):
 
 
 class CompiledAlg4(Alg4):
-    """Algorithm 4: Part 1, and Part 2 if its solver is compiled."""
+    """Algorithm 4 with a compiled Part 1, and a compiled Part 2 if its solver has one."""
 
     def _solver(self, steps: int) -> Trainer[Any]:
         return look_ahead.faster(super()._solver(steps), TRAINERS)

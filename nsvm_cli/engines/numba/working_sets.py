@@ -1,11 +1,11 @@
-"""The dual problem by working sets: ThunderSVM's scheme (Wen et al. 2018), for one thread.
+"""A solver of the dual problem by working sets: ThunderSVM's scheme (Wen et al. 2018), for one thread.
 
-An iteration chooses the variables that violate optimality most, half of them new, solves the problem in them
-by SMO, and brings g up to date with the rows of those that moved.
+An iteration chooses the variables that violate optimality most, half of them new, solves the problem in these
+by SMO, and updates g with the rows of the variables that moved.
 
-SMO is compiled. It seeks maxima in ``LANES`` places at once, each among every LANES-th number: such loops
-compute several at a time, which those for a single maximum do not. What must not be chosen is infinitely far:
-the compiler may rearrange sums, but not assume that there are no infinities (see ``jit.OPTIONS``).
+SMO is compiled. It finds maxima in ``LANES`` lanes, each over every LANES-th number: unlike the loop for a
+single maximum, such loops are vectorised. Variables that must not be chosen have infinite values, which is
+safe, as the compiler may rearrange sums but not assume that no number is infinite (see ``jit.OPTIONS``).
 """
 
 from __future__ import annotations
@@ -24,32 +24,33 @@ from nsvm_cli.models.kernels import RBF, kernel_sums
 from nsvm_cli.trainers.dual import HUGE, MOST, REFRESHES, TAU, Dual, DualState, Optimality, regression
 
 SMALLEST, LARGEST, MANY = 64, 1024, 3072
-"""The first working set, which doubles, since an easy problem needs few rows, and the last. And the most
-variables that are a working set because only they matter, and half of them are between their bounds."""
+"""The size of the first working set, which doubles in each iteration, since an easy problem needs few rows,
+and of the last; and the most variables that form a working set because only they can move, if half of them
+are between their bounds."""
 
 WHOLE = 2048
-"""The most variables of a problem that is a single working set, where rows are computed as SMO needs them."""
+"""The most variables for which all are one working set, if rows are computed as SMO needs them."""
 
 REST_OF_GAP = 0.03
-"""SMO stops on a part of the variables once the gap there is this share of what it was."""
+"""On a part of the variables, SMO stops once their gap has shrunk to this share."""
 
 STALLED_ITERATIONS, LEAST_GROWTH = 50, 1e-10
-"""The solver gives up after so many iterations in which the dual value did not grow by this share of it."""
+"""Iterations after which the solver gives up, unless the dual value grew by this share of it."""
 
 PAIRS = 2**24
-"""The pairs of samples for which g is computed anew at a time: a third of a second."""
+"""The pairs of samples for which g is recomputed in one iteration, which takes a third of a second."""
 
 
 @dataclass(frozen=True)
 class WorkingSets:
-    """A solver of a problem, to a gap of ``tol``; ``rows`` are those of its samples."""
+    """A solver of a problem, to a gap of ``tol``; ``rows`` are the kernel rows of its samples."""
 
     dual: Dual
     rows: Rows
     tol: float = 1e-3
 
     def step(self, state: DualState) -> None:
-        """Take an iteration, or if none would help, check g: compute it anew, or end."""
+        """Take an iteration; if none would help, recompute g where it has drifted, or end."""
         m, now, value = self.rows.m, self.dual.optimality(state), self.dual.value(state)
         state.gap = now.last - now.first
         if state.stale:
@@ -72,7 +73,7 @@ class WorkingSets:
             state.done = 1
 
     def _choose(self, state: DualState, now: Optimality) -> Int64[np.ndarray, " q"]:
-        """Return the working set: all variables, or those that matter, or the worst of both ends."""
+        """Return the working set: all variables, or those that can move, or the worst at both ends."""
         kept, state.kept = state.kept, state.kept[:0]
         if len(now.f) <= (WHOLE if self.rows.lazy else LARGEST):
             return np.arange(len(now.f))
@@ -109,14 +110,14 @@ class WorkingSets:
             rows.add(rows.cache, rows.slots(s[some], free), change[some], state.g)
 
     def _drift(self, state: DualState, now: Optimality) -> float:
-        """Return the largest error of some values of g: 32 at the ends of the gap, and 32 others, tell."""
+        """Return the largest error of g at 32 samples at the ends of the gap, and at 32 others."""
         ends = (now.up & (now.f < now.first + self.tol)) | (now.low & (now.f > now.last - self.tol))
         some = np.append(self.dual.s[ends][:32], np.linspace(0, self.rows.m - 1, 32).astype(np.int64))
         some = some[some < self.rows.m]
         return float(np.abs(self._exact(state, some) - state.g[some]).max())
 
     def _exact(self, state: DualState, i: Int64[np.ndarray, " p"]) -> Float64[np.ndarray, " p"]:
-        """Return g at the samples i in float64; the last time with coefficients as a model file has them."""
+        """Return g at the samples i in float64; the last time with coefficients as in a model file."""
         z = self.rows.z
         beta = self.dual.beta(state, z.dtype if state.refreshed == REFRESHES else torch.float64)
         support = np.flatnonzero(beta)
@@ -125,7 +126,7 @@ class WorkingSets:
 
 
 def solve_small_problems(z: Float[Tensor, "m n"]) -> None:
-    """Take an iteration with every function, so that all are compiled."""
+    """Take iterations that call every compiled function, to compile them."""
     t = z[:, 0].double().numpy()
     many = z.repeat(1, FEW_FEATURES)
     for features, tol in ((z, 1e-3), (z, 1e-9), (many, 1e-3), (1e4 * many, 1e-3)):
@@ -134,9 +135,9 @@ def solve_small_problems(z: Float[Tensor, "m n"]) -> None:
 
 
 def smo(matrix: Matrix, f: Any, y: Any, a: Any, C: Any, tol: float, share: float, most: int) -> int:
-    """Take at most so many steps, until the gap is below tol or this share of the first; return how many.
+    """Take up to ``most`` steps, until the gap is below ``tol`` or this share of the first; return how many.
 
-    See ``nsvm_cli.trainers.dual.smo_step``. f, which is padded too, and a are changed.
+    See ``nsvm_cli.trainers.dual.smo_step``. It changes f, which is padded, and a.
     """
     up, low = np.full_like(f, np.inf), np.full_like(f, np.inf)
     for k in range(len(y)):
@@ -166,7 +167,7 @@ def smo(matrix: Matrix, f: Any, y: Any, a: Any, C: Any, tol: float, share: float
 
 @jit
 def _row(matrix: Matrix, i: int) -> Any:
-    """Return row i of K, which is computed unless that is done."""
+    """Return row i of K, after computing it if necessary."""
     if not matrix.there[i]:
         distant_row(matrix.z[i], matrix.columns, matrix.K[i])
         matrix.K[i, matrix.size :] = 0
@@ -176,9 +177,9 @@ def _row(matrix: Matrix, i: int) -> Any:
 
 @jit
 def _set(k: int, change: float, reaches: bool, y: Any, a: Any, C: Any, up: Any, low: Any) -> None:
-    """Change a_k, exactly to its bound if it reaches that.
+    """Add ``change`` to a_k, or set it exactly to the bound that it reaches.
 
-    up_k is 0 if then y_k a_k may go up, and low_k if it may go down; otherwise these are infinite.
+    up_k is then 0 if y_k a_k may go up, and low_k is 0 if it may go down; otherwise they are infinite.
     """
     a[k] = (C[k] if change > 0 else 0.0) if reaches else min(max(a[k] + change, 0.0), C[k])
     more, less = 0.0 if a[k] < C[k] else np.inf, 0.0 if a[k] > 0 else np.inf
@@ -187,7 +188,7 @@ def _set(k: int, change: float, reaches: bool, y: Any, a: Any, C: Any, up: Any, 
 
 @jit
 def _move(f: Any, K_i: Any, K_j: Any, x: Any, up: Any, low: Any, rises: Any, rise: Any, fall: Any) -> None:
-    """Add x (K_i - K_j) to f. Find, by lanes, the maxima of -f over up and of f over low."""
+    """Add x (K_i - K_j) to f, and find the maxima of -f over up and of f over low in each lane."""
     rise[:] = fall[:] = -np.inf
     for begin in range(0, len(f), LANES):
         f_s, up_s, low_s = f[begin : begin + LANES], up[begin : begin + LANES], low[begin : begin + LANES]
@@ -201,7 +202,7 @@ def _move(f: Any, K_i: Any, K_j: Any, x: Any, up: Any, low: Any, rises: Any, ris
 
 @jit
 def _gain(f: Any, low: Any, K_i: Any, diagonal: Any, i: int, gains: Any, gain: Any) -> None:
-    """Compute b_k^2 / q_k for every k in low, and its maximum by lanes."""
+    """Compute b_k^2 / q_k for every k in low, and its maximum in each lane."""
     zero, two, tau = f.dtype.type(0), K_i.dtype.type(2), K_i.dtype.type(TAU)
     first, K_ii = f[i], diagonal[i]
     gain[:] = -np.inf
@@ -217,7 +218,7 @@ def _gain(f: Any, low: Any, K_i: Any, diagonal: Any, i: int, gains: Any, gain: A
 
 @jit
 def _where(values: Any, maxima: Any) -> Any:
-    """Return where values are greatest, given the maxima of the lanes."""
+    """Return the index of the greatest value, given the maxima of the lanes."""
     best = maxima.argmax()
     for k in range(best, len(values), LANES):
         if values[k] > values[best]:
