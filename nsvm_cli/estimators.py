@@ -227,8 +227,7 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
             table = replace(_table(X, settings.dataset), settings=source) if _is_table(X) else None
             how = source.validation, settings.seed, x.ndim > 2, self._task
             data = split_data(samples, *how, table=table)
-            experiment = prepare(settings, data=data)
-            self._take(experiment.train([*experiment.callbacks(), *self.callbacks]))
+            self._take(prepare(settings, data=data).train(self.callbacks))
 
     def _take(self, model: NSVM) -> None:
         self.model_, self.settings_ = model, model.settings

@@ -16,12 +16,12 @@ from nsvm_cli.compose.composition import TUNED_BY, compose_settings
 from nsvm_cli.config.registry import build
 from nsvm_cli.config.settings import Settings, flat, parse_settings
 from nsvm_cli.datasets import DATASETS
-from nsvm_cli.loggers import LOGGERS
 from nsvm_cli.models.composed_kernels import build_kernel
 from nsvm_cli.models.kernels import KERNELS
 from nsvm_cli.models.losses import LOSSES
 from nsvm_cli.models.networks import NETWORKS, build_network
 from nsvm_cli.models.optimizers import OPTIMIZERS
+from nsvm_cli.runs.loggers import LOGGERS
 from nsvm_cli.trainers import TRAINERS, build_trainer
 
 ROOT = Path(__file__).parents[1]
@@ -42,7 +42,7 @@ FLOORS = [
     ["memory", "plugins"],
     ["config"],
     ["storage"],
-    ["datasets", "loggers", "parallel"],
+    ["datasets", "parallel"],
     ["models"],
     ["trainers"],
     ["engines"],

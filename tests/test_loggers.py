@@ -12,8 +12,8 @@ import pytest
 
 from nsvm_cli.config.settings import Settings, plain
 from nsvm_cli.errors import InputError, Interrupted, RunError
-from nsvm_cli.loggers import LOGGERS, Logger, TrackedRun, Tracking
 from nsvm_cli.runs.experiment import prepare
+from nsvm_cli.runs.loggers import LOGGERS, Logger, TensorBoard, Tracking
 from nsvm_cli.runs.loop import Callback, Record
 from nsvm_cli.runs.train import train_run
 from nsvm_cli.storage.metrics_file import read_metrics
@@ -66,7 +66,7 @@ class Notebook(Logger):
     told: ClassVar[list[Any]] = []
     fails: ClassVar[str] = ""
 
-    def start(self, run: TrackedRun) -> str | None:
+    def start(self, run: Tracking) -> str | None:
         note("start", run, run.id)
         return "abc-1"
 
@@ -103,7 +103,9 @@ def test_a_logger_is_told_the_settings_each_record_and_the_figures(
     settings = settings_with("notebook")
     result = go(tmp_path / "run", settings)
     start, *logs, (_, status, step, figures, files) = notebook
-    assert start == ("start", TrackedRun(tmp_path / "run", plain(settings), "a-sweep", step=0), None)
+    run, known = start[1:]
+    assert (run.directory, run.settings, run.sweep) == (tmp_path / "run", plain(settings), "a-sweep")
+    assert (run.step, known) == (0, None)
     records = read_metrics(untracked / "metrics.jsonl")
     assert read_metrics(tmp_path / "run" / "metrics.jsonl") == records
     assert logs == [
@@ -162,7 +164,7 @@ def test_a_missing_package_is_named_before_the_data_are_loaded(monkeypatch: pyte
 def test_a_damaged_record_of_a_tracked_run_is_refused(damaged: str, tmp_path: Path) -> None:
     (tmp_path / "tracking.json").write_text(damaged)
     with pytest.raises(InputError, match=r"tracking\.json cannot be read"):
-        _ = TrackedRun(tmp_path, {"logger": {"name": "notebook"}}, None, 0).id
+        _ = Tracking(Notebook(), tmp_path, {"logger": {"name": "notebook"}}, None, 0, str).id
 
 
 def test_a_job_of_a_sweep_names_the_sweep(notebook: list[Any], tmp_path: Path) -> None:
@@ -193,7 +195,7 @@ def test_tensorboard(tmp_path: Path) -> None:
         return module.EventAccumulator(str(run), size_guidance={"scalars": 0, "tensors": 0}).Reload()
 
     run, settings = tmp_path / "run", settings_with("tensorboard")
-    with mock.patch.object(Tracking, "__exit__", return_value=None), pytest.raises(KeyboardInterrupt):
+    with mock.patch.object(TensorBoard, "finish"), pytest.raises(KeyboardInterrupt):
         go(run, settings, Kill())  # after the checkpoint of step 20; the logger gets no word of the end
     assert logged().Scalars("violations")[-1].step == 40
     nsvm("train", "resume=run", "logger=tensorboard", "curves=false", cwd=tmp_path, code=0)

@@ -32,12 +32,12 @@ from nsvm_cli.cli import main
 from nsvm_cli.compose.composition import compose_settings
 from nsvm_cli.config.settings import Settings
 from nsvm_cli.datasets import DATASETS
-from nsvm_cli.loggers import LOGGERS
 from nsvm_cli.models.kernels import KERNELS
 from nsvm_cli.models.losses import LOSSES
 from nsvm_cli.models.networks import NETWORKS, Output
 from nsvm_cli.models.optimizers import OPTIMIZERS
 from nsvm_cli.models.penalties import Penalties
+from nsvm_cli.runs.loggers import LOGGERS
 from nsvm_cli.trainers import TRAINERS
 
 CONF = next(

@@ -106,7 +106,7 @@ class Settings:
         log_every: steps between two records; None for about a hundred records per run.
         full_objective: whether each record holds lambda/2 ||f||^2 plus the mean loss on the training samples.
         callbacks: what else to measure, and when to stop early; see ``nsvm_cli.runs.loop``.
-        logger: where to show the run, besides its metrics; see ``nsvm_cli.loggers``.
+        logger: where to show the run, besides its metrics; see ``nsvm_cli.runs.loggers``.
         curves: whether ``nsvm train`` draws the training curves.
         plugins: the user's modules. Those that a run or a file records are never imported.
     """

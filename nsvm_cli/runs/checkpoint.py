@@ -75,11 +75,11 @@ class Checkpoint:
 
 def with_engine_of(checkpoint: Checkpoint, experiment: Experiment) -> Experiment:
     """Return the run with the engine that took the steps so far, if it is at hand."""
-    e, engine = experiment, checkpoint.environment.get("engine", TORCH)
-    if not engine.startswith(NUMBA):
-        return replace(e, engine=LITERAL if engine == LITERAL else TORCH)
-    usable = not uncovered_by_numba(e.algorithm, e.problem, e.F) and is_usable()
-    return replace(e, engine=NUMBA) if usable else e
+    e, circumstances = experiment, checkpoint.environment.get("engine", TORCH)
+    engine = LITERAL if circumstances == LITERAL else TORCH
+    if circumstances.startswith(NUMBA):
+        engine = e.engine if uncovered_by_numba(e.algorithm, e.problem, e.F) or not is_usable() else NUMBA
+    return e if engine == e.engine else replace(e, engine=engine)
 
 
 def environment(experiment: Experiment) -> dict[str, str]:
@@ -185,7 +185,7 @@ class CheckpointManager(Callback):
     Attributes:
         seconds_before: those of training before the loop: of earlier starts of the run, and of a search.
         resumed, exact: how often the run was resumed, and whether with its own settings and environment.
-        callbacks: those whose states a checkpoint holds.
+        scores, callbacks: those whose states a checkpoint holds; ``scores`` is the first of them.
         stopped: why one of them has stopped the run; None if none has.
     """
 
@@ -195,9 +195,7 @@ class CheckpointManager(Callback):
         self.wanted = experiment.settings.checkpoint
         self.step_every = self.wanted.steps
         self.seconds_before, self.resumed, self.exact = 0.0, 0, True
-        self.callbacks: Sequence[Callback] = ()
         self.stopped: str | None = None
-        self._restored: StateDict = {}
         self.began = self.saved_at = time.monotonic()
 
     def restore(self, allow_mismatch: bool) -> State | None:
@@ -224,26 +222,26 @@ class CheckpointManager(Callback):
         else:
             self.experiment = self.experiment.with_choice(checkpoint.chosen, checkpoint.search)
         self.seconds_before = time.monotonic() - began
+        self.scores, own = self.experiment.callbacks
+        self.scores.file, self.callbacks = self.directory.best, [self.scores, *own]
         if checkpoint is None:
             self.directory.resume(plain(self.experiment.asked))
             return None
         state = restore_state(self.experiment, checkpoint)
+        if not changes:
+            self.stopped = checkpoint.stopped
+            self._restore_callbacks(checkpoint.values["callbacks"])
         self.directory.resume(plain(self.experiment.asked), checkpoint.metrics)
         self.seconds_before += checkpoint.seconds
         self.resumed, self.exact = checkpoint.resumed + 1, checkpoint.bitwise and not changes
-        if not changes:
-            self._restored, self.stopped = checkpoint.values["callbacks"], checkpoint.stopped
         why = f", where it was stopped: {self.stopped}" if self.stopped else ""
         self.say(f"resuming after step {checkpoint.step} of {self.experiment.trainer.total}{why}")
         return state
 
-    def restore_callbacks(self, callbacks: Sequence[Callback]) -> None:
-        """Restore the states of callbacks, unless the run is new or has changed, and save them later."""
-        self.callbacks = callbacks
+    def _restore_callbacks(self, saved: StateDict) -> None:
         try:
-            states = {**self._restored}
-            for i, callback in enumerate(callbacks if states else ()):
-                callback.load_state_dict(states.get(str(i), {}))  # a file has no empty states
+            for i, callback in enumerate(self.callbacks if {**saved} else ()):
+                callback.load_state_dict(saved.get(str(i), {}))  # a file has no empty states
         except (ValueError, TypeError) as error:
             raise InputError(f"the checkpoint does not fit the callbacks: {error}") from None
 

@@ -22,7 +22,6 @@ from nsvm_cli.datasets.augmentation import build_augmentation
 from nsvm_cli.datasets.scaling import Scaling, fit_scaling
 from nsvm_cli.engines import Engine, compile_steps, select, taken_by, why_slower
 from nsvm_cli.errors import InputError, did_you_mean
-from nsvm_cli.loggers import build_logger
 from nsvm_cli.models.composed_kernels import with_gamma_of_scale
 from nsvm_cli.models.feature_map import FeatureMap, at_start, features
 from nsvm_cli.models.kernels import check_kernel
@@ -31,7 +30,8 @@ from nsvm_cli.models.nsvm import NSVM, Expansion, ModelMetadata
 from nsvm_cli.models.objectives import feature_change, random_subset, theta_change
 from nsvm_cli.models.penalties import Penalties
 from nsvm_cli.output import Say, say
-from nsvm_cli.runs.loop import CALLBACKS, Callback, run
+from nsvm_cli.runs.loggers import Logger, build_logger
+from nsvm_cli.runs.loop import CALLBACKS, Callback, Scores, run
 from nsvm_cli.storage.files import file_sha256
 from nsvm_cli.tasks import OF_DECISIONS, OF_PROBABILITIES, Regression, best_threshold
 from nsvm_cli.trainers import Problem, State, Trainer, build_parts, build_trainer
@@ -63,6 +63,7 @@ class Experiment:
     F: FeatureMap
     algorithm: Trainer[Any]
     engine: Engine
+    logger: Logger
     asked: Settings
     chosen: dict[str, Any]
     search: dict[str, Any] = field(default_factory=dict)
@@ -111,10 +112,11 @@ class Experiment:
             lines += [slower]
         return [*lines, *self.data.remarks()]
 
-    def callbacks(self) -> list[Callback]:
-        """Build the callbacks that the settings name."""
+    @cached_property
+    def callbacks(self) -> tuple[Scores, list[Callback]]:
+        """What measures the model during training, and the callbacks that the settings name, which use it."""
         sections = [{"name": c} if isinstance(c, str) else c for c in self.settings.callbacks]
-        return [build(CALLBACKS, "callback", section, self) for section in sections]
+        return Scores(self), [build(CALLBACKS, "callback", section, self) for section in sections]
 
     def compile(self, say: Say) -> None:
         """Compile what takes the steps, unless that is done, and say so first."""
@@ -137,9 +139,11 @@ class Experiment:
         return run(self.trainer, self.problem, self.F, self.log_every, callbacks, state)
 
     def train(self, callbacks: Sequence[Callback] = ()) -> NSVM:
-        """Train and return the model, without writing files."""
+        """Train with the callbacks of the settings and these, and return the model. Writes no file."""
         experiment = self.searched()
-        return experiment.final_model(experiment.run(callbacks), say)
+        scores, own = experiment.callbacks
+        measuring = [scores, *own] if own else []  # what takes time, and nothing else asks for
+        return experiment.final_model(experiment.run([*measuring, *callbacks]), say)
 
     def untrained(self) -> NSVM:
         """Return a model with theta as it is, and without terms."""
@@ -216,7 +220,7 @@ def prepare(settings: Settings, data: Data | None = None) -> Experiment:
     """
     # before loading the data, which may take minutes
     algorithm, optimizer, gradient, device = build_parts(settings)
-    build_logger(settings.logger)
+    logger = build_logger(settings.logger)
     data = data or load(settings)
     (task, y), train, dtype = data.training, data.splits["train"], getattr(torch, settings.dtype)
     kind = settings.dataset.get("scaling", "standard")
@@ -246,8 +250,9 @@ def prepare(settings: Settings, data: Data | None = None) -> Experiment:
     check_kernel(K, settings.kernel["name"], F(problem.x[:3]), F(problem.x[:5]), differentiable)
     algorithm.check(problem, F)
     engine = select(settings.engine, algorithm, problem, F)
-    experiment = Experiment(settings, data, scaling, facts, problem, F, algorithm, engine, asked, chosen)
-    experiment.callbacks()  # which may refuse their settings
+    parts = problem, F, algorithm, engine, logger
+    experiment = Experiment(settings, data, scaling, facts, *parts, asked, chosen)
+    _ = experiment.callbacks  # which may refuse their settings
     if experiment.metric not in task.metrics:
         raise InputError(f"metric={experiment.metric}: {did_you_mean(experiment.metric, task.metrics)}")
     return experiment

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from pydantic.dataclasses import dataclass
 
+from nsvm_cli.artifacts.model_file import save_model
 from nsvm_cli.config.registry import STRICT, Count, Registry
 from nsvm_cli.errors import InputError, NotFiniteError, RunError, did_you_mean
-from nsvm_cli.models.feature_map import FeatureMap
+from nsvm_cli.models.feature_map import FeatureMap, features
+from nsvm_cli.models.objectives import full_objective
 from nsvm_cli.output import say
 from nsvm_cli.randomness import SEEDING
 from nsvm_cli.storage.state_dict import Saved
-from nsvm_cli.tasks import sign_of
+from nsvm_cli.tasks import OF_PROBABILITIES, sign_of
 from nsvm_cli.trainers import Problem, State, Trainer
 from nsvm_cli.trainers.means import Tally
 
@@ -31,8 +36,8 @@ class Callback(Saved):
     The loop calls them in their order. ``log_every`` requests ``on_log`` at every multiple of this number of
     steps and after the last one; ``step_every`` requests ``on_step_end`` at every multiple, too.
 
-    Those in ``CALLBACKS`` are built, more than once, from an ``Experiment`` (see ``nsvm_cli.runs``) and their
-    settings. ``saved`` names the attributes that a checkpoint holds.
+    Those in ``CALLBACKS`` are built from an ``Experiment`` (see ``nsvm_cli.runs``) and their settings, maybe
+    more than once. ``saved`` names the attributes that a checkpoint holds.
     """
 
     log_every: int | None = None
@@ -68,6 +73,53 @@ class OnLog(Callback):
 
     def on_log(self, state: State, record: Record) -> None:
         self.function(record)
+
+
+class Scores(Callback):
+    """Add what the settings ask for to a record: the full objective, and after every ``validation.every``
+    steps the score on the validation set. The model with the best one is saved in a file, if there is one.
+    """
+
+    saved = ("best", "best_step")
+    file: Path | None = None
+
+    def __init__(self, experiment: Any) -> None:
+        self.experiment = experiment
+        self.log_every = experiment.settings.validation.every
+        self.best, self.best_step = 0.0, 0
+
+    def on_log(self, state: State, record: Record) -> None:
+        e, p, every = self.experiment, self.experiment.problem, self.log_every
+        if not e.trainer.classifies(state):
+            return
+        if every and (state.t % every == 0 or state.t == e.trainer.total):
+            self._validate(state, record)
+        if e.settings.full_objective:
+            f, z = e.trainer.finish(p, state), features(e.F.network, p.x)
+            w = p.w(np.arange(len(p.y)))
+            value = full_objective(f, p.K, z, p.y, p.loss, e.trainer.lam, w)
+            record["full_objective"] = value if value is not None and math.isfinite(value) else None
+
+    def _validate(self, state: State, record: Record) -> None:
+        e, split = self.experiment, self.experiment.data.splits["validation"]
+        metric, sign = e.metric, sign_of(e.metric)
+        model = e.model(state)  # not calibrated, where the metric is the same
+        model = e.calibrated(model) if metric in OF_PROBABILITIES else model
+        record[f"validation_{metric}"] = score = model.score(split.x, split.y)[metric]
+        if score is not None and (not self.best_step or sign * score > sign * self.best):
+            self.best, self.best_step = score, state.t
+            if self.file and e.algorithm.saves_model:
+                save_model(self.file, e.measured(e.calibrated(model)))
+
+    def on_train_start(self) -> None:
+        """Remove a best model that is not of the steps so far."""
+        if self.file and not self.best_step:
+            self.file.unlink(missing_ok=True)
+
+    def figures(self) -> dict[str, Any]:
+        """Return the fields of the result about the best model; none without one."""
+        best = {f"best_validation_{self.experiment.metric}": self.best, "best_step": self.best_step}
+        return best if self.best_step else {}
 
 
 @dataclass(config=STRICT)

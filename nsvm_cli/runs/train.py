@@ -2,33 +2,30 @@
 
 from __future__ import annotations
 
-import math
 import platform
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from nsvm_cli import __version__
 from nsvm_cli.artifacts.model_file import load_model, save_model
 from nsvm_cli.config.settings import code_of, plain
-from nsvm_cli.loggers import TrackedRun, Tracking
 from nsvm_cli.models.feature_map import features
 from nsvm_cli.models.nsvm import NSVM
-from nsvm_cli.models.objectives import dataset_alignment, full_objective
+from nsvm_cli.models.objectives import dataset_alignment
 from nsvm_cli.output import Say
 from nsvm_cli.parallel.signals import Signals
 from nsvm_cli.runs.checkpoint import CheckpointManager
 from nsvm_cli.runs.experiment import Experiment
-from nsvm_cli.runs.loop import Callback, OnLog, Record
+from nsvm_cli.runs.loggers import Tracking
+from nsvm_cli.runs.loop import Callback
 from nsvm_cli.storage.run_directory import RunDirectory
-from nsvm_cli.tasks import OF_PROBABILITIES, Classification, sign_of
+from nsvm_cli.tasks import Classification
 from nsvm_cli.trainers import State
 
 
@@ -68,15 +65,13 @@ def train_run(
     for remark in experiment.remarks():
         say(remark)
     experiment.compile(say)
-    run = TrackedRun(directory.path, settings, sweep, 0 if state is None else state.t)
-    with Tracking(run, say) as tracking:
-        scores = Scores(experiment, directory.best)
-        checkpoints.restore_callbacks(measuring := [scores, *experiment.callbacks()])
+    step = 0 if state is None else state.t
+    with Tracking(experiment.logger, directory.path, settings, sweep, step, say) as tracking:
         if state is None or not checkpoints.stopped:
-            state = experiment.run([*measuring, checkpoints, OnLog(tracking.log), *callbacks], state)
+            state = experiment.run([*checkpoints.callbacks, checkpoints, tracking, *callbacks], state)
         model = experiment.final_model(state, say)  # a solver without steps trains here
-        training = {**scores.figures(), **checkpoints.figures()}
-        if experiment.settings.keep == "best" and scores.best_step:
+        training = {**checkpoints.scores.figures(), **checkpoints.figures()}
+        if experiment.settings.keep == "best" and checkpoints.scores.best_step:
             model = replace(load_model(directory.best), settings=experiment.settings)
         else:
             model = experiment.measured(model)
@@ -89,52 +84,6 @@ def train_run(
         directory.finish(result, experiment.settings.checkpoint)
         tracking.result = result
     return result
-
-
-class Scores(Callback):
-    """Add what the settings ask for to a record: the full objective, and after every ``validation.every``
-    steps the score on the validation set. The model with the best one is saved in a file, if there is one.
-    """
-
-    saved = ("best", "best_step")
-
-    def __init__(self, experiment: Experiment, file: Path | None = None) -> None:
-        self.experiment, self.file = experiment, file
-        self.log_every = experiment.settings.validation.every
-        self.best, self.best_step = 0.0, 0
-
-    def on_log(self, state: State, record: Record) -> None:
-        e, p, every = self.experiment, self.experiment.problem, self.log_every
-        if not e.trainer.classifies(state):
-            return
-        if every and (state.t % every == 0 or state.t == e.trainer.total):
-            self._validate(state, record)
-        if e.settings.full_objective:
-            f, z = e.trainer.finish(p, state), features(e.F.network, p.x)
-            w = p.w(np.arange(len(p.y)))
-            value = full_objective(f, p.K, z, p.y, p.loss, e.trainer.lam, w)
-            record["full_objective"] = value if value is not None and math.isfinite(value) else None
-
-    def _validate(self, state: State, record: Record) -> None:
-        e, split = self.experiment, self.experiment.data.splits["validation"]
-        metric, sign = e.metric, sign_of(e.metric)
-        model = e.model(state)  # not calibrated, where the metric is the same
-        model = e.calibrated(model) if metric in OF_PROBABILITIES else model
-        record[f"validation_{metric}"] = score = model.score(split.x, split.y)[metric]
-        if score is not None and (not self.best_step or sign * score > sign * self.best):
-            self.best, self.best_step = score, state.t
-            if self.file and e.algorithm.saves_model:
-                save_model(self.file, e.measured(e.calibrated(model)))
-
-    def on_train_start(self) -> None:
-        """Remove a best model that is not of the steps so far."""
-        if self.file and not self.best_step:
-            self.file.unlink(missing_ok=True)
-
-    def figures(self) -> dict[str, Any]:
-        """Return the fields of the result about the best model; none without one."""
-        best = {f"best_validation_{self.experiment.metric}": self.best, "best_step": self.best_step}
-        return best if self.best_step else {}
 
 
 def result_of(experiment: Experiment, state: State, model: NSVM) -> dict[str, Any]:

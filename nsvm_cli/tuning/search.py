@@ -33,7 +33,6 @@ from nsvm_cli.parallel.workers import Workers, cores
 from nsvm_cli.plugins import load_plugins, plugin_errors
 from nsvm_cli.runs.experiment import Experiment, load, prepare
 from nsvm_cli.runs.loop import OnLog, Record
-from nsvm_cli.runs.train import Scores
 from nsvm_cli.storage.files import csv_text, locked, write_atomically
 from nsvm_cli.storage.run_directory import reading
 from nsvm_cli.tasks import sign_of
@@ -180,9 +179,7 @@ def validation_score(values: Mapping[str, Any], seed: int, seconds: float | None
             raise RunError(f"training takes more than {seconds} seconds")
 
     try:
-        own = experiment.callbacks()
-        scores = [Scores(experiment)] if own else []  # they may stop by what it adds to records
-        model = experiment.train([*scores, *own, OnLog(observe)])
+        model = experiment.train([OnLog(observe)])
         split = experiment.data.splits["validation"]
         return max(0.0, model.score(split.x, split.y)[experiment.metric] or 0.0)
     except RunError:

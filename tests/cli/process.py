@@ -27,12 +27,12 @@ from hydra.core.hydra_config import HydraConfig
 from nsvm_cli import plugins
 from nsvm_cli.cli import ENDING, main
 from nsvm_cli.datasets import DATASETS
-from nsvm_cli.loggers import LOGGERS
 from nsvm_cli.models.kernels import KERNELS
 from nsvm_cli.models.losses import LOSSES
 from nsvm_cli.models.networks import NETWORKS
 from nsvm_cli.models.optimizers import OPTIMIZERS
 from nsvm_cli.runs.checkpoint import CheckpointManager
+from nsvm_cli.runs.loggers import LOGGERS
 from nsvm_cli.runs.loop import CALLBACKS, Record
 from nsvm_cli.trainers import TRAINERS, State
 from tests.patience import PATIENCE

@@ -113,7 +113,7 @@ def test_which_way_is_better(metric: str, values: list[float], steps: int) -> No
         settings_with(callbacks=[{"name": "early_stopping", "metric": metric, "patience": 2}, "mine"])
     )
     state = e.trainer.start(e.problem, e.F)
-    stopping = e.callbacks()[0]
+    stopping = e.callbacks[1][0]
     said = []
     for value in values:
         state.t += 1

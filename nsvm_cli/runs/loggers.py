@@ -10,8 +10,7 @@ import logging
 import os
 import textwrap
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass as plain_dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
@@ -23,7 +22,9 @@ from pydantic.dataclasses import dataclass
 from nsvm_cli.config.registry import STRICT, Registry, build
 from nsvm_cli.config.settings import flat
 from nsvm_cli.errors import InputError, RunError
+from nsvm_cli.output import Say
 from nsvm_cli.plugins import location
+from nsvm_cli.runs.loop import Callback, Record
 from nsvm_cli.storage.files import locked
 from nsvm_cli.storage.run_directory import (
     KEPT_BY_LOGGERS,
@@ -33,28 +34,9 @@ from nsvm_cli.storage.run_directory import (
     read_tracking,
     write_json,
 )
+from nsvm_cli.trainers import State
 
 Name = Annotated[str, Field(min_length=1)]
-
-
-@plain_dataclass(frozen=True)
-class TrackedRun:
-    """What a logger gets to know of a run that starts or resumes after a step, alone or in a sweep."""
-
-    directory: Path
-    settings: Mapping[str, Any]
-    sweep: str | None
-    step: int
-
-    @property
-    def name(self) -> str:
-        """A name for a person to read: the end of the directory's path."""
-        return "/".join(self.directory.absolute().parts[-2:])
-
-    @property
-    def id(self) -> str | None:
-        """The logger's id of this run from before it was resumed; None if the run is new to it."""
-        return read_tracking(self.directory).get(self.settings["logger"]["name"])
 
 
 class Logger:
@@ -65,7 +47,7 @@ class Logger:
 
     package: ClassVar[str | None] = None
 
-    def start(self, run: TrackedRun) -> str | None:
+    def start(self, run: Tracking) -> str | None:
         """Begin to show a run, or continue the one with ``run.id``; return the tool's id of it, if any."""
         return None
 
@@ -82,7 +64,7 @@ class TensorBoard(Logger):
 
     package: ClassVar[str | None] = "tensorboard"
 
-    def start(self, run: TrackedRun) -> str | None:
+    def start(self, run: Tracking) -> str | None:
         from torch.utils.tensorboard import SummaryWriter  # slow to import
 
         self._writer = SummaryWriter(str(run.directory), purge_step=run.step + 1)  # from where it resumes
@@ -110,7 +92,7 @@ class MLflow(Logger):
     package: ClassVar[str | None] = "mlflow"
     experiment: Name = "nsvm"
 
-    def start(self, run: TrackedRun) -> str | None:
+    def start(self, run: Tracking) -> str | None:
         # by default it retries for minutes, while training waits, and waits for a telemetry server at the end
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "3")
@@ -154,7 +136,7 @@ class WandB(Logger):
     package: ClassVar[str | None] = "wandb"
     project: Name = "nsvm"
 
-    def start(self, run: TrackedRun) -> str | None:
+    def start(self, run: Tracking) -> str | None:
         os.environ.setdefault("WANDB_SILENT", "true")  # it does not ask for an account then, either
         os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
         import wandb  # slow to import
@@ -197,47 +179,70 @@ def build_logger(settings: Mapping[str, Any]) -> Logger:
     return logger
 
 
-class Tracking:
-    """Passes the records of a run on to its logger and, when the context ends, the outcome.
+class Tracking(Callback):
+    """A run as its logger sees it. Passes on its records and, when the context ends, its outcome.
 
     A logger that cannot start ends the run, since nothing is lost yet. One that fails later is disabled, with
     a warning. Set ``result`` to the fields of the result once the files of the run are written.
+
+    Attributes:
+        directory, settings: those of the run.
+        sweep: the name of its sweep, if it is part of one.
+        step: the one after which it starts or resumes.
     """
 
-    def __init__(self, run: TrackedRun, say: Callable[[str], object]) -> None:
-        self.run, self.say = run, say
-        self.name = run.settings["logger"]["name"]
-        self.logger = build_logger(run.settings["logger"])
+    def __init__(
+        self,
+        logger: Logger,
+        directory: Path,
+        settings: Mapping[str, Any],
+        sweep: str | None,
+        step: int,
+        say: Say,
+    ) -> None:
+        self.logger, self.directory, self.settings = logger, directory, settings
+        self.sweep, self.step, self.say = sweep, step, say
         self.result: Mapping[str, Any] = {}
-        self.last: Mapping[str, Any] = {"step": run.step}
+        self._last: Mapping[str, Any] = {"step": step}
+
+    @property
+    def name(self) -> str:
+        """A name for a person to read: the end of the directory's path."""
+        return "/".join(self.directory.absolute().parts[-2:])
+
+    @property
+    def id(self) -> str | None:
+        """The logger's id of this run from before it was resumed; None if the run is new to it."""
+        return read_tracking(self.directory).get(self.settings["logger"]["name"])
 
     def __enter__(self) -> Tracking:
-        directory = self.run.directory
+        name = self.settings["logger"]["name"]
         try:
-            if (run_id := self.logger.start(self.run)) is not None:
-                write_json(directory / TRACKING, {**read_tracking(directory), self.name: run_id})
+            if (run_id := self.logger.start(self)) is not None:
+                write_json(self.directory / TRACKING, {**read_tracking(self.directory), name: run_id})
         except InputError:
             raise
         except Exception as error:
             raise RunError(
-                f"logger={self.name} could not start: {_sentence(error)}; logger=none trains without"
+                f"logger={name} could not start: {_sentence(error)}; logger=none trains without"
             ) from error
         return self
 
-    def log(self, record: Mapping[str, Any]) -> None:
-        self.last = record
-        figures = numbers_in(record)
+    def on_log(self, state: State, record: Record) -> None:
+        self._last, figures = record, numbers_in(record)
         with self._surviving():
             self.logger.log(int(figures.pop("step")), figures)
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         interrupted = isinstance(error, KeyboardInterrupt)
         status: Status = "finished" if error is None else "interrupted" if interrupted else "failed"
-        known = {**self.last, **flat(self.run.settings)}
-        figures = {k: v for k, v in numbers_in(self.result).items() if k not in known}
-        files = [self.run.directory / name for name in KEPT_BY_LOGGERS] if status == "finished" else []
+        told = {**self._last, **flat(self.settings)}
+        figures = {k: v for k, v in numbers_in(self.result).items() if k not in told}
+        files = [self.directory / name for name in KEPT_BY_LOGGERS] if status == "finished" else []
         with self._surviving():
-            self.logger.finish(status, self.last["step"], figures, [file for file in files if file.is_file()])
+            self.logger.finish(
+                status, self._last["step"], figures, [file for file in files if file.is_file()]
+            )
 
     @contextlib.contextmanager
     def _surviving(self) -> Iterator[None]:
@@ -246,7 +251,9 @@ class Tracking:
             yield
         except Exception as error:
             self.logger = Logger()
-            failed = f"logger={self.name} failed and is disabled for the rest of the run"
+            failed = (
+                f"logger={self.settings['logger']['name']} failed and is disabled for the rest of the run"
+            )
             self.say(f"warning: {failed}: {_sentence(error)}")
 
 
