@@ -12,8 +12,7 @@ from jaxtyping import Float64
 from torch import Tensor, nn
 
 from nsvm_cli.errors import InputError, RunError
-from nsvm_cli.models.calibration import probabilities
-from nsvm_cli.models.nsvm import NSVM, votes
+from nsvm_cli.models.nsvm import NSVM, probabilities, votes
 from nsvm_cli.plugins import location
 from nsvm_cli.tasks import Classification
 

@@ -18,9 +18,8 @@ from nsvm_cli.artifacts.onnx_graph import onnx_graph
 from nsvm_cli.datasets import Data
 from nsvm_cli.datasets.base import as_float
 from nsvm_cli.errors import InputError, RunError
-from nsvm_cli.models.calibration import probabilities
 from nsvm_cli.models.kernels import KERNELS, Kernel
-from nsvm_cli.models.nsvm import NSVM
+from nsvm_cli.models.nsvm import NSVM, probabilities
 from nsvm_cli.tasks import Classification
 from tests.page.models import load
 from tests.small_tables import small_table

@@ -10,7 +10,7 @@ from sklearn.calibration import CalibratedClassifierCV
 from sklearn.frozen import FrozenEstimator
 from sklearn.metrics import brier_score_loss, log_loss
 
-from nsvm_cli.models.calibration import fit_sigmoids, probabilities, probability_scores
+from nsvm_cli.models.nsvm import fit_sigmoids, probabilities, probability_scores
 
 
 class Given(ClassifierMixin, BaseEstimator):

@@ -13,7 +13,7 @@ import torch
 
 from nsvm_cli.artifacts.model_file import load_model
 from nsvm_cli.errors import InputError
-from nsvm_cli.models.calibration import fit_sigmoids
+from nsvm_cli.models.nsvm import fit_sigmoids
 from nsvm_cli.runs.experiment import prepare
 from tests.artifacts.test_model_file import Mutation, change, contents
 from tests.small_runs import small_run, small_settings

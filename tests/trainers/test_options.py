@@ -9,10 +9,9 @@ import torch
 
 from nsvm_cli.models.kernels import RBF, Biased, Kernel, Linear
 from nsvm_cli.models.losses import Binary, EpsilonInsensitive, Loss, Residual, Squared, SquaredHinge
-from nsvm_cli.trainers.alg1 import Alg1
+from nsvm_cli.trainers.alg1 import MAINTENANCE, NO_SAMPLE, PLACES, Alg1, Terms, merging, projection
 from nsvm_cli.trainers.alg2 import Alg2
 from nsvm_cli.trainers.alg3 import Alg3
-from nsvm_cli.trainers.budget import MAINTENANCE, NO_SAMPLE, PLACES, Terms, merging, projection
 from nsvm_cli.trainers.linear_pegasos import LinearPegasos
 from nsvm_cli.trainers.pegasos import Pegasos
 from tests import reference

@@ -24,7 +24,7 @@ from nsvm_cli.runs.loop import OnLog, record, run
 from nsvm_cli.storage import tensor_file
 from nsvm_cli.storage.state_dict import nested
 from nsvm_cli.trainers import TRAINERS, build_trainer
-from nsvm_cli.trainers.budget import MAINTENANCE
+from nsvm_cli.trainers.alg1 import MAINTENANCE
 from nsvm_cli.trainers.pegasos import Pegasos
 from tests.conftest import LOSSES, STEPPING, MakeSmall, parameters, short
 
