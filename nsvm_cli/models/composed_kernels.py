@@ -1,4 +1,4 @@
-"""Kernels that are made of others, those with settings that are learnt, and how all are built."""
+"""Kernels that are composed of others, kernels with learnt settings, and functions that build kernels."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from nsvm_cli.randomness import Stream, derived_seed, seeded
 
 @dataclass(frozen=True, config=STRICT)
 class Composed(Kernel):
-    """A kernel of the kernels K_r, whose sections are ``of``."""
+    """A kernel that is composed of kernels K_r, one for each section of ``of``."""
 
     of: Annotated[list[dict[str, Any]], Field(min_length=1)]
 
     def __post_init__(self) -> None:
-        assert self.K  # or a section was refused
+        assert self.K  # builds the kernels, which checks their settings
 
     def parts(self) -> dict[str, Any]:
         return {str(r): K_r for r, K_r in enumerate(self.K)}
@@ -65,10 +65,10 @@ class Product(Composed):
 
 
 class Learnt(Kernel):
-    """K with settings that are learnt: each is its value at the start times exp(rho), with rho in theta.
+    """K with learnt settings: each is its initial value times exp(rho), with rho in theta.
 
-    rho starts at 0, so that settings stay positive, and L2 regularisation pulls them to their start. With
-    ``ard``, K(a, b) = K(s a, s b) with a factor s_i for each feature, the inverse of a length scale.
+    rho starts at 0, so that settings stay positive, and L2 regularisation pulls them to their initial values.
+    With ``ard``, K(a, b) = K(s a, s b) with a factor s_i for each feature, the inverse of a length scale.
     """
 
     def __init__(self, K: Kernel, names: list[str], ard: bool) -> None:
@@ -76,15 +76,15 @@ class Learnt(Kernel):
             value = getattr(K, name, 0.0)
             numbers = value if isinstance(value, list) else [1.0 if value is None else value]
             if not all(isinstance(number, float) and number > 0 for number in numbers):
-                known = [key for key, own in vars(K).items() if isinstance(own, (float, list, type(None)))]
+                options = [key for key, own in vars(K).items() if isinstance(own, (float, list, type(None)))]
                 expected = f"expected names of settings that are positive, got {name}"
-                raise InputError(f"kernel.learn: {expected}; {did_you_mean(name, known)}")
+                raise InputError(f"kernel.learn: {expected}; {did_you_mean(name, options)}")
         self.K, self.names, self.ard = K, names, ard
         self.start: dict[str, Tensor] = {}
         self.rho: dict[str, nn.Parameter] = {}
 
     def begin(self, z: Float[Tensor, "_ n"]) -> None:
-        """Start to learn, for features like z."""
+        """Set the parameters to their initial values, for features like z."""
         start = {name: getattr(self.K, name) or 1 / z.shape[1] for name in self.names}
         self.start = {name: torch.as_tensor(value).to(z) for name, value in start.items()}
         self.start |= {"ard": z.new_ones(z.shape[1])} if self.ard else {}
@@ -94,11 +94,11 @@ class Learnt(Kernel):
         return {"K": self.K, **self.rho}
 
     def values(self) -> dict[str, Tensor]:
-        """Return what the settings are now."""
+        """Return the current values of the learnt settings."""
         return {name: self.start[name] * rho.exp() for name, rho in self.rho.items()}
 
     def _now(self) -> tuple[Kernel, Tensor | float]:
-        """Return K with these values, and s."""
+        """Return K with the current values of its settings, and s."""
         K, values = copy.copy(self.K), self.values()
         s = values.pop("ard", 1.0)
         for name, value in values.items():
@@ -115,23 +115,23 @@ class Learnt(Kernel):
 
 
 def parts_of(part: object, name: str = "") -> Iterator[tuple[str, object]]:
-    """Yield a kernel and all that it is made of, each with a name: kernels, their parameters and settings."""
+    """Yield the name and value of a kernel and, recursively, of its kernels, parameters and settings."""
     yield name, part
     inner = part.parts() if isinstance(part, Kernel) else {}
     if isinstance(part, nn.Module):
         inner = dict(part.named_parameters())
     for key, value in inner.items():
-        around = key == "K" and isinstance(value, Kernel)  # whose names are its own
+        around = key == "K" and isinstance(value, Kernel)  # the inner kernel keeps its names
         yield from parts_of(value, name if around else f"{name}.{key}".strip("."))
 
 
 def learnt(K: Kernel | None) -> dict[str, nn.Parameter]:
-    """Return the parameters of a kernel, which are part of theta, by name."""
+    """Return the parameters of a kernel, which belong to theta, by name."""
     return {name: part for name, part in parts_of(K) if isinstance(part, nn.Parameter)}
 
 
 def learnt_values(K: Kernel) -> dict[str, Tensor]:
-    """Return by name what the learnt settings of a kernel are now, and its other parameters."""
+    """Return the current values of a kernel's learnt settings, and its other parameters, by name."""
     values: dict[str, Tensor] = {**learnt(K)}
     for name, part in parts_of(K):
         if isinstance(part, Learnt):
@@ -140,22 +140,22 @@ def learnt_values(K: Kernel) -> dict[str, Tensor]:
 
 
 def begin(K: Kernel, z: Float[Tensor, "_ n"]) -> Kernel:
-    """Return the same kernel, its parameters at their start, of the type and on the device of features z."""
+    """Return the kernel after initialising its parameters, in the dtype and on the device of features z."""
     for _, part in parts_of(K):
         if isinstance(part, Learnt):
-            part.begin(z)  # before its parts are looked at
+            part.begin(z)  # before iterating over its parts
         elif isinstance(part, nn.Parameter):
             part.data = part.data if z.is_meta else part.data.to(z)
-            part.requires_grad_(False)  # but in the objective of a step: nothing else builds a graph
+            part.requires_grad_(False)  # only the objective of a step builds a graph
     return K
 
 
 def with_gamma_of_scale(
     settings: Mapping[str, Any], z: Callable[[], Float[Tensor, "m n"]], w: Float64[Tensor, " m"] | None = None
 ) -> dict[str, Any]:
-    """Return the settings of a kernel, with 1/(n var z) for a gamma of None, like scikit-learn's ``scale``.
+    """Return a kernel's settings, with 1/(n var z) in place of gamma=None, like scikit-learn's ``scale``.
 
-    The variance is taken over all numbers in z(), whose rows count w times; where it is 0, gamma is 1/n.
+    The variance is that of all numbers in z(), with weights w of the rows; if it is 0, gamma is 1/n.
     """
     if not isinstance(name := settings.get("name"), str) or name not in KERNELS:
         return dict(settings)
@@ -172,13 +172,13 @@ def with_gamma_of_scale(
 
 
 def kernel_of(settings: Settings) -> Kernel:
-    """Return the kernel of a run; the seed determines what its constructor draws."""
+    """Return the kernel of a run; the seed determines the random numbers that its constructor draws."""
     with seeded(derived_seed(settings.seed, Stream.KERNEL)):
         return build_kernel(settings.kernel)
 
 
 def build_kernel(settings: Mapping[str, Any]) -> Kernel:
-    """Return the kernel that a ``kernel:`` section names, with what the settings in ``Common`` put around it.
+    """Return the kernel that a ``kernel:`` section names, wrapped as its settings in ``Common`` ask.
 
     Raises:
         InputError: the kernel or one of its settings is wrong.

@@ -1,4 +1,4 @@
-"""Dropout whose masks depend on the seed, the step, the sample and the layer alone."""
+"""Dropout whose masks depend only on the seed, the step, the sample and the layer."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Masks:
     """The dropout masks of one forward pass that moves theta.
 
     The mask of a sample depends on the seed, the step t, the index i of the sample in the training set, and
-    the layer: not on the other samples of the batch, nor on the engine.
+    the layer, but neither on the other samples of the batch nor on the engine.
     """
 
     def __init__(self, seed: int, t: int, i: Int64[np.ndarray, " batch"]) -> None:
@@ -28,7 +28,7 @@ class Masks:
 
     @cached_property
     def key(self) -> int:
-        """The key of the step, from which the masks of all layers are drawn."""
+        """The key of the random sequence from which the masks of all layers are taken."""
         return key_of_step(self.seed, self.t)
 
     def next(
@@ -36,7 +36,7 @@ class Masks:
     ) -> Float[Tensor, "rows channels"]:
         """Return the masks of the next layer for its input x: 0 with probability p, else 1 / (1 - p).
 
-        If all samples share a mask, it is the only row.
+        If all samples share a mask, the result has one row.
         """
         i, channels = (np.zeros(1, np.int64) if shared else self.i), x.shape[1]
         place: Any = (i * channels + self.layer * LAYER)[:, None] + np.arange(channels)
@@ -57,7 +57,7 @@ _masks: ContextVar[Masks | None] = ContextVar("masks", default=None)
 
 @contextmanager
 def dropout_masks(masks: Masks) -> Iterator[None]:
-    """Let every ``Dropout`` take its masks from these within the context."""
+    """Let every ``Dropout`` use these masks within the context."""
     token = _masks.set(masks)
     try:
         yield
@@ -68,10 +68,10 @@ def dropout_masks(masks: Masks) -> Iterator[None]:
 class Dropout(nn.Module):
     """Zero whole channels of an image, or single values of a vector, with probability ``p``.
 
-    Each sample has a mask of its own; if ``shared``, all samples of a batch have the same one, and the kernel
-    compares them in a random subspace. Separate masks would give identical samples different features.
+    Each sample has its own mask or, if ``shared``, all samples of a batch have the same one, so that the
+    kernel compares them in a random subspace. Separate masks give identical samples different features.
 
-    It acts within ``dropout_masks`` only, in either mode, and never uses torch's global generator.
+    It acts only within ``dropout_masks``, in either mode, and never uses torch's global generator.
     """
 
     def __init__(self, p: float, shared: bool = False) -> None:
@@ -90,9 +90,9 @@ TORCHS = nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d
 
 
 class TorchDropout(Dropout):
-    """A layer of torch's that acts in training mode, as there, with masks like those of ``Dropout``.
+    """A dropout layer of torch, which acts in training mode only, with the masks of ``Dropout``.
 
-    Where the rows of x are not the samples of the batch, torch draws.
+    If the rows of x are not the samples of the batch, torch's own layer draws the mask.
     """
 
     def __init__(self, layer: Any) -> None:
@@ -103,5 +103,5 @@ class TorchDropout(Dropout):
         masks = _masks.get() if self.training else None
         if masks is None or len(x) != len(masks.i):
             return cast(Tensor, self.layer(x))
-        values = x.flatten(1) if isinstance(self.layer, nn.Dropout) else x  # which drops no channels
+        values = x.flatten(1) if isinstance(self.layer, nn.Dropout) else x  # nn.Dropout drops single values
         return super().forward(values).view(x.shape)

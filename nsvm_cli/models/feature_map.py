@@ -1,4 +1,4 @@
-"""F_theta as the algorithms see it: a function of x, and a way to move theta; and theta at the start."""
+"""F_theta for the algorithms: a function of x, steps in theta, and theta before the first step."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ from nsvm_cli.storage.files import open_regular
 from nsvm_cli.storage.state_dict import StateDict, loaded_value, saved_value
 
 CHUNK = 2**17
-"""Values of x in one forward pass over many samples; fixed, so that a prediction has the same bits
-everywhere, and small enough for the activations to stay in a core's cache."""
+"""Values of x in one forward pass over many samples. It is fixed, so that predictions have the same bits
+everywhere, and small enough for the activations to fit in a core's cache."""
 
 SMALL_BATCH, WIDE_LAYER = 64, 1024
 """More than ``SMALL_BATCH`` samples go in smaller chunks if a layer has more than ``WIDE_LAYER`` outputs."""
 
 Augment = Callable[[Float[Tensor, "p ..."], Int64[np.ndarray, " p"], int], Float[Tensor, "p ..."]]
-"""A random change of samples that keeps their labels, given their indices and the key of a step."""
+"""A random change of samples that preserves labels, given their indices and the key of a step."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Batch:
 
 
 def distinct(parts: Sequence[Batch]) -> tuple[Batch, list[Int64[np.ndarray, " p"]]]:
-    """Return all samples of the parts, each once, and for each part the rows in which its samples are."""
+    """Return the distinct samples of several batches as one, and the rows of each batch in it."""
     _, first, same = np.unique(np.concatenate([p.i for p in parts]), return_index=True, return_inverse=True)
     order = np.argsort(first)
     rows = np.argsort(order)[same]
@@ -69,8 +69,8 @@ def distinct(parts: Sequence[Batch]) -> tuple[Batch, list[Int64[np.ndarray, " p"
 class Training:
     """F_theta in the forward passes of step t that move theta: with dropout, augmentation, and graphs.
 
-    ``F(x)`` returns the features of samples x, and ``F(x, y, ...)`` those of several, from a single pass that
-    takes each sample once. Another ``F(x)`` with the same batch returns the same tensor.
+    ``F(x)`` returns the features of a batch, and ``F(x, y, ...)`` the features of several batches, from one
+    pass over their distinct samples. A second ``F(x)`` with the same batch returns the same tensor.
     """
 
     def __init__(self, F: FeatureMap, t: int) -> None:
@@ -111,7 +111,7 @@ Objective = Callable[[Training, Kernel], Float[Tensor, ""]]
 
 
 def features(network: nn.Module, x: Float[Tensor, "m ..."]) -> Float[Tensor, "m n"]:
-    """Return F_theta(x_j) for all j, in chunks and without a graph. The network is in evaluation mode."""
+    """Return F_theta(x_j) for all j, in chunks and without a graph; the network is in evaluation mode."""
     rows = max(1, CHUNK // x[:1].numel()) if len(x) else 1
     if len(x) > SMALL_BATCH:
         widest = max((len(p) for p in network.parameters() if p.ndim), default=1)
@@ -128,20 +128,19 @@ def features(network: nn.Module, x: Float[Tensor, "m ..."]) -> Float[Tensor, "m 
 
 
 class FeatureMap:
-    """theta, with everything that moves it: the network, the parameters of the kernel if it has any, the
-    optimizer, dropout and augmentation.
+    """The network F_theta, and everything that moves theta: the optimizer, dropout and augmentation.
 
-    ``F(x)``, of shape (m, n), is F_theta(x) with dropout off, and carries no gradient. ``F.descend`` moves
-    theta, the parameters of ``F.network``, and ``theta_steps`` counts how often it has moved.
+    ``F(x)``, of shape (m, n), is F_theta(x) without dropout and without a graph. ``F.descend`` moves theta,
+    the parameters of ``F.network`` and of the kernel, and ``theta_steps`` counts the moves.
 
     Args:
-        network: it maps samples, with a dimension for the batch in front, to features of shape (batch, n).
+        network: maps samples of shape (batch, ...) to features of shape (batch, n).
         optimizer: such as ``SGD(lr=0.01)``, from ``nsvm_cli.models.optimizers``.
-        seed: that of dropout and augmentation.
+        seed: the seed of dropout and augmentation.
         augment: a random change of the samples in the passes that move theta.
-        kernel_gradient: estimates the gradient of the kernel, where it has none.
-        K: a kernel, if it has parameters to learn.
-        freeze: beginnings of the names of parameters that do not move.
+        kernel_gradient: estimates the gradient of a kernel that has none.
+        K: a kernel with parameters to learn.
+        freeze: prefixes of the names of parameters that do not move.
     """
 
     def __init__(
@@ -159,7 +158,7 @@ class FeatureMap:
         streams = Stream.DROPOUT, Stream.AUGMENT, Stream.KERNEL
         self.dropout_seed, self.augment_seed, self.direction_seed = (derived_seed(seed, s) for s in streams)
         self.theta_steps = 0
-        self.has_modes = has_modes(network)  # to change modes takes as long as a small network's pass
+        self.has_modes = has_modes(network)  # changing modes takes as long as a pass of a small network
         theta = theta_of(network, K)
         expect_names("freeze", freeze, [*theta])
         for p in self.of_kernel.values():
@@ -179,15 +178,15 @@ class FeatureMap:
         self.optimizer = Optimizer(optimizer, moving) if moving else None
         changes = augment is not None or trains_otherwise(network)
         self.trains_otherwise = changes and not self.fixed  # in the passes that move theta
-        self.draws = False  # from global generators in these passes, as ``try_out`` finds
+        self.draws = False  # whether these passes use global generators; see ``try_out``
 
     @property
     def fixed(self) -> bool:
-        """Whether theta never moves, because there are no parameters."""
+        """Whether theta never moves, since no parameter is trainable."""
         return self.optimizer is None
 
     def try_out(self, x: Batch) -> None:
-        """Find out with a copy whether the network draws at random; raise an InputError if it always does."""
+        """Set ``draws`` by trying a copy; raise an InputError if the network draws in evaluation mode."""
         if self.has_modes:
             trial, device = deepcopy(self), x.x.device.type
             self.draws = draws(lambda: [trial.training_pass(x[np.arange(n)], 1) for n in (2, 3)], device)
@@ -204,14 +203,14 @@ class FeatureMap:
         """Return theta, the optimizer's state, and the count of theta steps."""
         kept = {} if self.optimizer is None else self.optimizer.kept
         parts = {"network": self.network.state_dict(), "kernel": self.of_kernel, "optimizer": kept}
-        state = {name: part for name, part in parts.items() if part}  # a file has no empty states
+        state = {name: part for name, part in parts.items() if part}  # a file holds no empty states
         return {**saved_value("F", state), "theta_steps": self.theta_steps}
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
-        """Make this theta the one that was saved.
+        """Restore a saved theta.
 
         Raises:
-            ValueError: it belongs to another network or optimizer.
+            ValueError: the state belongs to another network or optimizer.
         """
         loaded = loaded_value("F", self.state_dict(), saved)
         self.network.load_state_dict(loaded.get("network", {}))
@@ -224,8 +223,8 @@ class FeatureMap:
 
     @contextlib.contextmanager
     def differentiable(self, K: Kernel, t: int) -> Iterator[Kernel]:
-        """Yield a kernel as the objective of step t differentiates it: by an estimate, if there is one, and
-        by its parameters, which are constants outside of an objective.
+        """Yield the kernel for the objective of step t: with the estimate of its gradient, if there is one,
+        and with trainable parameters, which are constants elsewhere.
         """
         how = self.kernel_gradient
         self.learnt.requires_grad_(True)
@@ -237,9 +236,8 @@ class FeatureMap:
     def descend(self, objective: Objective, K: Kernel, t: int, T: int) -> Float[Tensor, ""]:
         """Take one gradient descent step in theta, and return the objective's value before it.
 
-        Dropout and augmentation act in the forward passes of the objective, and in no other. A network
-        without parameters does not change. T is the last step in which theta may move; the learning rate
-        may depend on (t - 1) / T.
+        Dropout and augmentation act only in the forward passes of the objective. T is the last step in which
+        theta may move; the learning rate may depend on (t - 1) / T.
 
         Raises:
             NotFiniteError: the objective is not finite.
@@ -260,7 +258,7 @@ class FeatureMap:
         return value.detach()
 
     def training_pass(self, x: Batch, t: int) -> Float[Tensor, "p n"]:
-        """Return F_theta(x) as step t sees it: in training mode, with dropout, augmentation and its graph."""
+        """Return F_theta(x) in step t: in training mode, with dropout, augmentation and a graph."""
         if self.fixed:
             return self(x)
         network, values = self.network, x.x

@@ -1,7 +1,7 @@
-"""Gradients of kernels, also of those that are known by their values alone (paper, Section 4.1).
+"""Estimates of kernels' gradients from their values (paper, Section 4.1).
 
-theta's gradient follows from that of the kernel with respect to the features, by the chain rule. So only the
-latter has to be estimated, from values at features nearby: K may be any function of two sets of features.
+By the chain rule, theta's gradient follows from the gradient of the kernel with respect to the features. Only
+the latter has to be estimated, from values at nearby features: K may be any function of two sets of features.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from nsvm_cli.models.kernels import Gram, Kernel, Others, Points
 from nsvm_cli.randomness import Stream, generator
 
 Random = Iterator[np.random.Generator]
-"""A generator for each random direction that a step draws."""
+"""A generator for each random direction of a step."""
 
 
 def directions(seed: int, t: int) -> Random:
@@ -34,9 +34,8 @@ def directions(seed: int, t: int) -> Random:
 class Differences(ABC):
     """An estimate of a kernel's gradient from central differences of width 2h along directions.
 
-    ``step`` is h; None stands for the cube root of the type's precision, which balances rounding against
-    curvature where features are near 1. To add an estimate, derive from this class and list yours in
-    ``GRADIENTS``.
+    ``step`` is h; None stands for the cube root of the dtype's precision, which balances rounding against
+    curvature if features are near 1. To add an estimate, derive from this class and list it in ``GRADIENTS``.
     """
 
     step: Positive | None = None
@@ -64,8 +63,8 @@ class FiniteDifference(Differences):
 class SPSA(Differences):
     """Simultaneous perturbation (Spall 1992): differences along random directions d of signs, times d.
 
-    A gradient takes 2 ``samples`` matrices of kernel values, whatever the number of features. In the mean it
-    is the finite difference, as E[d d^T] = I.
+    A gradient takes 2 ``samples`` matrices of kernel values, for any number of features. Its expectation is
+    the finite difference, as E[d d^T] = I.
     """
 
     samples: PositiveInt = 1
@@ -83,7 +82,7 @@ GRADIENTS: dict[str, type[Differences]] = {"finite_difference": FiniteDifference
 
 @dataclasses.dataclass
 class WithGradient(Kernel):
-    """K within the objective of a step, where its gradient is estimated from its values."""
+    """The kernel K with a gradient that is estimated from its values, for the objective of a step."""
 
     K: Kernel
     estimate: Differences
@@ -102,7 +101,7 @@ class WithGradient(Kernel):
 
 
 class _Value(torch.autograd.Function):
-    """The value of a kernel, to be differentiated by its estimate."""
+    """The value of a kernel as an autograd function, whose backward pass is the estimate."""
 
     @staticmethod
     def forward(ctx: Any, a: Tensor, b: Tensor, K: WithGradient) -> Tensor:
@@ -123,12 +122,12 @@ class _Value(torch.autograd.Function):
 
 
 def build_gradient(settings: Mapping[str, Any]) -> Differences | None:
-    """Return the estimate that a ``kernel:`` section asks for, None for none.
+    """Return the estimate that a ``kernel:`` section asks for, or None.
 
     ``gradient`` is the name of an estimate, or a section of its name and settings.
 
     Raises:
-        InputError: there is no such estimate, or a setting of it is wrong.
+        InputError: the name of the estimate or one of its settings is wrong.
     """
     how = settings.get("gradient")
     section = {"name": how} if not isinstance(how, Mapping) else how

@@ -31,23 +31,23 @@ class Kernel:
     """A positive semidefinite kernel K on R^n (paper, Section 2).
 
     To add a kernel, implement ``__call__`` and register the class in ``KERNELS``. Use operations that accept
-    leading dimensions (``b.mT``, ``sum(-1)``): ``diag`` relies on them. Attributes that are ``nn.Parameter``
-    or modules are part of theta, and so are those of kernels in attributes.
+    leading dimensions (``b.mT``, ``sum(-1)``): ``diag`` relies on them. Attributes that are an
+    ``nn.Parameter`` or a module belong to theta, also in kernels that are attributes.
     """
 
     scale_by_variance: ClassVar[bool] = False
-    """Whether gamma=None is 1/(n var z), rather than 1/n, where theta does not move."""
+    """Whether gamma=None stands for 1/(n var z), rather than 1/n, if theta does not move."""
 
     def __init_subclass__(cls) -> None:
         if "__call__" in vars(cls) and "gradient" not in vars(cls):
-            cls.gradient = Kernel.gradient  # type: ignore[method-assign]  # not that of an inherited formula
+            cls.gradient = Kernel.gradient  # type: ignore[method-assign]  # an inherited one belongs to another formula
 
     def __call__(self, a: Points, b: Others) -> Gram:
         """Return K(a_i, b_j) for all i, j."""
         raise NotImplementedError
 
     def parts(self) -> dict[str, Any]:
-        """Return what the kernel is made of, by name; as in ``nn.Module``, nothing in plain lists."""
+        """Return the kernel's attributes by name; as in ``nn.Module``, plain lists are not searched."""
         return vars(self)
 
     @property
@@ -88,14 +88,15 @@ def _differences(a: Points, b: Others) -> Float[Tensor, "*batch p q n"]:
 
 
 FAR = 128.0
-"""A gamma ||b_j||^2 above which products of matrices in float32 would move exp(-gamma ||a_i - b_j||^2) by
-1e-5 or more where a_i is near b_j. Standardised data have less than 20."""
+"""A gamma ||b_j||^2 above which matrix products in float32 would change exp(-gamma ||a_i - b_j||^2) by 1e-5
+or more for a_i near b_j. Standardised data have less than 20."""
 
 
 def squared_distances(a: Points, b: Others, gamma: float | Tensor | None = None) -> Gram:
     """Return ||a_i - b_j||^2 for all i, j; for many points, with a single matrix product.
 
-    It is in float64 where points are ``FAR`` from their mean, for a kernel with this gamma; None: 1/n.
+    They are computed in float64 if points are ``FAR`` from their mean, for a kernel with this gamma (None is
+    1/n).
     """
     if _few(a, b):
         return _differences(a, b).square().sum(-1)
@@ -112,7 +113,7 @@ def squared_distances(a: Points, b: Others, gamma: float | Tensor | None = None)
 def or_one_over_n(gamma: float | Tensor | None, a: Tensor) -> float | Tensor:
     """Return gamma, or 1/n if it is None (Section 5.2 uses 1/320 on R^320).
 
-    On features that do not move, ``with_gamma_of_scale`` has replaced None before.
+    For features that do not move, ``with_gamma_of_scale`` has replaced None before.
     """
     return 1 / a.shape[-1] if gamma is None else gamma
 
@@ -142,14 +143,15 @@ class RBF(Kernel):
 
 
 SAME = 64
-"""The features of a sample may differ by this many units of rounding between two batches."""
+"""Units of rounding by which the features of a sample may differ between two batches."""
 
 
 @dataclass(frozen=True, config=STRICT)
 class Laplacian(Kernel):
     """K(a, b) = exp(-gamma ||a - b||_1). gamma=None: 1/n.
 
-    Distances of rounding are 0, so that they do not decide the signs in the gradient at the same sample.
+    Distances within rounding count as 0, so that rounding does not decide the signs in the gradient where
+    both samples are the same.
     """
 
     gamma: Positive | None = None
@@ -186,9 +188,9 @@ class Polynomial(Kernel):
 class Normalized(Kernel):
     """K~(a, b) = K(a, b) / (sqrt K(a, a) sqrt K(b, b))  (paper, "Adjusting the Kernel").
 
-    The paper requires K(a, a) != 0 for every a. A network may still output a = 0, and then K(a, b) = 0 for
-    every b, which is divided by 1 and stays 0. The same holds for a K(a, a) below the smallest normal number,
-    whose reciprocal may be infinite.
+    The paper requires K(a, a) != 0 for every a. If a network still outputs a = 0, K(a, b) = 0 for every b is
+    divided by 1 and stays 0. The same holds for a K(a, a) below the smallest normal number, whose reciprocal
+    may be infinite.
     """
 
     K: Kernel
@@ -202,10 +204,10 @@ class Normalized(Kernel):
 
 @dataclass(frozen=True, config=ConfigDict(**STRICT, arbitrary_types_allowed=True))
 class Biased(Kernel):
-    """K + 1: H gains the constant functions, so that f has a bias, regularised like the rest of f.
+    """K + 1: H gains the constant functions, so that f has a bias, which is regularised like the rest of f.
 
-    An unregularised bias would not do: without strong convexity in it, Pegasos loses its rate of convergence
-    (Shalev-Shwartz et al. 2011, Section 6).
+    With an unregularised bias, the objective would not be strongly convex in it, and Pegasos would lose its
+    rate of convergence (Shalev-Shwartz et al. 2011, Section 6).
     """
 
     K: Kernel
@@ -218,14 +220,14 @@ class Biased(Kernel):
 
 
 MOST_ROWS = 2**24
-"""The most rows of a precomputed matrix: float32 holds all their indices."""
+"""The most rows of a precomputed matrix, whose indices float32 represents exactly."""
 
 
 @dataclasses.dataclass(frozen=True)  # pydantic's would wrap an InputError in three lines
 class Precomputed(Kernel):
     """K(a, b) = G_ab, where samples are their indices in a symmetric matrix G.
 
-    ``path`` names a file of NumPy's (.npy), which is mapped into memory and read where it is needed.
+    ``path`` names a NumPy file (.npy), which is memory-mapped, so that only the needed values are read.
     """
 
     path: str
@@ -236,7 +238,7 @@ class Precomputed(Kernel):
             raise InputError(
                 f"{what}: expected numbers of shape (m, m), m <= 2^24, got {G.dtype} of shape {G.shape}"
             )
-        block = G[:256, :256]  # all of a large file would take minutes to read
+        block = G[:256, :256]  # reading all of a large file would take minutes
         if not (np.isfinite(block).all() and np.allclose(block, block.T)):
             raise InputError(f"{what}: expected a symmetric matrix of finite numbers")
 
@@ -270,7 +272,7 @@ def block_shape(a: Float[Tensor, "p n"], b: Float[Tensor, "q n"], memory_budget:
     """Return how many rows and columns of K(a, b) to compute at a time, for a budget in MiB."""
     cells = memory_budget * 2**20 // (4 * a.element_size())  # the block itself, and temporaries
     if a.device.type == "cpu":
-        cells = min(cells, 2**18)  # what fits in a core's cache
+        cells = min(cells, 2**18)  # fits in a core's cache
     side = max(1, math.isqrt(cells))
     rows = max(1, min(len(a), cells // min(max(len(b), side // 2, 1), 2 * side)))
     return rows, max(1, cells // rows)
@@ -301,7 +303,7 @@ def kernel_sums(
 
 @dataclass(frozen=True, config=STRICT)
 class Common:
-    """Settings of any kernel: what is learnt, what is put around it, and an estimate of its gradient."""
+    """Settings of every kernel: what it learns, normalisation and bias, and an estimate of its gradient."""
 
     learn: list[str] = Field(default_factory=list)
     ard: bool = False
@@ -328,15 +330,15 @@ def is_linear(K: Kernel) -> bool:
 def check_kernel(
     K: Kernel, name: str, a: Float[Tensor, "p n"], b: Float[Tensor, "q n"], differentiable: bool
 ) -> None:
-    """Check that a kernel, which may be the user's own, returns (p, q) values of the type of its features,
-    with no gradient but theirs, and with that if it has to be ``differentiable``.
+    """Check that a kernel, which may be the user's own, returns (p, q) values in the dtype of its features,
+    with gradients with respect to them if it has to be ``differentiable``, and no other gradient.
 
     Raises:
-        InputError: it returns something else.
+        InputError: the kernel returns something else, or draws at random.
     """
     formula = K.unbiased
     formula = formula.K if isinstance(formula, Normalized) else formula
-    for rows in (a, a[:1]):  # a single row is a case of its own, as for squeeze()
+    for rows in (a, a[:1]):  # a single row is a special case, as for squeeze()
         returned = formula(rows.detach(), b.detach())
         got, expected = _described(returned), _described(a.new_empty(len(rows), len(b)))
         if got != expected:
@@ -352,7 +354,7 @@ def check_kernel(
     if differentiable:
         K_ab = formula(a, b)
         gradient = Kernel.gradient(formula, a, b, K_ab, torch.ones_like(K_ab))
-        if K_ab.isfinite().all() and not gradient.isfinite().all():  # a is the beginning of b
+        if K_ab.isfinite().all() and not gradient.isfinite().all():  # the rows of a are the first rows of b
             raise InputError(
                 f"kernel {name} has no finite gradient where a = b: a square root of distances needs "
                 ".clamp_min(1e-12) first"

@@ -1,4 +1,4 @@
-"""Losses of the SVM. A step adds to alpha minus their derivative by the decision value.
+"""Losses of the SVM. A step adds minus their derivative by the decision value to alpha.
 
 Algorithms 0 to 4 take stochastic subgradient steps with rate 1/(lambda t) on lambda/2 ||f||^2 + l(y, f(x))
 (paper, Section 3). A step shrinks f by 1 - 1/t and adds -1/(lambda t) dl/df K(z_i, .): with f written as
@@ -11,7 +11,7 @@ margins of several classes. Values are numpy arrays: decision values are in host
 
 The slopes of squared losses have no bound, and while lambda t < K(z_i, z_i) such a step would overshoot by
 more than it corrects, until numbers overflow. Their steps are therefore implicit (Kulis and Bartlett 2010,
-"Implicit online learning"): they take the derivative at f(x_i) plus what the new term adds to it. With
+"Implicit online learning"): they take the derivative at f(x_i) plus the new term's value there. With
 kappa = K(z_i, z_i)/(lambda t)
 
     alpha_i += a,  a = -dl/df(y_i, f(x_i) + kappa a) = -dl/df(y_i, f(x_i)) / (1 + kappa l'')
@@ -24,8 +24,8 @@ Where samples have weights w_i, of mean 1 over the training samples, f minimises
     lambda/2 ||f||^2 + 1/m sum_i w_i l(y_i, f(x_i))
 
 as if sample i were there w_i times. The loss of a step is w_i l, hence alpha_i += -w_i dl/df(y_i, f(x_i)).
-An implicit step has w_i l'' in place of l''. In a batch A, what moves f(x_i) is all of A together, and each
-sample is damped by the mean weight w_A of the batch, so that repeated samples take the same steps:
+An implicit step has w_i l'' in place of l''. In a batch A, all of its samples move f(x_i) together, and each
+is damped by the mean weight w_A of the batch, so that repeated samples take the same steps:
 
     alpha_i += a/k,  a = -w_i dl/df(y_i, f(x_i)) / (1 + kappa w_A l'')
 
@@ -34,7 +34,8 @@ fixed, they go down the gradient of
 
     min_a l(y_i, f(x_i) + kappa a) + kappa a^2 / 2
 
-the Moreau envelope of the loss, whose derivative by f(x_i) is that of l at the minimum, f(x_i) + kappa a.
+the Moreau envelope of the loss. Its derivative by f(x_i) is the derivative of l at f(x_i) + kappa a, for the
+minimal a.
 """
 
 from __future__ import annotations
@@ -63,16 +64,16 @@ Decisions: TypeAlias = Float[np.ndarray, " p *outputs"]
 
 
 class Formula(ABC):
-    """A loss l of one number. To add one, derive from one of the two classes below, and list it."""
+    """A loss l of one number. To add one, derive from ``MarginLoss`` or ``ResidualLoss``, and list it."""
 
     kind: ClassVar[Literal["classification", "regression"]]
 
     curvature: ClassVar[float] = 0.0
-    """l'' of a loss whose slope has no bound, for implicit steps; 0 for any other."""
+    """l'' of a loss with an unbounded slope, for implicit steps; 0 for any other loss."""
 
     @abstractmethod
     def slope(self, u: Numbers) -> Numbers:
-        """Return what a step adds: -l'(m) for a margin, l'(r) for a residual; 0 where no step is taken."""
+        """Return the increment of a step: -l'(m) for a margin, l'(r) for a residual; 0 for no step."""
 
     @abstractmethod
     def value(self, u: Tensor) -> Tensor:
@@ -184,31 +185,31 @@ LOSSES |= {
 }
 
 DEFAULTS = {"classification": "hinge", "regression": "epsilon_insensitive"}
-"""The loss of a task, unless ``loss=`` names another."""
+"""The default loss of each kind of task."""
 
 
 @dataclass(frozen=True)
 class Loss(ABC):
-    """The loss of decision values, which are numbers, or one for each class."""
+    """The loss of decision values, one number for each sample or for each class."""
 
     l: Formula  # noqa: E741  # the letter of the formulas
 
     @property
     def curvature(self) -> float:
-        """The curvature of the formula along the direction of a step in f(x_i)."""
+        """The curvature of the loss along the direction of a step in f(x_i)."""
         return self.l.curvature
 
     @abstractmethod
     def step(self, y: Labels, g: Decisions) -> Decisions:
-        """Return what an explicit step adds to alpha_i: minus the derivative of l by g."""
+        """Return the increment of alpha_i in an explicit step: minus the derivative of l by g."""
 
     @abstractmethod
     def of(self, y: Tensor, g: Tensor) -> Tensor:
-        """Return the loss of each sample, to be differentiated by its decision value."""
+        """Return the loss of each sample, differentiable by its decision value."""
 
 
 def any_output(mask: np.ndarray) -> np.ndarray:
-    """Return for which samples a mask of shape ``(p, *outputs)`` holds at any output."""
+    """Return for each sample whether a mask of shape ``(p, *outputs)`` is true at any output."""
     return mask if mask.ndim == 1 else np.asarray(mask.any(-1))
 
 
@@ -278,10 +279,10 @@ MULTICLASS: dict[str, type[Loss]] = {"crammer_singer": CrammerSinger, "one_vs_re
 
 
 def build_loss(settings: Mapping[str, Any] | None, multiclass: str, task: Task) -> Loss:
-    """Return the loss that a ``loss:`` section names, for decision values of this task; None: its default.
+    """Return the loss that a ``loss:`` section names, or for None the task's default.
 
     Raises:
-        InputError: there is no such loss, or it belongs to another kind of task.
+        InputError: the name or a setting is wrong, or the loss belongs to another kind of task.
     """
     settings = settings or {"name": DEFAULTS[task.kind]}
     formula: Formula = build(LOSSES, "loss", settings)

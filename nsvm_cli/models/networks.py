@@ -70,7 +70,7 @@ class MaxPool(nn.Module):
 
 
 def expect_images(network: str, shape: Shape, side: int) -> None:
-    """Raise an InputError unless samples are images (channels, height, width) of this many pixels a side."""
+    """Raise an InputError unless samples are images (channels, height, width) of ``side`` pixels or more."""
     if len(shape) == 3 and min(shape[1:]) >= side:
         return
     hint = "add an axis with X[:, None]" if len(shape) == 2 else "use X.transpose(0, 3, 1, 2)"
@@ -110,14 +110,14 @@ class CNN(nn.Sequential):
 
 
 SMALLEST_SIDE = 17
-"""The fewest pixels per side: the last layers of a small image then see 2x2 pixels."""
+"""The fewest pixels per side, for which the last layers see 2x2 pixels."""
 
 LARGE_SIDE = 64
-"""Images with fewer pixels per side get a stem that keeps their size: torchvision's stems are made for 224
-pixels, and divide the sides by 2 or 4."""
+"""Images with fewer pixels per side get a stem that preserves their size: torchvision's stems are made for
+224 pixels, and divide the sides by 2 or 4."""
 
 GROUPS = 8
-"""Number of groups in GroupNorm; it divides the number of channels of every layer."""
+"""The number of groups in GroupNorm, which divides the number of channels of every layer."""
 
 Model = Literal[
     "resnet18",
@@ -128,7 +128,7 @@ Model = Literal[
     "mobilenet_v3_small",
     "mobilenet_v3_large",
 ]
-"""The classifiers that were tried: what is kept of them has no dropout and no statistics of a batch."""
+"""The supported classifiers. Their layers up to the features have no dropout."""
 
 
 def torchvision_network(
@@ -136,9 +136,9 @@ def torchvision_network(
 ) -> nn.Module:
     """Return one of torchvision's classifiers up to its features; weights are never loaded.
 
-    With GroupNorm in place of BatchNorm, F_theta(x) depends on x alone in training, too; torchvision's own
-    weights need BatchNorm. For images below 64 pixels per side, the first convolution is 3x3 with
-    stride 1, and ResNets have no max-pooling after it.
+    With GroupNorm in place of BatchNorm, F_theta(x) depends on x alone also in training; torchvision's own
+    weights need BatchNorm. For images below 64 pixels per side, the first convolution is 3x3 with stride 1,
+    and ResNets have no max-pooling after it.
 
     Raises:
         InputError: samples of this shape are not images, or too small.
@@ -174,11 +174,11 @@ class Normalize(nn.Module):
 
 
 class WithOutput(nn.Sequential):
-    """A network, and what ``Output`` adds to it."""
+    """A network, followed by a module that ``Output`` adds."""
 
 
 def own_name(network: nn.Module, name: str) -> str:
-    """Return a name of a parameter or module as a user knows it: the network's own, or that in the head."""
+    """Return the user's name of a parameter or module: its name in the network itself, or in the head."""
     place, _, rest = name.partition(".")
     if not isinstance(network, WithOutput):
         return name
@@ -190,7 +190,7 @@ class Output:
     """Settings that apply to the output of any network.
 
     ``normalize`` adds ``Normalize(scale, eps)``. ``head`` adds a linear layer onto R, or onto R^C for C > 2
-    classes, which turns the network into a classifier of its own, without an SVM.
+    classes, so that the network is a classifier without an SVM.
     """
 
     normalize: bool = False
@@ -214,11 +214,11 @@ NETWORKS |= {
 _MODELESS = {nn.Sequential, nn.ModuleList, nn.Flatten, nn.Linear, nn.Conv2d, nn.ReLU, nn.Tanh, nn.MaxPool2d}
 _MODELESS |= {nn.GroupNorm, nn.AdaptiveAvgPool2d, nn.Hardswish, nn.Hardsigmoid, nn.ReLU6, nn.Identity}
 _MODELESS |= {MLP, MaxPool, Normalize, Dropout}
-_CONTAINERS = "torchvision.models.", "torchvision.ops.misc"  # as modeless as their submodules
+_CONTAINERS = "torchvision.models.", "torchvision.ops.misc"  # their submodules decide
 
 
 def has_modes(network: nn.Module) -> bool:
-    """Return whether training mode may change what the network computes, apart from its dropout."""
+    """Return whether training mode may change the network's function, apart from dropout."""
     return not all(
         any(keeps(type(module), kind, "forward") for kind in _MODELESS)
         or type(module).__module__.startswith(_CONTAINERS)
@@ -227,7 +227,7 @@ def has_modes(network: nn.Module) -> bool:
 
 
 def trains_otherwise(network: nn.Module) -> bool:
-    """Return whether the passes that move theta may give other features than those that do not."""
+    """Return whether passes that move theta may give other features than evaluation does."""
     drops = any(isinstance(module, Dropout) and module.p > 0 for module in network.modules())
     return drops or has_modes(network)
 
@@ -236,13 +236,13 @@ def build_network(settings: Mapping[str, Any], shape: Shape, seed: int, outputs:
     """Return the network that a ``network:`` section names, freshly initialised, in evaluation mode.
 
     Args:
-        settings: ``name``, the settings of that network, and optionally those of ``Output``.
+        settings: ``name``, the settings of that network, and optionally the settings in ``Output``.
         shape: the shape of one sample.
         seed: determines the initial theta.
         outputs: the shape of one decision value (see ``Task.outputs``), for a head.
 
     Raises:
-        InputError: a setting is wrong, or does not fit the shape.
+        InputError: a setting is wrong, or does not suit the shape.
     """
     values = dict(settings)
     output = construct(Output, "network", {key: values.pop(key) for key in OUTPUT if key in values})

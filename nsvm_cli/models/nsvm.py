@@ -28,7 +28,7 @@ from nsvm_cli.models.kernels import Kernel, kernel_sums
 from nsvm_cli.tasks import Regression, Task, task_for
 
 ROUNDING = 1e-3
-"""The error of decision values, beside a margin of 1, above which their sums are taken in float64."""
+"""The error of decision values, relative to a margin of 1, above which they are summed in float64."""
 
 
 @dataclass(frozen=True)
@@ -37,11 +37,11 @@ class Expansion:
 
         g(x) = 1/scale * sum_s alpha_s K(z_s, F_theta(x)) + bias
 
-    The paper's alpha_s y_s is ``alpha`` here, which has any sign, and for C classes a row of C numbers for
-    each term. ``scale`` is lambda T, or lambda t after step t. Only solvers other than Pegasos have a bias.
-    With ``one_vs_one``, alpha has a column for each pair of classes rather than for each class. ``i`` holds
-    the indices in the training set of the samples x_i_s that the z_s are features of, which may repeat; None
-    where the terms are no samples.
+    The paper's alpha_s y_s is ``alpha`` here, which may have any sign, and for C classes has a row of C
+    numbers for each term. ``scale`` is lambda T, or lambda t after step t. Only solvers other than Pegasos
+    have a bias. With ``one_vs_one``, alpha has a column for each pair of classes rather than for each class.
+    ``i`` holds the indices in the training set of the samples whose features are the z_s; they may repeat.
+    It is None if the terms are not samples.
     """
 
     z: Float[Tensor, "s n"]
@@ -52,15 +52,15 @@ class Expansion:
     i: Int64[Tensor, " s"] | None = None
 
     def without_zeros(self) -> Expansion:
-        """Return the same function without terms whose alpha is 0, as when increments cancel."""
+        """Return the same function without terms whose alpha is 0, since their increments cancelled."""
         kept = self.alpha != 0 if self.alpha.ndim == 1 else (self.alpha != 0).any(-1)
         i = None if self.i is None else self.i[kept]
         return self if bool(kept.all()) else replace(self, z=self.z[kept], alpha=self.alpha[kept], i=i)
 
     @cached_property
     def exact(self) -> Expansion:
-        """The same function, in float64 if the type of z would round its sums by more than ``ROUNDING``, for
-        kernel values up to 1. That does not depend on the samples, so no decision depends on its batch.
+        """The same function, in float64 if the dtype of z would round its sums by more than ``ROUNDING``, for
+        kernel values up to 1. The choice does not depend on the samples, so no decision depends on its batch.
         """
         eps = torch.finfo(self.z.dtype).eps
         if not float(eps / self.scale * self.alpha.norm(dim=0).max()) > ROUNDING:
@@ -75,10 +75,9 @@ class Expansion:
 
 
 def votes(g: Float[Tensor, "p pairs"]) -> Float[Tensor, "p C"]:
-    """Return the number of pairs (i, j), i < j, that each class wins: i where g > 0, else j.
+    """Return the number of pairs (i, j), i < j, that each class wins: i if g > 0, else j.
 
-    Sums of g, squeezed into less than half a vote, decide between equal numbers, as in
-    scikit-learn's SVC with break_ties=True.
+    Sums of g, mapped to less than half a vote, break ties, as in scikit-learn's SVC with break_ties=True.
     """
     C = round((1 + math.sqrt(1 + 8 * g.shape[1])) / 2)
     first, second = (functional.one_hot(k, C).to(g) for k in torch.triu_indices(C, C, 1, device=g.device))
@@ -88,14 +87,15 @@ def votes(g: Float[Tensor, "p pairs"]) -> Float[Tensor, "p C"]:
 
 
 Sigmoids = Float[Tensor, "2 *outputs"]
-"""The numbers a and b of P(g) = 1 / (1 + exp(a g + b)), for each decision value."""
+"""The coefficients a and b of P(g) = 1 / (1 + exp(a g + b)) for each decision value: Platt's sigmoids (Platt,
+1999; Lin, Lin and Weng, 2007)."""
 
 
 def fit_sigmoids(g: Float[Tensor, " p *outputs"], positive: Bool[Tensor, " p *outputs"]) -> Sigmoids:
-    """Return the sigmoids that predict best, by maximum likelihood, which samples are ``positive``.
+    """Return the maximum-likelihood sigmoids for the probability that samples are ``positive``.
 
-    To keep probabilities from 0 and 1, the targets are not 1 and 0, but (m_1 + 1) / (m_1 + 2) for the m_1
-    positive samples and 1 / (m_0 + 2) for the m_0 others.
+    To keep probabilities away from 0 and 1, the targets are (m_1 + 1) / (m_1 + 2) for the m_1 positive
+    samples and 1 / (m_0 + 2) for the m_0 others, instead of 1 and 0.
     """
     columns = zip(g.double().reshape(len(g), -1).T, positive.reshape(len(g), -1).T, strict=True)
     fitted = [_fit(column.numpy(), is_positive.numpy()) for column, is_positive in columns]
@@ -110,7 +110,7 @@ def _fit(g: np.ndarray, positive: np.ndarray) -> np.ndarray:
     m_0 = len(g) - m_1
     target = np.where(positive, (m_1 + 1) / (m_1 + 2), 1 / (m_0 + 2))
     size = np.abs(g).max() or 1.0
-    inputs = np.stack([g / size, np.ones(len(g))])  # near 1, where the minimum is found most accurately
+    inputs = np.stack([g / size, np.ones(len(g))])  # scaled to 1, for an accurate minimum
 
     def loss_and_gradient(ab: np.ndarray) -> tuple[Any, Any]:
         z = ab @ inputs
@@ -125,8 +125,8 @@ def _fit(g: np.ndarray, positive: np.ndarray) -> np.ndarray:
 def probabilities(sigmoids: Sigmoids, g: Float[Tensor, " p *outputs"]) -> Float[Tensor, "p C"]:
     """Return the probability of each class.
 
-    Of two classes, P(g) is that of the second; of more, that of class r is P(g_r) over the sum of all. The
-    most probable class need not be the one that the task decides for: P(g) = 1/2 at g = -b/a, not at 0.
+    For two classes, P(g) is the probability of the second; for more, class r has P(g_r) over the sum of all
+    P(g_s). The most probable class may differ from the prediction: P(g) = 1/2 at g = -b/a, not at 0.
     """
     a, b = sigmoids
     p = torch.sigmoid(-(a * g.to(a) + b))
@@ -137,11 +137,12 @@ def probabilities(sigmoids: Sigmoids, g: Float[Tensor, " p *outputs"]) -> Float[
 
 
 def probability_scores(p: Float[Tensor, "p C"], positive: Bool[Tensor, " p *outputs"]) -> dict[str, float]:
-    """Return the sums over samples of which ``log_loss`` and ``brier_score``, as scikit-learn defines them,
-    are the means; smaller is better. ``positive`` are the decision values that should be.
+    """Return the sums over samples of scikit-learn's ``log_loss`` and ``brier_score``; smaller is better.
+
+    ``positive`` says which decision values should be positive.
     """
     label = positive if positive.ndim == 2 else torch.stack([~positive, positive], 1)
-    share = 2 if p.shape[1] == 2 else 1  # the error of the other class is the same
+    share = 2 if p.shape[1] == 2 else 1  # two classes have the same error
     return {
         "log_loss": float(-p[label].clamp_min(torch.finfo(p.dtype).eps).log().sum()),
         "brier_score": float((p - label.to(p)).square().sum(1).sum() / share),
@@ -149,7 +150,7 @@ def probability_scores(p: Float[Tensor, "p C"], positive: Bool[Tensor, " p *outp
 
 
 SAMPLE_VALUES = 2**22
-"""The most values of a sample."""
+"""The most values in a sample."""
 
 
 SHA256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
@@ -157,15 +158,14 @@ SHA256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 @pydantic.dataclasses.dataclass(frozen=True, kw_only=True, config=STRICT)
 class ModelMetadata:
-    """What a trained model knows of its data and its training, as its file holds it.
+    """The metadata of a trained model, its data and its training; a model file holds them as JSON.
 
-    ``scale``, ``bias`` and ``one_vs_one`` are those of g (see ``Expansion``); for more than two classes, the
-    bias is a tensor. ``shape`` is that of one sample, and ``sha256`` is the checksum of the data that the
-    model was trained on. ``columns`` is None if these were no table. ``target`` holds mean and standard
-    deviation of real targets, which have no classes. ``absent`` are classes without training samples, which
-    it never predicts. ``theta_change`` and ``feature_change`` say how far training has moved the network (see
-    ``nsvm_cli.models.objectives``), if that is known. ``plugins_sha256`` is the checksum of the code of the
-    user's modules, if there were any.
+    ``scale``, ``bias`` and ``one_vs_one`` belong to g (see ``Expansion``); for more than two classes, the
+    bias is a tensor instead. ``shape`` is the shape of one sample, ``sha256`` the checksum of the training
+    data. ``columns`` is None for data other than tables. ``target`` holds the mean and standard deviation of
+    real targets, which have no classes. ``absent`` lists the classes without training samples, which are
+    never predicted. ``theta_change`` and ``feature_change`` measure how far training has moved the network
+    (see ``nsvm_cli.models.objectives``). ``plugins_sha256`` is the checksum of the user's modules, if any.
     """
 
     scale: Positive
@@ -193,7 +193,7 @@ class ModelMetadata:
 
     @property
     def encoder(self) -> TableEncoder | None:
-        """What turns the cells of a table into features; None for other data."""
+        """The encoder of a table's cells as features; None for other data."""
         return None if self.columns is None else TableEncoder(self.columns)
 
     @property
@@ -213,25 +213,25 @@ class ModelMetadata:
         return (math.comb(outputs[0], 2),) if outputs and self.one_vs_one else outputs
 
     def widened(self, g: Float[Tensor, " p *trained"]) -> Float[Tensor, " p *outputs"]:
-        """Return g for all classes; for absent ones, it is less than for any other."""
+        """Return g for all classes; absent classes get less than any other."""
         if self.trained == self.task:
             return g
         if g.ndim == 1:
-            g = torch.stack([-g - (g == 0).to(g), g], -1)  # at 0, two classes decide for the second
+            g = torch.stack([-g - (g == 0).to(g), g], -1)  # at 0, the second of two classes is predicted
         least, columns = -1 - 2 * g.abs().amax(-1), iter(g.unbind(-1))
         return torch.stack([least if c in self.absent else next(columns) for c in self.classes], -1)
 
 
 OUTPUT_BYTES = 64
-"""Bytes that a decision value takes, with what is computed from it."""
+"""Bytes for a decision value and the results that are computed from it."""
 
 
 @dataclass(frozen=True)
 class NSVM:
     """A trained neural support vector machine: raw samples in, predictions out.
 
-    ``settings`` are those of its run. ``sigmoids`` give probabilities of classes; None unless the model is
-    calibrated.
+    ``settings`` are the settings of its run. ``sigmoids`` give probabilities of classes; they are None unless
+    the model is calibrated.
     """
 
     settings: Settings
@@ -248,12 +248,12 @@ class NSVM:
 
     @property
     def parameters(self) -> int:
-        """The number of parameters in theta: those of the network, and of the kernel."""
+        """The number of parameters in theta, of the network and the kernel."""
         return sum(p.numel() for p in theta_of(self.network, self.kernel).values())
 
     @property
     def kernel_parameters(self) -> dict[str, Any]:
-        """What the kernel has learnt: numbers, or lists of these, by name."""
+        """The learnt settings and other parameters of the kernel by name, as numbers or lists."""
         return {name: value.tolist() for name, value in learnt_values(self.kernel).items()}
 
     def features(self, x: Real[Tensor, "p ..."]) -> Float[Tensor, "p n"]:
@@ -267,7 +267,7 @@ class NSVM:
         Raises:
             RunError: a decision value is not finite.
         """
-        g = self.expansion.z.new_empty(len(x), *self.task.outputs)  # joining parts would fragment memory
+        g = self.expansion.z.new_empty(len(x), *self.task.outputs)  # joining blocks fragments memory
         for g_part, part in zip(g.split(self._rows), x.split(self._rows), strict=True):
             with torch.no_grad():
                 g_part.copy_(self.facts.widened(self.expansion(self.kernel, self.features(part))))
@@ -283,7 +283,7 @@ class NSVM:
 
     @property
     def _rows(self) -> int:
-        """The number of samples whose features and decision values are held at a time."""
+        """The number of samples in a block of features and decision values."""
         z, alpha = self.expansion.z, self.expansion.alpha
         return rows_at_a_time(max(z.shape[1] * z.element_size(), OUTPUT_BYTES * math.prod(alpha.shape[1:])))
 
@@ -292,25 +292,25 @@ class NSVM:
         return torch.cat([self.task.decide(self.decision_function(part)) for part in x.split(self._rows)])
 
     def before_training(self) -> NSVM:
-        """Return the same model with theta as it was before training, which follows from the settings."""
+        """Return the model with theta before training, which the settings determine."""
         facts, like = self.facts, self.expansion.z
         network, K = at_start(self.settings, facts.shape, facts.trained.outputs, like)
         return replace(self, network=network, kernel=K)
 
     def with_facts(self, **changes: Any) -> NSVM:
-        """Return the same model with other facts.
+        """Return the model with other facts.
 
         Raises:
-            ValueError: a file could not hold them.
+            ValueError: a model file cannot hold them.
         """
         return replace(self, facts=replace(self.facts, **changes))
 
     def calibrated(self, x: Real[Tensor, "p ..."], y: Float[Tensor, " p"]) -> NSVM:
-        """Return the same model with probabilities fitted to raw samples that it was not trained on."""
+        """Return the model with probabilities that are fitted to raw samples outside its training set."""
         return replace(self, sigmoids=fit_sigmoids(self.decision_function(x).cpu(), self._positive(y)))
 
     def shifted(self, t: float) -> NSVM:
-        """Return the model with g - t in place of g, and the same probabilities."""
+        """Return the model with g - t in place of g, and unchanged probabilities."""
         bias, sigmoids = self.expansion.bias - t, self.sigmoids
         if sigmoids is not None:
             a, b = sigmoids
@@ -327,7 +327,7 @@ class NSVM:
         return None if self.sigmoids is None else probabilities(self.sigmoids, g.cpu())
 
     def score(self, x: Real[Tensor, "p ..."], y: Float[Tensor, " p"]) -> dict[str, Any]:
-        """Return the task's scores for raw samples and their coded labels, with those of probabilities."""
+        """Return the scores of predictions and probabilities for raw samples and their coded labels."""
         values, sums = [], []
         for part, labels in zip(x.split(self._rows), y.split(self._rows), strict=True):
             values.append(g := self.decision_function(part).cpu())

@@ -1,5 +1,5 @@
-"""Objectives and losses for theta, as pure functions of a batch's kernel matrix; and how far training has
-moved theta and the kernel matrix of a data set.
+"""Objectives for theta, as pure functions of a batch's kernel matrix; and how far training has moved theta
+and the kernel matrix of a data set.
 
 ``K`` is the (k, k) kernel matrix, ``c`` the codes of the labels (see ``Task.code``) and ``alpha`` the
 coefficients of the same k samples: numbers, or a row for each sample.
@@ -51,16 +51,16 @@ def alignment(
 
         A = sum_ij U_ij K_ij  /  (sqrt(sum_ij U_ij^2) * sqrt(sum_ij K_ij^2))
 
-    If ``centred``, it is that of H K H and H U H, where H = I - 1/k subtracts means (Cortes, Mohri and
-    Rostamizadeh 2012): it does not count the mean of K, which says nothing about the classes. It is 0, as is
-    its derivative, if H U H is 0 (a batch of one class) or H K H is (a batch with the same features).
+    If ``centred``, it is the alignment of H K H and H U H, where H = I - 1/k subtracts means (Cortes, Mohri
+    and Rostamizadeh 2012): it ignores the mean of K, which does not depend on the classes. It and its
+    derivative are 0 if H U H is 0 (a batch of one class) or H K H is (a batch with equal features).
 
-    With weights, it is that of a batch in which sample i is w_i times: each term of the three sums gains the
-    factor w_i w_j, and means are weighted, H = I - 1 w^T / sum_i w_i.
+    With weights, it is the alignment of a batch that contains sample i w_i times: each term of the three sums
+    gains the factor w_i w_j, and means are weighted, H = I - 1 w^T / sum_i w_i.
     """
     if not centred:
         return _cosine(K, c, w)
-    c = c - c[0]  # so that a column that is the same for all is exactly 0
+    c = c - c[0]  # so that a constant column is exactly 0
     H_K = K - _mean(K, 0, w)
     H_K_H = H_K - _mean(H_K, 1, w)
     varies = H_K_H.any()
@@ -76,8 +76,8 @@ def norm_surrogate(
 
         sum_ij A_ij K_ij  /  (sqrt(sum_ij A_ij^2) * sqrt(sum_ij K_ij^2))
 
-    and 0 if every alpha is 0. With weights, sample i is there w_i times, and alpha_i is the sum of that many
-    coefficients: A_ij is divided by w_i w_j, and each term gains this factor.
+    and 0 if every alpha is 0. With weights, the batch contains sample i w_i times, and alpha_i is the sum of
+    w_i coefficients: A_ij is divided by w_i w_j, and each term gains this factor.
     """
     return _cosine(K, alpha if w is None else alpha / _of_rows(w, alpha), w)
 
@@ -85,7 +85,7 @@ def norm_surrogate(
 def squared_norm(alpha: Float[Tensor, " s *outputs"], f: Float[Tensor, " s *outputs"]) -> Value:
     """Return ||f||^2_H = sum_s <alpha_s, f(z_s)> of f = sum_s alpha_s K(z_s, .), given its values at the z_s.
 
-    For several classes it is the sum over them.
+    For several classes, it is summed over them.
     """
     return (alpha * f).sum()
 
@@ -101,7 +101,7 @@ def full_objective(
 ) -> float | None:
     """Return lambda/2 ||f||^2_H + 1/m sum_i w_i l(y_i, f(z_i))  (paper, Section 3), in float64.
 
-    The bias, if there is one, counts in the loss only. None with ``one_vs_one``, where g counts votes.
+    A bias counts in the loss only. With ``one_vs_one``, where g counts votes, it is None.
     """
     if f.one_vs_one:
         return None
@@ -117,7 +117,7 @@ def gram_norm(a: Float[Tensor, " k *outputs"]) -> Value:
 
 
 def _mean(a: Float[Tensor, " k *n"], dim: int, w: Float[Tensor, " k"] | None) -> Tensor:
-    """Return the mean along a dimension, which is kept; with weights, exactly a_0 if all are the same."""
+    """Return the mean along a dimension, which is kept; with weights, exactly a_0 if all are equal."""
     if w is None:
         return a.mean(dim, keepdim=True)
     p, first = w / w.sum(), a.narrow(dim, 0, 1)
@@ -125,7 +125,7 @@ def _mean(a: Float[Tensor, " k *n"], dim: int, w: Float[Tensor, " k"] | None) ->
 
 
 def _of_rows(w: Float[Tensor, " k"], a: Float[Tensor, "k ..."]) -> Float[Tensor, "k ..."]:
-    """Return w, in a shape that multiplies the rows of a."""
+    """Return w in a shape that multiplies the rows of a."""
     return w.reshape(-1, *[1] * (a.ndim - 1))
 
 
@@ -150,19 +150,18 @@ ALIGNMENT_LOSSES: dict[str, Callable[[float, Value], Value]] = {
 """L(beta, gamma) of Algorithm 4's Part 1."""
 
 ALIGNMENT_SAMPLES = 10_000
-"""The most samples in ``dataset_alignment``, which takes m^2 kernel values; of more, a random subset."""
+"""The most samples in ``dataset_alignment``, which takes m^2 kernel values; larger sets are subsampled."""
 
 KERNEL_ROWS = 64
-"""Rows of a data set's kernel matrix that are computed at a time."""
+"""Rows of a data set's kernel matrix in a block."""
 
 
 def dataset_alignment(
     K: Kernel, z: Float[Tensor, "m n"], c: Float[Tensor, " m *outputs"], seed: int, centred: bool = False
 ) -> dict[str, float | int | bool | None]:
-    """Return the ``alignment`` of a whole data set (see the function), the number of samples it is based on,
-    and whether it is centred.
+    """Return the ``alignment`` of a data set, the number of samples used, and whether it is centred.
 
-    The alignment is None where it is undefined: every kernel value is 0 or, if centred, the same.
+    The alignment is None if it is undefined: every kernel value is 0 or, if centred, the same.
 
     Raises:
         RunError: a kernel value is not finite.
@@ -187,7 +186,7 @@ def dataset_alignment(
             "the kernel matrix of the training data holds values that are not finite; "
             "use another kernel, kernel.normalize=true, or dtype=float64"
         )
-    if centred:  # ||H K H||^2, which rounding may make negative where it is 0
+    if centred:  # ||H K H||^2, which rounding may make negative
         m, mean = len(c), float(row_sums.mean())
         squares = max(0.0, squares - 2 * float(row_sums.square().sum()) / m + mean**2)
     size = float(gram_norm(c)) * squares**0.5
@@ -196,23 +195,23 @@ def dataset_alignment(
 
 
 def random_subset(m: int, size: int, seed: int, device: torch.device) -> Int64[Tensor, " size"]:
-    """Return random samples out of m, the same for the same seed."""
+    """Return the indices of random samples out of m, which the seed determines."""
     rows = generator(seed, Stream.SUBSAMPLE).choice(m, size, replace=False)
     return torch.from_numpy(rows).to(device)
 
 
 MAX_SAMPLES = 1000
-"""Largest number of samples that ``feature_change`` is measured on; a random subset stands in for more."""
+"""The most samples in ``feature_change``; larger sets are subsampled."""
 
 
 Map = tuple[nn.Module, Kernel]
-"""A network and a kernel: what theta is a parameter of."""
+"""A network and a kernel, which together hold theta."""
 
 
 def theta_change(before: Map, after: Map) -> float | None:
     """Return ||theta - theta_0|| / ||theta_0||, over all parameters; None if theta_0 is empty, or 0.
 
-    Settings of a kernel that are learnt count with their values, not with their logarithms.
+    Learnt settings of a kernel count with their values, not with their logarithms.
     """
     theta_0, theta = ([*network.parameters(), *learnt_values(K).values()] for network, K in (before, after))
     moved, size = [b - a for a, b in zip(theta_0, theta, strict=True)], _norm(theta_0)
@@ -243,7 +242,7 @@ def feature_change(before: Map, after: Map, x: Float[Tensor, "m ..."], seed: int
 
 
 def _centred(K: Kernel, z: Float[Tensor, "m n"]) -> Float64[Tensor, "m m"] | None:
-    """Return H K H, divided by its largest value; None if that is 0 up to rounding, or not finite."""
+    """Return H K H, divided by its largest value; None if it is 0 up to rounding, or not finite."""
     with torch.no_grad():
         matrix = torch.cat([K(rows, z).double() for rows in z.split(KERNEL_ROWS)])
         largest = float(matrix.abs().max())

@@ -1,4 +1,4 @@
-"""Optimizers: the gradient descent in theta, whose details the paper leaves open (Section 4).
+"""Optimizers for theta; the paper leaves the details of gradient descent open (Section 4).
 
 ``progress`` is the fraction of steps before the current one: (t - 1) / T, in [0, 1).
 """
@@ -40,12 +40,12 @@ class Rule(ABC):
 
     The learning rate is ``lr`` times the schedule, with a linear warmup from 0. ``warmup`` is the fraction of
     the run that the warmup takes. With ``warmup=1`` the rate rises to the end, which in Algorithms 1 and 2
-    compensates the factor 1/(t-1) of the objective. ``groups`` holds other settings for parameters by
-    beginnings of their names, of which the last counts.
+    compensates the factor 1/(t-1) of the objective. ``groups`` maps prefixes of parameters' names to other
+    settings; the last prefix that fits a name counts.
     """
 
     kept: ClassVar[Mapping[str, Callable[[Tensor], Tensor]]]
-    """What the rule keeps between steps, by name: the initial value for each parameter."""
+    """The tensors that the rule keeps between steps, by name: their initial values for a parameter."""
 
     lr: NonNegative
     _: KW_ONLY
@@ -58,10 +58,10 @@ class Rule(ABC):
         return self.lr * rise * SCHEDULES[self.schedule](progress)
 
     def grouped(self, names: Sequence[str]) -> list[tuple[Rule, list[int]]]:
-        """Return the rule of each group, with the numbers of the parameters that it moves.
+        """Return the rule of each group, with the indices of the parameters that it moves.
 
         Raises:
-            InputError: a prefix fits no name, or a setting is wrong.
+            InputError: no name has one of the prefixes, or a setting is wrong.
         """
         own = {field.name: getattr(self, field.name) for field in fields(self)} | {"groups": None}
         groups: list[tuple[Rule, list[int]]] = [(self, [*range(len(names))])]
@@ -75,11 +75,11 @@ class Rule(ABC):
 
     @abstractmethod
     def update(self, theta: list[Tensor], by_theta: list[Tensor], kept: Kept, lr: float) -> None:
-        """Take a step in theta at the rate ``lr``."""
+        """Take a step in theta with the learning rate ``lr``."""
 
 
 class Optimizer:
-    """A rule with the parameters that it moves and what it keeps of each of them."""
+    """A rule with the parameters that it moves, and the tensors that it keeps for each."""
 
     def __init__(self, settings: Rule, theta: Mapping[str, Tensor]) -> None:
         self.settings, self.parameters = settings, [*theta.values()]
@@ -100,16 +100,16 @@ class Optimizer:
 
 
 def is_within(name: str, prefixes: Sequence[str]) -> bool:
-    """Return whether a name of a parameter or module begins with one of these, such as ``layers.0``."""
+    """Return whether a parameter or module has a name within one of these, such as ``layers.0``."""
     return any(f"{name}.".startswith(f"{prefix}.") for prefix in prefixes)
 
 
 def expect_names(key: str, prefixes: Sequence[str], names: Sequence[str]) -> None:
-    """Raise an InputError if no name begins with one of the prefixes that a setting holds."""
+    """Raise an InputError if a prefix in a setting fits no name."""
     for prefix in prefixes:
         if not any(is_within(name, [prefix]) for name in names):
-            known = {".".join(name.split(".")[:2]) for name in names}
-            raise InputError(f"{key}: no parameter begins with {prefix!r}; {did_you_mean(prefix, known)}")
+            modules = {".".join(name.split(".")[:2]) for name in names}
+            raise InputError(f"{key}: no parameter begins with {prefix!r}; {did_you_mean(prefix, modules)}")
 
 
 @dataclass(frozen=True, config=STRICT)

@@ -1,9 +1,9 @@
-"""Remedies for overfitting (paper, Section 6): terms that may be added to any objective for theta.
+"""Remedies for overfitting (paper, Section 6): terms that can be added to any objective for theta.
 
-Most of them look at the kernel matrix K_A of the current batch. Near the identity, the samples are mapped to
-orthogonal vectors, which can be fitted to any labels; near the matrix of ones, to a single vector, with which
-nothing can be learnt. K_A is taken without the 1 that a bias adds, and scaled to a mean diagonal of 1, as
-kernels with K(a, a) = 1 have it.
+Most of them are functions of the kernel matrix K_A of the current batch. Near the identity, the samples are
+mapped to orthogonal vectors, which fit any labels; near the matrix of ones, to a single vector, from which
+nothing can be learnt. K_A excludes the 1 that a bias adds, and is scaled to a mean diagonal of 1, as it is
+for kernels with K(a, a) = 1.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ Value = Float[Tensor, ""]
 
 
 def scaled(K: Float[Tensor, "k k"]) -> Float[Tensor, "k k"]:
-    """Return K with a mean diagonal of 1; all ones if K is 0, since all features are then the same.
+    """Return K with a mean diagonal of 1.
 
-    That is a linear kernel on zero features. A diagonal below the smallest normal number counts as 0, as its
-    reciprocal may be infinite.
+    If K is 0, as for a linear kernel on zero features, the result is all ones, since all features are equal.
+    A diagonal below the smallest normal number counts as 0, as its reciprocal may be infinite.
     """
     K = torch.where(K.diagonal().mean() < torch.finfo(K.dtype).tiny, 1.0, K)
     return K / K.diagonal().mean()
@@ -36,10 +36,11 @@ def scaled(K: Float[Tensor, "k k"]) -> Float[Tensor, "k k"]:
 def entropy(K: Float[Tensor, "k k"]) -> Value:
     """Return the von Neumann entropy of K / tr K, divided by its maximum, log k.
 
-    It is 0 where all entries of K are equal, and 1 for the identity; k is at least 2. Not finite if K is not.
+    It is 0 if all entries of K are equal, and 1 for the identity; k is at least 2. If K is not finite,
+    neither is the entropy.
     """
     K = scaled(K) / len(K)
-    if not K.isfinite().all():  # which eigvalsh answers with an error
+    if not K.isfinite().all():  # eigvalsh would raise an error
         return K.sum()
     p = torch.linalg.eigvalsh(K).clamp_min(torch.finfo(K.dtype).tiny)
     value: Value = -(p * p.log()).sum() / math.log(len(K))
@@ -47,9 +48,9 @@ def entropy(K: Float[Tensor, "k k"]) -> Value:
 
 
 def distance(K: Float[Tensor, "k k"], other: Float[Tensor, "k k"]) -> Value:
-    """Return the Frobenius distance of K, scaled to a mean diagonal of 1, from a kernel matrix that has one.
+    """Return the Frobenius distance of K, scaled to a mean diagonal of 1, from another such matrix.
 
-    It is divided by the distance of the identity from all ones.
+    It is divided by the distance of the identity from the matrix of ones.
     """
     k = len(K)
     value: Value = torch.linalg.vector_norm(scaled(K) - other) / math.sqrt(k * (k - 1))
@@ -57,7 +58,7 @@ def distance(K: Float[Tensor, "k k"], other: Float[Tensor, "k k"]) -> Value:
 
 
 def distance_identity(K: Float[Tensor, "k k"]) -> Value:
-    """Return the distance of K from the identity; 1 where all entries are 1."""
+    """Return the distance of K from the identity; 1 for the matrix of ones."""
     return distance(K, torch.eye(len(K), dtype=K.dtype, device=K.device))
 
 
@@ -71,7 +72,7 @@ PENALTIES: dict[str, Callable[[Float[Tensor, "k k"]], Value]] = {
     "identity": lambda K: (1 - distance_identity(K)) ** 2,
     "ones": lambda K: (1 - distance_ones(K)).clamp_min(0) ** 2,  # negative values are farther from 1
 }
-"""Terms of K_A, each from 0 to 1 where it is at its worst."""
+"""Terms of K_A, each from 0 to 1, which is worst."""
 
 
 def l1(theta: Sequence[Tensor]) -> Value:
@@ -81,7 +82,7 @@ def l1(theta: Sequence[Tensor]) -> Value:
 
 @dataclass(frozen=True, config=STRICT)
 class Penalties:
-    """The weight of each term in the objective for theta; ``l1`` is of theta itself, see the functions."""
+    """The weight of each term in the objective for theta; see the functions of the same names."""
 
     entropy: NonNegative = 0.0
     identity: NonNegative = 0.0
@@ -93,7 +94,7 @@ class Penalties:
 
     @property
     def of_pairs(self) -> str | None:
-        """The name of a term that needs two samples or more, if there is one."""
+        """The name of a term that needs two samples or more, or None."""
         return next((name for name in PENALTIES if getattr(self, name)), None)
 
     def added_to(self, objective: Objective, x_A: Batch) -> Objective:
