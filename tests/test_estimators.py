@@ -78,7 +78,7 @@ def test_a_weight_of_w_is_w_samples(Estimator: Any) -> None:
 def test_a_solver_that_has_not_converged_is_a_warning(
     parameters: dict[str, Any], says: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("nsvm_cli.trainers.linear_models.MAX_ITERATIONS", 1)
+    monkeypatch.setattr("nsvm_cli.trainers.direct.MAX_ITERATIONS", 1)
     X, y = make_moons(60, noise=0.3, random_state=0)
     with pytest.warns(ConvergenceWarning, match=f"linear_svm stopped after 1 iterations.*{says}"):
         NSVMClassifier("linear_svm", **parameters).fit(X, y)

@@ -21,13 +21,11 @@ from nsvm_cli.trainers.alg3 import Alg3
 from nsvm_cli.trainers.alg4 import Alg4
 from nsvm_cli.trainers.base import Problem, State, Trainer
 from nsvm_cli.trainers.cross_entropy import CrossEntropy
-from nsvm_cli.trainers.direct import Majority
-from nsvm_cli.trainers.linear_models import LinearSVM, Logistic
+from nsvm_cli.trainers.direct import LinearSVM, Logistic, Majority, Trees
 from nsvm_cli.trainers.linear_pegasos import LinearPegasos
 from nsvm_cli.trainers.nystroem import Nystroem
 from nsvm_cli.trainers.pegasos import Pegasos
 from nsvm_cli.trainers.svc import SVC
-from nsvm_cli.trainers.trees import Trees
 
 __all__ = ["TRAINERS", "Problem", "State", "Trainer", "build_parts", "build_trainer"]
 

@@ -19,7 +19,7 @@ from nsvm_cli.models.objectives import ALIGNMENT_LOSSES, alignment
 from nsvm_cli.models.penalties import Penalties
 from nsvm_cli.storage.state_dict import RESTORED
 from nsvm_cli.trainers.base import BatchSize, BatchTrainer, PairedBatchSize, Problem, State, Trainer
-from nsvm_cli.trainers.linear_models import LinearSVM
+from nsvm_cli.trainers.direct import LinearSVM
 from nsvm_cli.trainers.means import MeanTheta, Share
 from nsvm_cli.trainers.nystroem import Nystroem
 from nsvm_cli.trainers.pegasos import Pegasos

@@ -6,7 +6,7 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
@@ -16,12 +16,14 @@ from jaxtyping import Float
 from pydantic import Field, ValidationError
 from torch import Tensor
 
-from nsvm_cli.config.registry import STRICT, keeps, one_line
+from nsvm_cli.config.registry import STRICT, Count, Positive, keeps, one_line
 from nsvm_cli.errors import InputError, did_you_mean
 from nsvm_cli.models.feature_map import FeatureMap
-from nsvm_cli.models.losses import LOSSES, EpsilonInsensitive, Formula
+from nsvm_cli.models.kernels import Kernel, is_linear
+from nsvm_cli.models.losses import LOSSES, CrammerSinger, EpsilonInsensitive, Formula, Hinge, SquaredHinge
 from nsvm_cli.models.nsvm import Expansion
 from nsvm_cli.models.objectives import random_subset
+from nsvm_cli.output import WARN
 from nsvm_cli.tasks import Regression
 from nsvm_cli.trainers.base import Problem, State, Trainer
 
@@ -202,3 +204,135 @@ def one_library() -> Iterator[None]:
     with threadpool_limits(torch.get_num_threads()), warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         yield
+
+
+MAX_ITERATIONS = 10_000
+"""The most iterations of L-BFGS, or passes of LIBLINEAR; a solver that needs more says so."""
+
+TOLERANCE = 1e-7
+"""LIBLINEAR's tolerance where it converges linearly; its default is too coarse for separable classes."""
+
+
+@pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
+class LinearModel(ScikitLearn):
+    """f(x) = <w, F_theta(x)> + b, with w as the only term, or one for each class.
+
+    It minimises lambda/2 ||w||^2 + 1/m sum_j w_j l_j: scikit-learn's objective with C = 1/(lambda m) and the
+    sample weights w_j.
+    """
+
+    lam: Positive = 1e-4
+    grid: Grid | None = None
+
+    def C(self, problem: Problem) -> float:
+        limits = np.finfo(np.float64)  # the quotient may be 0 or infinite, which scikit-learn refuses
+        return float(np.clip(1 / (self.lam * len(problem.y)), limits.tiny, limits.max))
+
+    def check(self, problem: Problem, F: FeatureMap) -> None:
+        super().check(problem, F)
+        if not is_linear(problem.K):
+            kernel = type(problem.K).__name__.lower()
+            raise InputError(f"{self.name} expects kernel=linear, got {kernel}: use svc or pegasos")
+
+    def solve(self, problem: Problem, z: Float[Tensor, "m n"]) -> Expansion:
+        machine = self.fit(problem, z)
+        if machine.n_iter_ is not None and np.max(machine.n_iter_) >= machine.max_iter:
+            WARN.get()(
+                f"{self.name} stopped after {machine.max_iter} iterations, before it converged: "
+                f"raise algorithm.lam={self.lam:g}{', or use pegasos' if self.trains_svm else ''}"
+            )
+        w, b = torch.from_numpy(np.atleast_2d(machine.coef_)).to(z), np.atleast_1d(machine.intercept_)
+        if problem.task.outputs:
+            return Expansion(w, torch.eye(len(w)).to(z), 1.0, torch.from_numpy(b).to(z))
+        return Expansion(w, z.new_ones(1), 1.0, float(b[0]))
+
+
+class LinearSVM(LinearModel):
+    """LinearSVC, or LinearSVR for real targets: the primal problem in the weights of the linear kernel.
+
+    SVC computes m^2 kernel values; this takes time in proportion to m.
+    """
+
+    searchable: ClassVar[tuple[str, ...]] = ("C", "epsilon")
+
+    def check(self, problem: Problem, F: FeatureMap) -> None:
+        super().check(problem, F)
+        squared = [] if isinstance(problem.loss, CrammerSinger) else [SquaredHinge]
+        expect_loss(self.name, problem, Hinge, EpsilonInsensitive, *squared)
+
+    def machine(self, problem: Problem, n: int) -> Any:
+        from sklearn import svm  # slow to import, and needed only here
+
+        l = problem.loss.l  # noqa: E741
+        settings: dict[str, Any] = {"random_state": 0, "max_iter": MAX_ITERATIONS, "C": self.C(problem)}
+        if isinstance(l, EpsilonInsensitive):
+            return svm.LinearSVR(epsilon=l.epsilon, **settings)
+        if isinstance(problem.loss, CrammerSinger):
+            return svm.LinearSVC(multi_class="crammer_singer", tol=TOLERANCE, **settings)
+        if isinstance(l, Hinge):
+            return svm.LinearSVC(loss="hinge", dual=True, **settings)
+        return svm.LinearSVC(dual="auto", tol=TOLERANCE, **settings)
+
+
+class Logistic(LinearModel):
+    """LogisticRegression, which is multinomial for many classes, or Ridge with alpha = lambda m.
+
+    l_j is the cross-entropy, or (y_j - f(x_j))^2 / 2; the bias is not regularised.
+    """
+
+    searchable: ClassVar[tuple[str, ...]] = ("C", "alpha")
+    trains_svm: ClassVar[bool] = False
+
+    def machine(self, problem: Problem, n: int) -> Any:
+        from sklearn import linear_model  # slow to import, and needed only here
+
+        if isinstance(problem.task, Regression):
+            return linear_model.Ridge(alpha=1 / self.C(problem))
+        return linear_model.LogisticRegression(C=self.C(problem), max_iter=MAX_ITERATIONS)
+
+
+@dataclass(frozen=True)
+class TreeEnsemble(Expansion):
+    """An expansion without terms, plus the decision function of ``trees``."""
+
+    trees: Any = None
+
+    def __call__(self, K: Kernel, z: Float[Tensor, "p n"]) -> Float[Tensor, " p *outputs"]:
+        """Return g at features z of shape (p, n)."""
+        g = getattr(self.trees, "decision_function", self.trees.predict)
+        with one_library():
+            return torch.from_numpy(g(z.double().cpu().numpy())).to(z) + self.bias
+
+
+@pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
+class Trees(ScikitLearn):
+    """HistGradientBoostingClassifier, or HistGradientBoostingRegressor for real targets."""
+
+    searchable: ClassVar[tuple[str, ...]] = ("learning_rate", "max_leaf_nodes", "max_iter")
+    trains_svm: ClassVar[bool] = False
+    saves_model: ClassVar[bool] = False
+    unit: ClassVar[str] = "iterations"
+    learning_rate: Positive = 0.1
+    max_leaf_nodes: Annotated[int, Field(ge=2)] = 31
+    max_iter: Count = 100
+    grid: Grid | None = None
+
+    def size(self, m: int) -> int:
+        return self.max_iter
+
+    def share(self, problem: Problem, size: int) -> tuple[Trainer[State], Problem]:
+        return replace(self, max_iter=size), problem
+
+    def machine(self, problem: Problem, n: int) -> Any:
+        from sklearn import ensemble  # slow to import, and needed only here
+
+        of_task = "Regressor" if isinstance(problem.task, Regression) else "Classifier"
+        return getattr(ensemble, f"HistGradientBoosting{of_task}")(
+            learning_rate=self.learning_rate,
+            max_leaf_nodes=self.max_leaf_nodes,
+            max_iter=self.max_iter,
+            random_state=problem.seed % 2**32,
+        )
+
+    def solve(self, problem: Problem, z: Float[Tensor, "m n"]) -> Expansion:
+        return TreeEnsemble(z[:0], z.new_zeros(0, *problem.task.outputs), 1.0, trees=self.fit(problem, z))

@@ -18,8 +18,7 @@ from nsvm_cli.models.nsvm import Expansion
 from nsvm_cli.models.objectives import random_subset
 from nsvm_cli.output import WARN
 from nsvm_cli.trainers.base import Problem, State, Trainer
-from nsvm_cli.trainers.direct import svm_score
-from nsvm_cli.trainers.linear_models import LinearSVM
+from nsvm_cli.trainers.direct import LinearSVM, svm_score
 
 TOLERANCE, BYTES = 1e-3, 28
 """The loss above which samples join the first ones, and the memory that LIBLINEAR and its input take for each

@@ -15,8 +15,7 @@ from nsvm_cli.runs.estimate import continued, estimate, extrapolated
 from nsvm_cli.runs.experiment import prepare
 from nsvm_cli.runs.loop import run
 from nsvm_cli.trainers import Problem
-from nsvm_cli.trainers.direct import Majority
-from nsvm_cli.trainers.trees import Trees
+from nsvm_cli.trainers.direct import Majority, Trees
 from tests.small_runs import small_settings
 
 pytestmark = pytest.mark.usefixtures("unchecked")

@@ -16,7 +16,7 @@ from nsvm_cli.models.kernels import RBF, Biased, Kernel, Laplacian, Linear, Norm
 from nsvm_cli.models.losses import Binary, Hinge, Loss, OneVsRest, SquaredHinge
 from nsvm_cli.trainers import build_trainer
 from nsvm_cli.trainers.alg4 import Alg4
-from nsvm_cli.trainers.linear_models import LinearSVM
+from nsvm_cli.trainers.direct import LinearSVM
 from nsvm_cli.trainers.nystroem import Nystroem, inverse_root
 from nsvm_cli.trainers.svc import SVC
 from tests.conftest import LOSSES, MakeSmall, train

@@ -28,7 +28,7 @@ from nsvm_cli.models.losses import (
     SquaredHinge,
 )
 from nsvm_cli.tasks import MulticlassClassification
-from nsvm_cli.trainers.linear_models import LinearSVM
+from nsvm_cli.trainers.direct import LinearSVM
 from nsvm_cli.trainers.svc import SVC
 from tests.conftest import LOSSES, MakeSmall, train
 
@@ -123,7 +123,7 @@ def test_the_objective_of_separable_classes_is_within_a_thousandth_of_the_least(
 def test_linear_says_that_it_has_not_converged(
     kind: str, small: MakeSmall, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("nsvm_cli.trainers.linear_models.MAX_ITERATIONS", 1)
+    monkeypatch.setattr("nsvm_cli.trainers.direct.MAX_ITERATIONS", 1)
     s = small(1, m=M, K=Linear(), loss=LOSSES[kind])
     train(LinearSVM(1e-100), s.problem, s.theta(0))
     says = "linear_svm stopped after 1 iterations, before it converged: raise algorithm.lam=1e-100, or"
