@@ -1,4 +1,4 @@
-"""The memory that tables and blocks of samples may take."""
+"""Limits on the memory for tables and blocks of samples."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ MEMORY_BUDGET = 1024
 """Default of ``memory_budget``, in MiB."""
 
 BLOCK_BYTES = 2**25
-"""Memory for a block of samples at each stage of prediction: reading, network, decision, writing."""
+"""Bytes for a block of samples at each stage of prediction: reading, network, decision, writing."""
 
 _limit: ContextVar[int] = ContextVar("limit", default=MEMORY_BUDGET)
 
 
 @contextmanager
 def memory_limit(budget: int) -> Iterator[None]:
-    """Let tables within the context have this many MiB, or MEMORY_BUDGET if that is more."""
+    """Limit tables within the context to ``budget`` MiB, or to MEMORY_BUDGET if that is more."""
     token = _limit.set(max(budget, MEMORY_BUDGET))
     try:
         yield
@@ -28,7 +28,7 @@ def memory_limit(budget: int) -> Iterator[None]:
 
 
 def expect_room(size: int, what: str) -> None:
-    """Raise an InputError unless a file of so many bytes is within the limit."""
+    """Raise an InputError if a file of ``size`` bytes exceeds the limit."""
     if size > _limit.get() * 2**20:
         raise InputError(
             f"{what} has {size / 2**20:,.0f} MiB, more than memory_budget={_limit.get()}: "
@@ -37,5 +37,5 @@ def expect_room(size: int, what: str) -> None:
 
 
 def rows_at_a_time(row: int) -> int:
-    """Return how many rows of so many bytes make a block, at least one; see ``BLOCK_BYTES``."""
+    """Return the number of rows of ``row`` bytes in a block of ``BLOCK_BYTES``, at least one."""
     return max(1, BLOCK_BYTES // max(1, row))

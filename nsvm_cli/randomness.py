@@ -14,11 +14,11 @@ import torch
 from jaxtyping import Int64
 
 BLOCK = 1024
-"""Number of steps drawn at a time. It determines which samples a seed gives, so it must never change."""
+"""Steps that are drawn together. It affects which samples a seed draws, so it must never change."""
 
 
 class Stream(IntEnum):
-    """The random choices of a run, each with its own generator."""
+    """The kinds of random choices in a run, each with its own generator."""
 
     DATA = 0
     SPLIT = 1
@@ -36,20 +36,20 @@ def generator(seed: int, stream: Stream, *key: int) -> np.random.Generator:
 
 
 def derived_seed(seed: int, stream: Stream, *key: int) -> int:
-    """Return an integer seed for a library that has its own generator."""
+    """Return an integer seed for a library with its own generator."""
     return int(generator(seed, stream, *key).integers(2**31))
 
 
 SEEDING = threading.RLock()
-"""Held while the generators that all threads share are seeded."""
+"""The lock on the global generators, which all threads share, while they are seeded."""
 
 
 @contextmanager
 def seeded(seed: int, device: str = "cpu") -> Iterator[None]:
-    """Let everything that takes no generator draw from a seed in this context, and nothing outside of it.
+    """Seed the global generators of torch, NumPy and Python within the context.
 
-    Layers, torchvision and the user's own code draw from the global generators of torch, NumPy and Python,
-    which have their state back afterwards. Other threads wait before they seed them too.
+    Layers, torchvision and the user's own code draw from them. Afterwards they have their previous states.
+    Other threads that enter this context wait.
     """
     with SEEDING, ExitStack() as restored:
         cuda = [torch.cuda.default_generators[torch.cuda.current_device()]] if device == "cuda" else []
@@ -109,7 +109,7 @@ LAYER = 2**48
 def mixed(x: Any) -> Any:
     """Return SplitMix64's function (Steele, Lea and Flood 2014) of 64-bit integers, modulo 2^64.
 
-    It takes arrays of NumPy and tensors, both of int64, and integers in a compiled function.
+    x is an int64 array or tensor, or an integer in a compiled function.
     """
     x = (x ^ (x >> 30 & 0x3FFFFFFFF)) * -0x40A7B892E31B1A47
     x = (x ^ (x >> 27 & 0x1FFFFFFFFF)) * -0x6B2FB644ECCEEE15
@@ -117,7 +117,7 @@ def mixed(x: Any) -> Any:
 
 
 def number_at(key: Any, place: Any) -> Any:
-    """Return the uniform signed 64-bit integers at these places of the sequence of ``key``."""
+    """Return the uniform signed 64-bit integers at these places in the random sequence of ``key``."""
     return mixed(place * GOLDEN + key)
 
 

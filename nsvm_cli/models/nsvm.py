@@ -309,7 +309,7 @@ class NSVM:
         """Return the model with probabilities that are fitted to raw samples outside its training set."""
         return replace(self, sigmoids=fit_sigmoids(self.decision_function(x).cpu(), self._positive(y)))
 
-    def shifted(self, t: float) -> NSVM:
+    def with_threshold(self, t: float) -> NSVM:
         """Return the model with g - t in place of g, and unchanged probabilities."""
         bias, sigmoids = self.expansion.bias - t, self.sigmoids
         if sigmoids is not None:

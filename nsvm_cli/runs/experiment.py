@@ -198,7 +198,7 @@ class Experiment:
             t = (math.log(1 / wanted - 1) - b) / a if a < 0 else 0.0
             why = f"where its probability is {wanted}" if t else "as probabilities do not grow with it"
         say(f"threshold: {self.facts.classes[1]} is predicted from a decision value of {t:.4g} on, {why}")
-        return model.shifted(t), {"threshold": t}
+        return model.with_threshold(t), {"threshold": t}
 
     def measured(self, model: NSVM) -> NSVM:
         """Return the model, with how far training has moved theta and the kernel matrix among its facts."""

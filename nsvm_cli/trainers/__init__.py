@@ -1,4 +1,4 @@
-"""The algorithms, by the names that ``algorithm=`` accepts, and the parts of a run that need no data."""
+"""The algorithms, by their names for ``algorithm=``, and the objects of a run that need no data."""
 
 from __future__ import annotations
 
@@ -57,12 +57,12 @@ def build_trainer(settings: Mapping[str, Any]) -> Trainer[Any]:
 
 
 def build_parts(settings: Settings) -> tuple[Trainer[Any], Rule, Differences | None, torch.device]:
-    """Return the algorithm, the optimizer, what estimates the kernel's gradient, and the device, set up.
+    """Return the algorithm, the optimizer, the estimate of the kernel's gradient, and the device.
 
-    The loss and the kernel, which need data, are only checked to accept their settings.
+    The loss and the kernel need data; only their settings are checked.
 
     Raises:
-        InputError: a name or a setting is wrong, or there is no such device.
+        InputError: a name or a setting is wrong, or the device does not exist.
     """
     algorithm, loss = build_trainer(settings.algorithm), settings.loss
     if settings.calibration == "sigmoid" and settings.task == "regression":

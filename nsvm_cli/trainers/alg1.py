@@ -26,12 +26,12 @@ from nsvm_cli.trainers.base import BatchSize, BatchTrainer, Problem, State
 from nsvm_cli.trainers.coefficients import projected
 
 PLACES = 17
-"""Evenly spaced points of the line between two features, ends included, from which their merged feature is
-chosen. Wang et al. search that line by golden section.
+"""Evenly spaced candidates for a merged feature on the line between two features, ends included. Wang et al.
+search this line by golden section.
 """
 
 NO_SAMPLE = -1
-"""The index of a term that is the feature of no sample."""
+"""The index of a merged term, which is not the feature of a sample."""
 
 
 class Terms(NamedTuple):
@@ -47,7 +47,7 @@ class Terms(NamedTuple):
 
 
 def least(K: Kernel, terms: Terms) -> int:
-    """Return the term whose removal degrades f least."""
+    """Return the index of the term whose removal degrades f least."""
     squares = terms.alpha.square() if terms.alpha.ndim == 1 else terms.alpha.square().sum(-1)
     return int((squares * K.diag(terms.z)).argmin())
 
@@ -61,9 +61,9 @@ def projection(K: Kernel, terms: Terms) -> Terms:
 
 
 def merging(K: Kernel, terms: Terms) -> Terms:
-    """Merge a term p with another one q, at h z_p + (1 - h) z_q, where f degrades least among ``PLACES`` h.
+    """Merge a term p with another one q to z = h z_p + (1 - h) z_q, for the q and h that degrade f least.
 
-    There, the projection of both terms has the coefficient (alpha_p K(z_p, z) + alpha_q K(z_q, z)) / K(z, z).
+    The projection of both terms on z has the coefficient (alpha_p K(z_p, z) + alpha_q K(z_q, z)) / K(z, z).
     """
     p = least(K, terms)
     others = terms.without(p)
@@ -72,9 +72,9 @@ def merging(K: Kernel, terms: Terms) -> Terms:
     alpha_q = others.alpha.reshape(len(others.alpha), 1, -1)
     both = terms.alpha[p].reshape(-1) * K(z_p.expand(len(z), 1, -1), z).mT
     both = both + alpha_q * K(others.z.unsqueeze(1), z).mT  # (s, places, outputs)
-    # what is left of the norm of both, minus what it was: larger is better
+    # the squared norm of both terms after the merge, minus the one before: larger is better
     K_zz, K_qq, K_pq = K.diag(z), K.diag(others.z), K(others.z, z_p[None])
-    K_zz = torch.where(K_zz > 0, K_zz, 1.0)  # where it is 0, so are the sums
+    K_zz = torch.where(K_zz > 0, K_zz, 1.0)  # if it is 0, so are the sums
     before = (alpha_q[:, 0].square() * K_qq[:, None] + 2 * alpha_q[:, 0] * terms.alpha[p] * K_pq).sum(-1)
     left = both.square().sum(-1) / K_zz - before[:, None]
     q, place = divmod(int(left.argmax()), PLACES)
@@ -97,7 +97,7 @@ class Alg1State(State):
 
     ``i`` holds the indices i_s, or -1 for a merged term; ``z`` the evaluations z_s = F_theta_s(x_i_s); and
     ``alpha`` the paper's alpha_s y_i_s. Steps with alpha_s = 0 have no row. ``removed`` counts the terms that
-    a budget has cost.
+    were removed to keep a budget.
     """
 
     i: Int64[Tensor, " s"]
@@ -127,7 +127,7 @@ class Alg1State(State):
         self.z, self.alpha = torch.cat([self.z, z]), torch.cat([self.alpha, alpha.to(self.alpha)])
 
     def refresh(self, problem: Problem) -> None:
-        """Evaluate the features of all terms anew, with the current theta."""
+        """Replace the features of all terms by evaluations with the current theta."""
         s = (self.i != NO_SAMPLE).nonzero().flatten()
         self.z[s] = self.F(problem[self.i[s].cpu().numpy()][0])
 
@@ -147,8 +147,8 @@ class Alg1(BatchTrainer[Alg1State]):
     The paper's alpha_s y_i_s is alpha_s here. A mini-batch of k samples adds a term of 1/k for each
     violation, and theta descends on their mean.
 
-    After every ``refresh_every`` moves of theta, the stored evaluations are those of the new theta: with 1, f
-    is that of Algorithm 2. At most ``budget`` terms are kept, by ``maintenance``.
+    After every ``refresh_every`` moves of theta, the stored evaluations are replaced by evaluations with the
+    new theta; with 1, f is the function of Algorithm 2. ``maintenance`` keeps at most ``budget`` terms.
     """
 
     steps: Count

@@ -19,9 +19,9 @@ from nsvm_cli.trainers.coefficients import SampleState, SampleTrainer
 class Alg3(SampleTrainer):
     """Mini-batch Pegasos in f, alignment in theta (paper, Algorithm 3). It requires K(a, a) != 0.
 
-    ``centred`` says whether the alignment is centred; None leaves it to the task (see ``Task.centred``).
-    With ``objective`` derived, theta descends on what the paper's objective replaces: lambda/2 ||f||^2 and
-    the loss of the batch, with f after the update of alpha, of which mu has no part.
+    ``centred`` says whether the alignment is centred; None is the default of the task (see ``Task.centred``).
+    With ``objective=derived``, theta descends on the terms that the paper's objective replaces: lambda/2
+    ||f||^2 and the loss of the batch, with f after the update of alpha, and without mu.
     """
 
     steps: Count

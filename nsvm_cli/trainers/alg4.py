@@ -31,10 +31,10 @@ SOLVERS: dict[str, Callable[[int, float, int | None], Trainer[Any]]] = {
     "linear": lambda steps, lam, k: LinearSVM(lam),
     "nystroem": lambda steps, lam, k: Nystroem(lam),
 }
-"""Solvers for the SVM of Part 2, from its steps, ``lam`` and batch size: trainers that keep theta fixed."""
+"""Functions of steps, ``lam`` and batch size that return the solver of Part 2, which keeps theta fixed."""
 
 MANY = 100_000
-"""The most samples that svc is chosen for; its time grows with their square."""
+"""The most samples for which svc is chosen; its time grows with their square."""
 
 
 @dataclass(kw_only=True)
@@ -60,14 +60,14 @@ class Alg4State(State):
 class Alg4(BatchTrainer[Alg4State]):
     """Part 1 improves the kernel alignment in theta; Part 2 trains an SVM (paper, Algorithm 4).
 
-    ``svm`` is the solver of Part 2, and ``state.t`` counts the steps of Part 1, then those of the solver. It
-    requires K(a, a) != 0. ``solver=None`` is svc or, for more than ``MANY`` samples, nystroem.
+    ``svm`` is the solver of Part 2, and ``state.t`` counts the steps of Part 1, then the steps of the solver.
+    The algorithm requires K(a, a) != 0. ``solver=None`` is svc or, for more than ``MANY`` samples, nystroem.
 
-    ``steps`` is the whole budget, which the parts share in the proportion of ``split``, unless
-    ``solver_steps`` is given too: then Part 1 takes ``steps`` and Part 2 ``solver_steps``. By default, a part
-    takes its number in ``split``. ``solver_batch_size`` is that of Pegasos in Part 2, and ``average`` a share
-    of Part 1. ``centred`` says whether the alignment is centred; None leaves it to the task (see
-    ``Task.centred``).
+    ``steps`` is the total number of steps, which the parts share in the proportion of ``split``, unless
+    ``solver_steps`` is set too: then Part 1 takes ``steps`` and Part 2 ``solver_steps``. By default, a part
+    takes its number in ``split``. ``solver_batch_size`` is the batch size of Pegasos in Part 2, and
+    ``average`` the share of Part 1 over which theta is averaged. ``centred`` says whether the alignment is
+    centred; None is the default of the task (see ``Task.centred``).
     """
 
     steps: Count | None = None  # type: ignore[assignment]
@@ -175,7 +175,7 @@ class Alg4(BatchTrainer[Alg4State]):
         state.t = self.last_theta_step + state.part_2.t
 
     def finish(self, problem: Problem, state: Alg4State) -> Expansion:
-        """Return the expansion of Part 2; in Part 1, of one started now, and complete if it has own steps."""
+        """Return the expansion of Part 2; in Part 1, of a new one, complete if it chooses its steps."""
         part_2 = state.part_2
         if part_2 is None:
             part_2 = self.svm.start(problem, state.F)

@@ -30,7 +30,7 @@ from nsvm_cli.trainers.means import MeanTheta, Tally
 
 BatchSize = Annotated[int, Field(ge=1, le=10**6)]
 PairedBatchSize = Annotated[int, Field(ge=2, le=10**6)]
-"""The size of a batch whose pairs of samples matter, as for an alignment."""
+"""The size of a batch for objectives of pairs of samples, such as an alignment."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Problem:
     ``x`` holds the m standardised training samples, (m, d) or for images (m, channels, height, width); ``y``,
     (m,), their labels as the task codes them: -1 and +1 for two classes. ``problem[i]`` are the samples i, as
     a ``Batch``, and their labels. ``memory_budget`` is the memory for kernel values, in MiB. ``weights`` are
-    those of the samples, positive and of mean 1; None if all are 1. See ``nsvm_cli.models.losses``.
+    the weights of the samples, positive and of mean 1, or None if all are 1; see ``nsvm_cli.models.losses``.
     """
 
     x: Float[Tensor, "m ..."]
@@ -63,7 +63,7 @@ class Problem:
         return Batch(self.x.index_select(0, j), i), self.y[j]  # several times faster than x[j]
 
     def of(self, rows: Int64[np.ndarray, " p"], x: Float[Tensor, "p ..."]) -> Problem:
-        """Return the problem of these samples, with their x in another form."""
+        """Return the problem of these samples, with their x replaced."""
         weights = None if self.weights is None else self.weights[rows]
         return replace(self, x=x, y=self.y[torch.from_numpy(rows).to(self.y.device)], weights=weights)
 
@@ -74,14 +74,14 @@ class Problem:
     def step(
         self, i: Int64[np.ndarray, " p"], g: Float[np.ndarray, " p *outputs"]
     ) -> Float64[np.ndarray, " p *outputs"]:
-        """Return what explicit steps on the samples i add to alpha_i: -w_i dl/df(y_i, g_i)."""
+        """Return the increments of alpha_i in explicit steps on the samples i: -w_i dl/df(y_i, g_i)."""
         steps = self.loss.step(self.host_y[i], g)
         return steps if self.weights is None else (steps.T * self.weights[i]).T
 
     def first(
         self, i: Int64[np.ndarray, " k"], z: Float[Tensor, "k n"], lam: float
     ) -> Float64[Tensor, " k *outputs"]:
-        """Return what the k samples of step 1, where f = 0, add to alpha: y_i / k with the hinge loss."""
+        """Return the increments of alpha in step 1, where f = 0: y_i / k with the hinge loss."""
         steps = self.step(i, np.zeros((len(i), *self.task.outputs)))
         return torch.from_numpy(self.implicit(steps, z, lam, i) / len(i)).to(self.y.device)
 
@@ -92,8 +92,13 @@ class Problem:
         shrinkage: float,
         batch: Int64[np.ndarray, " k"],
     ) -> Float64[np.ndarray, " p *outputs"]:
-        """Return what implicit steps add to alpha, given explicit ones at features z, lambda t, and all
-        samples of the step; see ``nsvm_cli.models.losses``.
+        """Return the increments of alpha in implicit steps; see ``nsvm_cli.models.losses``.
+
+        Args:
+            steps: the increments in explicit steps.
+            z: the features of their samples.
+            shrinkage: lambda t.
+            batch: all samples of the step.
         """
         if self.loss.curvature == 0:
             return steps
@@ -121,11 +126,11 @@ class State(Saved):
     """Everything that a step reads or writes, apart from the problem.
 
     ``t`` is the number of steps taken, counted as in the paper: the initialisation of Algorithms 0 to 3 is
-    step 1. ``F`` holds theta, and ``sampler(t)`` draws i_t or A_t. ``g`` is the latest decision value, of a
-    batch that of its first sample; ``objective``, of shape (), the value of the objective before the latest
-    theta step; and ``violations`` the number of margin violations so far. ``tally`` holds what the next
-    record will average, ``mean`` the mean of theta if the algorithm averages it, and ``engine`` what the
-    run's engine keeps between steps, if anything.
+    step 1. ``F`` holds theta, and ``sampler(t)`` draws i_t or A_t. ``g`` is the latest decision value, for a
+    batch of its first sample; ``objective``, of shape (), the value of the objective before the latest theta
+    step; and ``violations`` the number of margin violations so far. ``tally`` holds the sums for the next
+    record, ``mean`` the mean of theta if the algorithm averages it, and ``engine`` the state of the engine,
+    if it has one.
 
     Every field is saved, unless its metadata say otherwise: see ``nsvm_cli.storage.state_dict``.
     """
@@ -142,7 +147,7 @@ class State(Saved):
 
     @property
     def part(self) -> int | None:
-        """The part of the algorithm that step t belongs to; None if it is not in parts."""
+        """The part of the algorithm that step t belongs to; None for an algorithm without parts."""
         return None
 
     @property
@@ -152,7 +157,7 @@ class State(Saved):
 
     @property
     def figures(self) -> dict[str, Any]:
-        """What records and results hold beside the figures of every algorithm."""
+        """Figures of this algorithm for records and results, in addition to those of every algorithm."""
         return {}
 
 
@@ -177,23 +182,23 @@ class Trainer(ABC, Generic[S]):
     """Whether a step changes theta, by the optimizer."""
 
     chooses_steps: ClassVar[bool] = False
-    """Whether it takes as many steps as it needs, or none, whatever is asked for."""
+    """Whether it chooses the number of its steps, which may be 0, itself."""
 
     unit: ClassVar[str] = "samples"
-    """What there are fewer of in a ``share`` of its work, if it has its own steps."""
+    """The unit of its work, for an algorithm that chooses its steps; a ``share`` has fewer of them."""
 
     growth: ClassVar[int] = 1
-    """The power of the number of these units that its time grows with."""
+    """The exponent with which its time grows in the number of these units."""
 
     is_constant: ClassVar[bool] = False
-    """Whether its model decides for all samples alike."""
+    """Whether its model has the same prediction for all samples."""
 
     saves_model: ClassVar[bool] = True
-    """Whether its model is one of tensors, which a file can hold."""
+    """Whether its model consists of tensors, so that a file can hold it."""
 
     @property
     def name(self) -> str:
-        """Its name in messages: that of the algorithm for a class of an engine."""
+        """Its name in messages; the class of an engine has the name of the algorithm."""
         return next(iter(Registry.kinds["algorithm"].names_of(type(self))), type(self).__name__.lower())
 
     @property
@@ -203,12 +208,12 @@ class Trainer(ABC, Generic[S]):
 
     @property
     def part_steps(self) -> tuple[int, ...]:
-        """The steps of each part, for an algorithm in several parts; together, ``total``."""
+        """The steps of each part, of which an algorithm may have several; their sum is ``total``."""
         return (self.total,)
 
     @property
     def parts(self) -> tuple[Trainer[Any], ...]:
-        """The algorithms of its parts, for one that runs several in sequence; the first is itself."""
+        """The algorithms of its parts, which run in sequence; the first is the algorithm itself."""
         return (self,)
 
     @property
@@ -226,7 +231,7 @@ class Trainer(ABC, Generic[S]):
         return self
 
     def size(self, m: int) -> int:
-        """Return the number of units of its work on m training samples."""
+        """Return the size of its work on m training samples, in units."""
         return m
 
     def share(self, problem: Problem, size: int) -> tuple[Trainer[S], Problem]:
@@ -243,12 +248,12 @@ class Trainer(ABC, Generic[S]):
 
     def search(self, problem: Problem, F: FeatureMap) -> tuple[dict[str, Any], dict[str, Any]] | None:
         """Return the settings that a search has chosen, by dotted names such as ``algorithm.lam``, and the
-        fields of the result about that choice; None if it makes none.
+        fields of the result about the choice; None without a search.
         """
         return None
 
     def check(self, problem: Problem, F: FeatureMap) -> None:
-        """Raise an InputError, before anything is computed, if this algorithm cannot handle the problem."""
+        """Raise an InputError, before the first step, if this algorithm cannot handle the problem."""
         problem.sampler(self.k)
         if problem.penalties and not (self.moves_theta and F.parameters):
             raise InputError("penalties are of the objective for theta, which does not move in this run")
@@ -270,8 +275,9 @@ class Trainer(ABC, Generic[S]):
         """
 
     def advance(self, problem: Problem, state: S, until: int) -> None:
-        """Take the steps up to ``until``, or some of them, so that a caller can check for signals in between.
-        Where it pauses does not affect the result.
+        """Take the steps up to ``until``, or some of them, so that the caller can check for signals.
+
+        The steps at which it returns do not affect the result.
 
         Raises:
             NotFiniteError: a quantity is no longer finite.
@@ -280,7 +286,7 @@ class Trainer(ABC, Generic[S]):
             self.step(problem, state)
 
     def complete(self, problem: Problem, state: S) -> S:
-        """Take all steps that are left, and return the state."""
+        """Take all remaining steps, and return the state."""
         while state.t < self.total:
             self.advance(problem, state, self.total)
         return state
@@ -293,10 +299,10 @@ class Trainer(ABC, Generic[S]):
         g: Float[Tensor, " k *outputs"],
         z: Float[Tensor, "k n"],
     ) -> tuple[Int64[np.ndarray, " v"], Float64[Tensor, " v *outputs"]]:
-        """Return which of the k samples i of a step violate the margin, and what each of them adds to alpha.
+        """Return which of the k samples i of a step violate the margin, and their increments of alpha.
 
         With the hinge loss and two classes, these are the samples with y_i g_i < 1, and each adds y_i / k,
-        times its weight. Other losses: see ``nsvm_cli.models.losses``.
+        times its weight. For other losses, see ``nsvm_cli.models.losses``.
 
         Raises:
             NotFiniteError: g is not finite.
@@ -313,7 +319,7 @@ class Trainer(ABC, Generic[S]):
         return v, torch.from_numpy(added).to(z.device)
 
     def descend(self, problem: Problem, state: S, objective: Objective) -> None:
-        """Take a step in theta on an objective plus the penalties, as part of step ``state.t + 1``."""
+        """Take a step in theta on an objective plus the penalties, within step ``state.t + 1``."""
         t = state.t + 1
         if problem.penalties:
             objective = problem.penalties.added_to(objective, problem[state.sampler(t)][0])
@@ -323,7 +329,7 @@ class Trainer(ABC, Generic[S]):
             state.mean.follow(t)
 
     def classifies(self, state: S) -> bool:
-        """Return whether g decides between samples yet: not before there is an SVM, in Part 1 of two."""
+        """Return whether g can classify: in Part 1 of two, there is no SVM yet."""
         return state.part != 1 or state.t == self.total
 
     @abstractmethod
@@ -331,10 +337,10 @@ class Trainer(ABC, Generic[S]):
         """Return the expansion of g after ``state.t`` steps, without changing the state."""
 
     def restore(self, problem: Problem, F: FeatureMap, saved: Mapping[str, Any]) -> S:
-        """Return the state of a state dict, bit for bit, after theta has been restored.
+        """Return the state that a state dict holds, bit for bit; theta has been restored before.
 
         Raises:
-            ValueError: the saved state is of another algorithm or problem.
+            ValueError: the saved state belongs to another algorithm or problem.
         """
         state = self.start(problem, F)
         state.load_state_dict(saved)
@@ -342,10 +348,10 @@ class Trainer(ABC, Generic[S]):
 
 
 class BatchTrainer(Trainer[S]):
-    """An algorithm of ``steps`` steps, each of which draws ``batch_size`` samples, or one if that is None.
+    """An algorithm of ``steps`` steps, each of which draws ``batch_size`` samples, or one if it is None.
 
-    A batch has at most all training samples. ``epochs``, if it is one of its settings, limits the steps that
-    move theta to this number of passes over them.
+    A batch has at most all training samples. ``epochs``, if the algorithm has this setting, limits the steps
+    that move theta to this number of passes over the training samples.
     """
 
     steps: int

@@ -25,8 +25,8 @@ def projected(
 ) -> Float[Tensor, " q *outputs"]:
     """Return the coefficients of sum_s alpha_s K(z_s, .), projected onto the span of the K(onto_q, .).
 
-    They solve K(onto, onto) a = K(onto, z) alpha, in float64. The diagonal gains the square root of the
-    precision of the features, relative to its mean, since kernel matrices are close to singular.
+    They solve K(onto, onto) a = K(onto, z) alpha in float64. Since kernel matrices are close to singular, the
+    square root of the features' precision is added to the diagonal, relative to its mean.
     """
     K_qq = K(onto, onto).double()
     mean = K_qq.diagonal().mean()
@@ -36,10 +36,10 @@ def projected(
 
 
 class Coefficients:
-    """alpha, of shape (m,) or for C classes (m, C), of which only non-zero rows are used.
+    """The coefficients alpha, of shape (m,) or for C classes (m, C), with sums over the non-zero rows only.
 
     With two classes ``alpha[j]`` is the paper's alpha_j y_j. ``support`` holds the indices j in the order in
-    which they were added: the first ``joined`` of ``order``. Everything is in host memory, since a step
+    which they were added, the first ``joined`` of ``order``. All arrays are in host memory, since a step
     changes single entries.
     """
 
@@ -56,7 +56,7 @@ class Coefficients:
         return self.order[: self.joined]
 
     def add(self, i: Int64[np.ndarray, " k"], amount: Float64[np.ndarray, " k *outputs"]) -> None:
-        """Add the amounts to alpha_j for the j in i, which has no repeats."""
+        """Add the amounts to alpha_j for the distinct j in i."""
         joining = i[any_output(amount != 0) & ~self.in_support[i]]
         self.order[self.joined : self.joined + len(joining)] = joining
         self.joined += len(joining)
@@ -87,8 +87,10 @@ class Coefficients:
 
 @dataclass(kw_only=True)
 class SampleState(State):
-    """The state of Algorithms 0, 2 and 3: ``coefficients``, one for each training sample; and where theta is
-    fixed ``z``, which holds F_theta(x_j) for every j.
+    """The state of Algorithms 0, 2 and 3.
+
+    ``coefficients`` has one for each training sample, and ``z`` the features F_theta(x_j) of every j if theta
+    is fixed.
     """
 
     coefficients: Coefficients
@@ -96,7 +98,7 @@ class SampleState(State):
 
     @property
     def support_vectors(self) -> int:
-        nonzero = any_output(self.coefficients.alpha[self.coefficients.support] != 0)  # others have cancelled
+        nonzero = any_output(self.coefficients.alpha[self.coefficients.support] != 0)  # some cancel
         return int(np.count_nonzero(nonzero))
 
     def features(self, problem: Problem, j: Int64[np.ndarray, " s"]) -> Float[Tensor, "s n"]:
@@ -110,7 +112,7 @@ class SampleState(State):
         self.coefficients.add(i, amount.cpu().numpy())
 
     def project(self, problem: Problem, before: Float[Tensor, "s n"]) -> None:
-        """Project f, whose features of the support were these, onto the span of those of theta now."""
+        """Project f, whose support had these features, onto the span of the features by the current theta."""
         j, alpha = self.terms(problem)
         alpha = projected(problem.K, before, alpha, onto=self.features(problem, j))
         self.coefficients.alpha[j] = alpha.cpu().numpy()
@@ -125,7 +127,7 @@ class SampleTrainer(BatchTrainer[SampleState]):
     """Algorithms 0, 2 and 3: alpha_j for each training sample x_j, and features of the current theta."""
 
     def start(self, problem: Problem, F: FeatureMap) -> SampleState:
-        """Return the state after step 1, which gives k samples their coefficients; the others stay 0."""
+        """Return the state after step 1, which sets the coefficients of k samples; the others stay 0."""
         sampler, coefficients = problem.sampler(self.k), Coefficients(problem)
         z = None if self.moves_theta else F(problem.x)
         state = SampleState(F=F, sampler=sampler, t=1, coefficients=coefficients, z=z)

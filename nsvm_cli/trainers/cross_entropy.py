@@ -28,8 +28,9 @@ class CrossEntropy(BatchTrainer[State]):
     """Mini-batch gradient descent on the cross-entropy of the classes; for real targets, on squared errors.
 
     The network ends in its head. With two classes F_theta(x) in R^1 is the log-odds of class +1, and the
-    cross-entropy is log(1 + exp(-y F_theta(x))). With C > 2, F_theta(x) in R^C are log-probabilities, up to a
-    constant. For real targets F_theta(x) in R^1 predicts them, and the objective is 1/2 (y - F_theta(x))^2.
+    cross-entropy is log(1 + exp(-y F_theta(x))). With C > 2 classes F_theta(x) in R^C are log-probabilities,
+    up to a constant. For real targets F_theta(x) in R^1 is the prediction, and the objective is
+    1/2 (y - F_theta(x))^2.
 
     The terms z_r of g are unit vectors: with the linear kernel, g_r(x) = K(z_r, F_theta(x)).
     """

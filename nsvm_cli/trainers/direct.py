@@ -1,4 +1,4 @@
-"""Methods without steps: they are fitted at once, on the features of theta as it is."""
+"""Methods without steps, which are fitted at once on the features by the current theta."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ from nsvm_cli.tasks import Regression
 from nsvm_cli.trainers.base import Problem, State, Trainer
 
 Grid = Annotated[dict[str, Annotated[list[int | float], Field(min_length=1)]], Field(min_length=1)]
-"""Values of scikit-learn's parameters, by their names there."""
+"""Lists of values for scikit-learn's parameters, by their names."""
 
 Values = Mapping[str, int | float]
-"""A value for each of these parameters."""
+"""A value for each parameter of a grid."""
 
 FOLDS, MOST_SAMPLES = 3, 5000
-"""The folds of a cross-validation, and the most training samples that it takes."""
+"""The folds of a cross-validation, and the most training samples that it uses."""
 
 
 class DirectSolver(Trainer[State]):
-    """A method without steps for the loop to drive: it runs in ``finish``, on z_j = F_theta(x_j)."""
+    """A method without steps: ``finish`` fits it to z_j = F_theta(x_j)."""
 
     moves_theta = False
     chooses_steps = True
@@ -63,7 +63,7 @@ class DirectSolver(Trainer[State]):
 
 @pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
 class Majority(DirectSolver):
-    """The most frequent class, the first of several, or the mean of real targets, as a bias alone."""
+    """The most frequent class (the first of ties), or the mean of real targets, as a bias."""
 
     trains_svm: ClassVar[bool] = False
     is_constant: ClassVar[bool] = True
@@ -76,9 +76,9 @@ class Majority(DirectSolver):
 
 
 class ScikitLearn(DirectSolver):
-    """A method of scikit-learn's.
+    """A method of scikit-learn.
 
-    ``grid`` holds values for ``search`` to choose from, of parameters in ``searchable``.
+    ``grid`` holds the candidates of a ``search``, for parameters in ``searchable``.
     """
 
     searchable: ClassVar[tuple[str, ...]]
@@ -86,12 +86,12 @@ class ScikitLearn(DirectSolver):
 
     @abstractmethod
     def machine(self, problem: Problem, n: int) -> Any:
-        """Return scikit-learn's estimator for m samples with n features, not yet fitted."""
+        """Return scikit-learn's estimator for samples with n features, not yet fitted."""
 
     def check(self, problem: Problem, F: FeatureMap) -> None:
         super().check(problem, F)
-        known = {*self.searchable} & self.machine(problem, n=1).get_params().keys()
-        expect_searchable(self.name, self.grid, known)
+        parameters = {*self.searchable} & self.machine(problem, n=1).get_params().keys()
+        expect_searchable(self.name, self.grid, parameters)
 
     def fit(self, problem: Problem, z: Float[Tensor, "m n"], **values: int | float) -> Any:
         """Return the estimator with these values, fitted to the features z of the training samples."""
@@ -100,7 +100,7 @@ class ScikitLearn(DirectSolver):
             return machine.fit(x, problem.y.cpu().numpy(), sample_weight=problem.weights)
 
     def search(self, problem: Problem, F: FeatureMap) -> tuple[dict[str, Any], dict[str, Any]] | None:
-        return searched(self.grid, problem, F, self._score) if self.grid else None
+        return grid_search(self.grid, problem, F, self._score) if self.grid else None
 
     def _score(self, values: Values, train: Problem, test: Problem) -> float:
         """Return the accuracy, or R^2, on test samples after training with these values of a grid."""
@@ -111,31 +111,31 @@ class ScikitLearn(DirectSolver):
 
 
 def expect_loss(name: str, problem: Problem, *supported: type[Formula]) -> None:
-    """Raise an InputError unless the loss is one of those that an algorithm supports."""
+    """Raise an InputError unless the algorithm supports the loss."""
     if not any(keeps(type(problem.loss.l), loss, "slope", "value") for loss in supported):
         loss = {kind: word for word, kind in LOSSES.items()}.get(type(problem.loss.l), problem.loss.l)
         raise InputError(f"{name} has no loss={loss}: use pegasos")
 
 
-def expect_searchable(name: str, grid: Grid | None, known: Collection[str]) -> None:
+def expect_searchable(name: str, grid: Grid | None, searchable: Collection[str]) -> None:
     """Raise an InputError if a grid names a parameter that an algorithm does not search."""
     for parameter in grid or ():
-        if parameter not in known:
-            hint = did_you_mean(parameter, known)
+        if parameter not in searchable:
+            hint = did_you_mean(parameter, searchable)
             raise InputError(f"algorithm.grid.{parameter}: {name} does not search this here; {hint}")
 
 
-def searched(
+def grid_search(
     grid: Grid, problem: Problem, F: FeatureMap, score: Callable[[Values, Problem, Problem], float]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the settings with the best mean score in cross-validation, and the result's fields about it.
+    """Return the settings with the best mean score in cross-validation, and fields of the result about them.
 
-    Of more than ``MOST_SAMPLES`` training samples, random ones stand in for all. There are fewer folds if a
-    class has fewer samples. ``score`` gets the values, those of C growing first, and problems whose samples
-    are features.
+    At most ``MOST_SAMPLES`` random training samples are used, with fewer folds if a class has fewer samples.
+    ``score`` gets values, in ascending order of C, and a training and a test problem whose samples are
+    features.
 
     Raises:
-        InputError: a value is refused, or there are too few samples, of all or of a class.
+        InputError: a value is invalid, or there are too few samples in total or of a class.
     """
     from sklearn.model_selection import KFold, ParameterGrid, StratifiedKFold
 
@@ -193,12 +193,12 @@ STANDS_FOR: dict[str, Callable[[float, int], tuple[str, Any]]] = {
     "gamma": lambda gamma, m: ("kernel.gamma", gamma),
     "epsilon": lambda epsilon, m: ("loss", {"name": "epsilon_insensitive", "epsilon": epsilon}),
 }
-"""What scikit-learn's parameters stand for with m training samples, unless they are the algorithm's own."""
+"""The settings that scikit-learn's parameters stand for with m training samples; others keep their names."""
 
 
 @contextmanager
 def one_library() -> Iterator[None]:
-    """Let scikit-learn use as many threads as torch, and leave its warnings to what calls it."""
+    """Limit scikit-learn to torch's number of threads, and silence its warnings: callers have their own."""
     from threadpoolctl import threadpool_limits
 
     with threadpool_limits(torch.get_num_threads()), warnings.catch_warnings():
@@ -207,10 +207,10 @@ def one_library() -> Iterator[None]:
 
 
 MAX_ITERATIONS = 10_000
-"""The most iterations of L-BFGS, or passes of LIBLINEAR; a solver that needs more says so."""
+"""The most iterations of L-BFGS or passes of LIBLINEAR; a solver that needs more shows a warning."""
 
 TOLERANCE = 1e-7
-"""LIBLINEAR's tolerance where it converges linearly; its default is too coarse for separable classes."""
+"""LIBLINEAR's tolerance for linear convergence; its default is too coarse for separable classes."""
 
 
 @pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
@@ -225,7 +225,7 @@ class LinearModel(ScikitLearn):
     grid: Grid | None = None
 
     def C(self, problem: Problem) -> float:
-        limits = np.finfo(np.float64)  # the quotient may be 0 or infinite, which scikit-learn refuses
+        limits = np.finfo(np.float64)  # scikit-learn refuses a quotient that is 0 or infinite
         return float(np.clip(1 / (self.lam * len(problem.y)), limits.tiny, limits.max))
 
     def check(self, problem: Problem, F: FeatureMap) -> None:

@@ -17,19 +17,19 @@ from nsvm_cli.storage.state_dict import Saved
 Numbers = Float64[np.ndarray, " N"]
 
 HUGE = sys.float_info.max
-"""More than any gap or value: files hold no infinities."""
+"""A number above any gap or value, since files hold no infinities."""
 
 TAU = 1e-12
-"""The least curvature along a step, as in LIBSVM: K of equal samples is singular."""
+"""The least curvature along a step, as in LIBSVM, since K of equal samples is singular."""
 
 MOST = 10**7
-"""The most steps of SMO for an SVM. With lambda near 0, its dual value would grow almost without end."""
+"""The most steps of SMO for an SVM: with lambda near 0, the dual value grows almost without end."""
 
 STALLED_STEPS, LEAST_STEP_GROWTH = 1000, 1e-12
 """Steps after which ``ReferenceSMO`` gives up, unless the dual value grew by this share of it."""
 
 REFRESHES = 6
-"""How often g is computed anew at most. The last time it is that of the model as saved, and then it ends."""
+"""The most times that g is recomputed. The last time, it is the g of the saved model, and the solver ends."""
 
 FREE = 1e300
 """The value of the variable that stands for "no bias". No step changes it, or reaches its bounds."""
@@ -39,9 +39,9 @@ FREE = 1e300
 class DualState(Saved):
     """Everything that an iteration reads or writes, apart from the problem.
 
-    ``kept`` is left of the latest working set; ``steps`` were taken within ``iterations``. The dual value
-    last grew in iteration ``since``, to ``best``; g was computed anew ``refreshed`` times, but for the last
-    ``stale`` samples; and ``done`` is 1 at the end.
+    ``kept`` holds the part of the latest working set that the next one keeps; ``steps`` and ``iterations``
+    are counters. The dual value last grew in iteration ``since``, to ``best``; g was recomputed ``refreshed``
+    times, the last time except for the last ``stale`` samples; and ``done`` is 1 at the end.
     """
 
     alpha: Numbers
@@ -65,7 +65,7 @@ class DualState(Saved):
 
 
 class Optimality(NamedTuple):
-    """The derivatives f, which y_k a_k may go ``up`` and which down (are ``low``), and their extreme f.
+    """The derivatives f, masks of the y_k a_k that may go ``up`` and down (``low``), and their extreme f.
 
     At the optimum, ``first`` = min f over up >= ``last`` = max f over low.
     """
@@ -85,8 +85,8 @@ class Dual:
         with   0 <= a_k <= C_k,  sum_k y_k a_k = 0
 
     Variable k belongs to sample s_k. With g(s) = sum_l y_l a_l K(s_l, s), the derivative along y_k a_k is
-    f_k = g(s_k) - p_k. There may be a last variable of a sample whose K with all is 0. It is ``FREE``, and
-    takes up sum_k y_k a_k: the constraint is gone, and with it the bias.
+    f_k = g(s_k) - p_k. Without a bias, there is another variable, of a sample whose kernel values are all 0.
+    It is ``FREE`` and absorbs sum_k y_k a_k, which removes the constraint, and thus the bias.
     """
 
     y: Numbers
@@ -95,12 +95,12 @@ class Dual:
     s: Int64[np.ndarray, " N"]
 
     def start(self) -> DualState:
-        """Return a = 0."""
+        """Return the state with a = 0."""
         alpha = np.where(self.C > FREE, FREE, 0.0)
         return DualState(alpha, np.zeros(self.s.max() + 1), np.empty(0, np.int64))
 
     def after(self, earlier: Dual, solution: DualState) -> DualState:
-        """Return a start: the solution of a problem that differs in p, and in all C by one factor."""
+        """Return a start from the solution of a problem that differs in p, and in all C by one factor."""
         state, factor = self.start(), self.C[0] / earlier.C[0]
         a = np.where(solution.alpha < earlier.C, np.minimum(factor * solution.alpha, self.C), self.C)
         state.alpha = np.where(self.C > FREE, FREE, a)
@@ -108,14 +108,15 @@ class Dual:
         return state
 
     def optimality(self, state: DualState) -> Optimality:
-        """Return how far from optimal a state is."""
+        """Return the derivatives and the gap of a state."""
         f, rises, falls = state.g[self.s] - self.p, state.alpha < self.C, state.alpha > 0
         up, low = np.where(self.y > 0, rises, falls), np.where(self.y > 0, falls, rises)
         return Optimality(f, up, low, f[up].min(initial=np.inf), f[low].max(initial=-np.inf))
 
     def bias_and_gap(self, state: DualState) -> tuple[float, float]:
-        """Return the bias of the decision function: -f of what may go both ways, or else between the ends.
-        And by how much the value of the primal problem, with this bias, exceeds that of the dual.
+        """Return the bias of the decision function, and the duality gap with this bias.
+
+        The bias is the mean of -f over the variables that may go both ways or, without any, over the ends.
         """
         f, up, low, first, last = self.optimality(state)
         ends = f[up & low] if (up & low).any() else np.array([first, last])
@@ -125,27 +126,27 @@ class Dual:
         return bias, float((C * np.maximum(-y * (f + bias), 0) + y * a * f).sum())
 
     def beta(self, state: DualState, dtype: torch.dtype = torch.float64) -> Numbers:
-        """Return sum_k y_k a_k for each sample, rounded to a type; 0 for the one that means "no bias"."""
+        """Return sum_k y_k a_k for each sample, rounded to a dtype; 0 for the variable for "no bias"."""
         beta = np.bincount(self.s, np.where(self.C < FREE, self.y * state.alpha, 0))
         return torch.from_numpy(beta).to(dtype).double().numpy()
 
     def rounding(self, state: DualState, dtype: torch.dtype) -> float:
-        """Return how far rounding sum_k y_k a_k to a type moves g, for kernel values up to 1."""
+        """Return how far rounding sum_k y_k a_k to a dtype moves g, for kernel values up to 1."""
         beta = self.beta(state)
         return float(torch.finfo(dtype).eps * np.abs(beta).max() * np.sqrt(np.count_nonzero(beta)))
 
     def value(self, state: DualState) -> float:
-        """Return the dual value, minus the objective above."""
+        """Return the dual value, which is minus the objective above."""
         return float((self.y * state.alpha * (self.p - state.g[self.s] / 2)).sum())
 
 
 def classification(y: Numbers, C: Numbers, bias: bool = True) -> Dual:
-    """Return the dual of C-SVC: y of -1 and +1, and each sample's own C."""
+    """Return the dual of C-SVC, for y of -1 and +1, and a C for each sample."""
     return _with(bias, y, y, C, np.arange(len(y)))
 
 
 def regression(t: Numbers, epsilon: float, C: Numbers, bias: bool = True) -> Dual:
-    """Return the dual of epsilon-SVR: two variables for each sample, one to raise f and one to lower it."""
+    """Return the dual of epsilon-SVR: each sample has one variable to raise f and one to lower it."""
     y, s = np.repeat([1.0, -1.0], len(t)), np.tile(np.arange(len(t)), 2)
     return _with(bias, y, np.tile(t, 2) - epsilon * y, np.tile(C, 2), s)
 

@@ -20,8 +20,8 @@ from nsvm_cli.trainers.base import BatchSize, BatchTrainer, Problem, State
 
 @dataclass(kw_only=True)
 class LinearState(State):
-    """``w`` is the sum of all alpha_i z_i, which Pegasos divides by lambda t; if f has a bias, each z_i is
-    followed by a 1. ``z`` holds every sample's features.
+    """The state: ``w`` is the sum of all alpha_i z_i, which Pegasos divides by lambda t, with a 1 appended to
+    each z_i if f has a bias; and ``z`` holds the features of all samples.
     """
 
     w: Float[Tensor, " q *outputs"]
@@ -29,7 +29,7 @@ class LinearState(State):
 
     @property
     def support_vectors(self) -> int:
-        return self.w[0].numel()  # one vector in the place of all
+        return self.w[0].numel()  # one vector replaces them all
 
 
 @pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
@@ -68,12 +68,12 @@ class LinearPegasos(BatchTrainer[LinearState]):
     def finish(self, problem: Problem, state: LinearState) -> Expansion:
         w = state.w.reshape(len(state.w), -1)
         alpha, z = torch.eye(w.shape[1]).to(w), w.mT
-        if isinstance(problem.K, Biased):  # which adds 1 to every term: a term at 0 corrects their sum
+        if isinstance(problem.K, Biased):  # it adds 1 to every term: a term at 0 corrects their sum
             z = torch.cat([z[:, :-1], z.new_zeros(1, z.shape[1] - 1)])
             alpha = torch.cat([alpha, w[-1:] - 1])
         return Expansion(z, alpha if problem.task.outputs else alpha[:, 0], self.lam * state.t)
 
 
 def extended(K: Kernel, z: Float[Tensor, "p n"]) -> Float[Tensor, "p q"]:
-    """Return z, followed by a 1 if f has a bias: the phi with K(a, b) = <phi(a), phi(b)>."""
+    """Return phi with K(a, b) = <phi(a), phi(b)>: z, with a 1 appended if f has a bias."""
     return torch.cat([z, torch.ones_like(z[:, :1])], 1) if isinstance(K, Biased) else z

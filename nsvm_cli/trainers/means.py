@@ -1,4 +1,4 @@
-"""Means over steps: of what happened since the last record, and of theta over the last steps."""
+"""Means over steps: of the figures since the last record, and of theta over the last steps."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from nsvm_cli.storage.state_dict import Saved, StateDict, loaded_value
 class Tally(Saved):
     """Sums over the steps since the last record.
 
-    ``objective`` is the sum of the objective before each theta step, over ``objectives`` values. Before the
-    steps learnt from them, ``samples`` were decided, ``correct`` of them correctly (None for real targets);
-    ``violations`` of them violated the margin.
+    ``objective`` is the sum of the ``objectives`` values of the objective before theta steps. Of ``samples``
+    samples, which were predicted before the steps that use them, ``correct`` were predicted correctly (None
+    for real targets), and ``violations`` violated the margin.
 
-    The sums are part of a checkpoint, so that records do not depend on interruptions.
+    Checkpoints hold the sums, so that records do not depend on interruptions.
     """
 
     objective: Float64[Tensor, ""] = field(default_factory=lambda: torch.zeros((), dtype=torch.float64))
@@ -39,13 +39,13 @@ class Tally(Saved):
         self.objectives += 1
 
     def add_decisions(self, samples: int, correct: int | None, violations: int) -> None:
-        """Add samples that were decided before a step learnt from them."""
+        """Add samples that were predicted before the step that uses them."""
         self.samples += samples
         self.correct = None if correct is None else (self.correct or 0) + correct
         self.violations += violations
 
     def means(self) -> dict[str, float | None]:
-        """Return the means as they are recorded; None where there is nothing to average."""
+        """Return the means for a record; None for a mean of no values."""
         return {
             "objective": _mean(float(self.objective), self.objectives),
             "violation_rate": _mean(self.violations, self.samples),
@@ -72,15 +72,15 @@ def _mean(total: int | float | None, count: int) -> float | None:
 
 
 Share = Annotated[float, Field(gt=0, le=1)]
-"""The share of the steps, at their end, over which theta is averaged."""
+"""The share of the steps, at the end, over which theta is averaged."""
 
 
 class MeanTheta:
     """The mean of theta over the last ``share`` of T steps, which replaces theta after step T.
 
-    It generalises better than the last theta, and is also known as Polyak-Ruppert averaging (Polyak and
-    Juditsky 1992) and stochastic weight averaging (Izmailov et al. 2018). It includes the buffers of a
-    network, such as running averages.
+    The mean generalises better than the last theta; see Polyak-Ruppert averaging (Polyak and Juditsky 1992)
+    and stochastic weight averaging (Izmailov et al. 2018). It includes the buffers of a network, such as
+    running averages.
     """
 
     def __init__(self, F: FeatureMap, share: float, T: int) -> None:
@@ -91,7 +91,7 @@ class MeanTheta:
         self.T, self.steps = T, max(1, round(share * T))
 
     def follow(self, t: int) -> None:
-        """Include the theta after step t."""
+        """Include theta after step t in the mean."""
         n = t - (self.T - self.steps)
         if n < 1:
             return

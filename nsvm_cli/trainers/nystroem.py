@@ -21,8 +21,8 @@ from nsvm_cli.trainers.base import Problem, State, Trainer
 from nsvm_cli.trainers.direct import LinearSVM, svm_score
 
 TOLERANCE, BYTES = 1e-3, 28
-"""The loss above which samples join the first ones, and the memory that LIBLINEAR and its input take for each
-number of phi."""
+"""The loss above which samples join the first ones, and the bytes that LIBLINEAR and its input take for each
+number in phi."""
 
 
 @pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
@@ -31,8 +31,8 @@ class Nystroem(LinearSVM):
 
         f = <w, phi(.)> + b = sum_s alpha_s K(l_s, .) + b  with  alpha = R w
 
-    Samples without a loss do not affect the optimum. It therefore depends only on the ``first`` random
-    samples and all others with a loss; where these exceed the memory budget, a larger random part stands in.
+    Samples without a loss do not affect the optimum, which therefore depends only on the ``first`` random
+    samples and on all others with a loss. If these exceed the memory budget, a larger random subset is used.
     """
 
     landmarks: Count = 256
@@ -41,13 +41,13 @@ class Nystroem(LinearSVM):
     _score = svm_score
 
     def check(self, problem: Problem, F: FeatureMap) -> None:
-        super().check(replace(problem, K=Linear()), F)  # that of phi
+        super().check(replace(problem, K=Linear()), F)  # the kernel of phi
 
     def share(self, problem: Problem, size: int) -> tuple[Trainer[State], Problem]:
-        trainer, some = super().share(problem, size)
+        trainer, part = super().share(problem, size)
         budget = -(-problem.memory_budget * size // len(problem.y))
         first = -(-self.first * size // len(problem.y))
-        return replace(self, lam=trainer.lam, first=first), replace(some, memory_budget=budget)
+        return replace(self, lam=trainer.lam, first=first), replace(part, memory_budget=budget)
 
     def solve(self, problem: Problem, z: Float[Tensor, "m n"]) -> Expansion:
         m, classes = len(z), problem.task.classes
@@ -55,12 +55,12 @@ class Nystroem(LinearSVM):
         i = torch.from_numpy(order[: self.landmarks]).to(z.device)
         l = z[i]  # noqa: E741
         R = inverse_root(problem.K(l, l)).to(z)
-        if classes:  # every part has samples of each
+        if classes:  # every subset has samples of each class
             first = np.unique(problem.host_y, return_index=True)[1]
             order = np.append(first, np.setdiff1d(order, first, assume_unique=True))
         weights = np.ones(m) if problem.weights is None else problem.weights
         most = max(1, len(classes), problem.memory_budget * 2**20 // (BYTES * R.shape[1]))
-        j, share = order[: min(self.first, most)], 1.0  # they stand for all samples
+        j, share = order[: min(self.first, most)], 1.0  # they represent all samples
         while True:
             x = z[torch.from_numpy(j).to(z.device)]
             part = replace(problem.of(j, x), weights=share * weights[j])
@@ -80,7 +80,11 @@ class Nystroem(LinearSVM):
 
 
 def inverse_root(K: Float[Tensor, "l l"]) -> Float[Tensor, "l r"]:
-    """Return R with R R^T = K^(-1), where K is not 0 but for rounding; NotFiniteError if it is not finite."""
+    """Return R with R R^T = K^(-1) on the range of K, up to rounding.
+
+    Raises:
+        NotFiniteError: K is not finite.
+    """
     if not K.isfinite().all():
         raise NotFiniteError("a kernel value", 1)
     values, vectors = torch.linalg.eigh(K.double())

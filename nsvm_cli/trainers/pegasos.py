@@ -13,8 +13,8 @@ from nsvm_cli.trainers.coefficients import SampleState, SampleTrainer
 class Pegasos(SampleTrainer):
     """Kernelized Pegasos (paper, Algorithm 0) on z_j = F_theta(x_j), with theta fixed.
 
-    If F is the identity, this is a kernel SVM on the raw data; with the network of Part 1 of Algorithm 4 it
-    is that algorithm's Part 2. The paper's alpha_j y_j is alpha_j here. A mini-batch of k samples adds 1/k
+    If F is the identity, this is a kernel SVM on the raw data; with the network of Part 1 of Algorithm 4, it
+    is Part 2 of that algorithm. The paper's alpha_j y_j is alpha_j here. A mini-batch of k samples adds 1/k
     for each violation, as in Algorithm 3.
     """
 

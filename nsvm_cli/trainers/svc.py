@@ -1,4 +1,4 @@
-"""The SVM on fixed features by its dual problem: C-SVC, and epsilon-SVR for real targets."""
+"""The SVM on fixed features, solved in its dual form: C-SVC, and epsilon-SVR for real targets."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ from nsvm_cli.output import WARN
 from nsvm_cli.storage.state_dict import NOT_SAVED, StateDict, expect_keys, loaded_like
 from nsvm_cli.tasks import Classification
 from nsvm_cli.trainers.base import Problem, State, Trainer
-from nsvm_cli.trainers.direct import Grid, expect_loss, expect_searchable, searched, svm_score
+from nsvm_cli.trainers.direct import Grid, expect_loss, expect_searchable, grid_search, svm_score
 from nsvm_cli.trainers.dual import Dual, DualState, ReferenceSMO, classification, regression
 
 STEPS = 100
-"""The steps of a run; each closes the gap by the same factor."""
+"""The steps of a run, each of which reduces the gap by the same factor."""
 
 PAUSE_SECONDS = 0.2
 """Seconds after which ``advance`` returns within a step, so that the loop can check for signals."""
 
 SIZES = "kept_sizes"
-"""What the sizes of the working sets of ``Parts`` are saved as."""
+"""The key of the sizes of the working sets in the state dict of ``Parts``."""
 
 
 @dataclass
 class Part:
-    """One of the SVMs of a problem: the samples j that it is trained on, their dual problem, and its state.
+    """One of the SVMs of a problem: its training samples j, their dual problem, and its state.
 
-    ``beta`` holds sum_k y_k a_k for each sample. It, ``bias``, ``gap`` and ``value`` (see ``Dual``) are those
-    of the latest pause.
+    ``beta`` holds sum_k y_k a_k for each sample. ``note`` updates it, ``bias``, ``gap`` and ``value`` (see
+    ``Dual``).
     """
 
     j: Int64[np.ndarray, " n"]
@@ -56,7 +56,7 @@ class Part:
         self.note()
 
     def note(self) -> None:
-        """Compute the results of the state."""
+        """Compute the results from the state."""
         dual, state = self.dual, self.state
         self.beta = dual.beta(state)[: len(self.j)]
         self.bias, self.gap = dual.bias_and_gap(state)
@@ -77,7 +77,7 @@ class Parts(list[Part]):
         expect_keys(saved, [*names, SIZES])
         kept = loaded_like(torch.zeros(len(self), dtype=torch.int64), saved[SIZES], SIZES).clamp_min(0)
         expected, got = len(saved["kept"]), sum(kept.tolist())
-        if expected != got:  # or a file could ask for any amount of memory
+        if expected != got:  # otherwise, a file could ask for any amount of memory
             raise ValueError(f"{SIZES}: expected {expected} in all, got {got}")
         pieces = {}
         for name in names:
@@ -94,7 +94,8 @@ class Parts(list[Part]):
 @dataclass(kw_only=True)
 class SVCState(State):
     """The first ``solved`` of the ``parts`` are done, and ``solver`` takes the iterations of the next one.
-    ``widest`` is the largest gap of its KKT conditions so far, and ``closest`` the smallest one since.
+
+    ``widest`` is the largest gap of its KKT conditions so far, and ``closest`` the smallest gap since then.
     """
 
     z: Float[Tensor, "m n"] = field(metadata=NOT_SAVED)
@@ -111,12 +112,12 @@ class SVCState(State):
 
     @property
     def figures(self) -> dict[str, Any]:
-        """The value of the dual problem and that of the objective minus it, sums over all parts."""
+        """The dual value and the duality gap, summed over all parts."""
         value, gap = sum(part.value for part in self.parts), sum(part.gap for part in self.parts)
         return {"dual_value": self.scale * value, "duality_gap": self.scale * gap}
 
     def take_over(self, solver: Any, j: Int64[np.ndarray, " n"]) -> None:
-        """Solve the next part with the rows of an earlier solver, if it has the same samples j."""
+        """Solve the next part with the kernel rows of an earlier solver, if it has the same samples j."""
         part = self.parts[self.solved]
         self.solver = replace(solver, dual=part.dual) if np.array_equal(part.j, j) else None
 
@@ -127,10 +128,11 @@ class SVC(Trainer[SVCState]):
 
         min lambda/2 ||f||^2 + 1/m sum_j w_j l_j
 
-    f has a bias of its own, unless ``bias`` is false: it is then what kernelized Pegasos tends to. Several
-    classes are told apart in pairs, or with ``multiclass=one_vs_rest`` each from the rest, by one SVM after
-    another. Step t ends when the gap has come t/100 of the way from its largest value to ``tol``, by its
-    logarithm; of several SVMs, when that share of all is done. lambda=None is 1/m, where C = 1.
+    f has an unregularised bias, unless ``bias`` is false; f is then the limit of kernelized Pegasos. Several
+    classes take one SVM for each pair, or with ``multiclass=one_vs_rest`` for each class against the rest,
+    solved one after another. Step t ends when the logarithm of the gap has come t/100 of the way from its
+    largest value to ``tol``; with several SVMs, when this share of their total is done. lambda=None is 1/m,
+    for which C = 1.
     """
 
     moves_theta = False
@@ -157,20 +159,21 @@ class SVC(Trainer[SVCState]):
     def check(self, problem: Problem, F: FeatureMap) -> None:
         super().check(problem, F)
         expect_loss(self.name, problem, Hinge, EpsilonInsensitive)
-        known = ["C", *["gamma"] * hasattr(problem.K, "gamma")]
-        known += ["epsilon"] * isinstance(problem.loss.l, EpsilonInsensitive)
-        expect_searchable(self.name, self.grid, known)
+        searchable = ["C", *["gamma"] * hasattr(problem.K, "gamma")]
+        searchable += ["epsilon"] * isinstance(problem.loss.l, EpsilonInsensitive)
+        expect_searchable(self.name, self.grid, searchable)
 
     def search(self, problem: Problem, F: FeatureMap) -> tuple[dict[str, Any], dict[str, Any]] | None:
         latest: list[tuple[Problem, SVCState]] = []
 
         def solve(svm: SVC, problem: Problem) -> Expansion:
-            """Begin where the problem before ended, if it has the same samples and kernel."""
+            """Begin at the solution of the previous problem, if it has the same samples and kernel."""
             ended = [state for other, state in latest if other.x is problem.x and other.K == problem.K]
             latest[:] = [(problem, svm.solved(problem, *ended))]
             return svm.finish(*latest[0])
 
-        return searched(self.grid, problem, F, partial(svm_score, self, solve=solve)) if self.grid else None
+        score = partial(svm_score, self, solve=solve)
+        return grid_search(self.grid, problem, F, score) if self.grid else None
 
     def start(self, problem: Problem, F: FeatureMap) -> SVCState:
         z, parts = F(problem.x), Parts(self.parts_of(problem))
@@ -224,7 +227,7 @@ class SVC(Trainer[SVCState]):
         return int(STEPS * (state.solved + share) / len(state.parts))
 
     def _iterate(self, problem: Problem, state: SVCState) -> None:
-        """Take an iteration of the solver, and go on to the next part after the last one."""
+        """Take an iteration of the solver, and continue with the next part when this one is done."""
         part = state.parts[state.solved]
         if state.solver is None:
             z = state.z[torch.from_numpy(part.j).to(state.z.device)]
@@ -252,10 +255,10 @@ class SVC(Trainer[SVCState]):
             )
 
     def solver(self, problem: Problem, z: Float[Tensor, "n d"], dual: Dual) -> Any:
-        """Return what takes the iterations for a part, of features z: SMO by the book.
+        """Return the solver of a part, on features z.
 
         Raises:
-            InputError: the kernel matrix takes more than the memory budget.
+            InputError: the kernel matrix exceeds the memory budget.
         """
         needed = len(z) ** 2 * 8 / 2**20
         if needed > problem.memory_budget:
@@ -285,8 +288,8 @@ class SVC(Trainer[SVCState]):
         return self.finish(problem, self.solved(problem))
 
     def solved(self, problem: Problem, earlier: SVCState | None = None) -> SVCState:
-        """Return the state at the end, for samples that are features, beginning where that of the same
-        samples and kernel with another lambda or epsilon has ended.
+        """Return the final state for samples that are features, starting from an earlier final state for the
+        same samples and kernel with another lambda or epsilon.
         """
         state = self.start(problem, FeatureMap(nn.Identity(), SGD(1.0), problem.seed))
         if earlier:
