@@ -258,12 +258,6 @@ class Regression(Task):
         }
 
 
-def sign_of(figure: str) -> int:
-    """Return 1 if a figure of a record or a result is better when it is larger, or else -1."""
-    lower = ("objective", "violation_rate", "loss", "brier_score", "rmse", "mae")
-    return -1 if figure.endswith(lower) else 1
-
-
 BINARY = BinaryClassification()
 
 TASKS: dict[str, type[Task]] = {task.kind: task for task in (Classification, Regression)}

@@ -1,22 +1,23 @@
-"""Results in words, for a terminal and for pages: scores, training, confusions and diagnoses."""
+"""Results in words: the table of figures, and how results are told on a terminal and on pages."""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from itertools import product
 from typing import Any
 
 Rows = list[tuple[str, ...]]
-"""Rows of a table as text. Those about figures have the name, the value, and in a few words what it is."""
+"""Rows of a table as text. Rows of figures hold a name, a value and a meaning."""
 
 Figures = Mapping[str, Any]
 """The figures of a result, a record, an evaluation or a diagnosis, by their names."""
 
 
 def percent(share: float | None, digits: int = 2) -> str:
-    """Format a share of 1; empty if there is none."""
+    """Format a share of 1; empty for None."""
     return "" if share is None else f"{100 * share:.{digits}f} %"
 
 
@@ -25,23 +26,81 @@ def _number(value: float | None) -> str:
 
 
 def _in_units(error: float) -> str:
-    """Format an error in the units of the data: with four digits, or as many as it has before the point."""
+    """Format an error in the units of the data, with at least four digits."""
     return f"{error:.0f}" if 1000 <= error < 1e12 else f"{error:#.4g}"
 
 
-METRIC_FORMATS: Mapping[str, tuple[str, Callable[[float], str]]] = {
-    "accuracy": ("accuracy", percent),
-    "r2": ("R^2", _number),
-    "balanced_accuracy": ("balanced accuracy", percent),
-    "f1": ("F1", _number),
-    "roc_auc": ("ROC AUC", _number),
-    "average_precision": ("average precision", _number),
-    "log_loss": ("log loss", _number),
-    "brier_score": ("Brier score", _number),
-    "rmse": ("RMSE", _in_units),
-    "mae": ("MAE", _in_units),
+@dataclass(frozen=True)
+class Figure:
+    """How a figure is shown and compared.
+
+    Attributes:
+        name: the name in words.
+        written: formats a value.
+        meaning: an explanation that fits beside the value in a terminal of 80 columns.
+        sign: 1 if larger values are better, or else -1.
+    """
+
+    name: str
+    written: Callable[[Any], str] = "{:.4g}".format
+    meaning: str = ""
+    sign: int = 1
+
+
+TASK_METRICS: Mapping[str, Figure] = {
+    "accuracy": Figure("accuracy", percent),
+    "r2": Figure("R^2", _number),
+    "balanced_accuracy": Figure("balanced accuracy", percent),
+    "f1": Figure("F1", _number),
+    "roc_auc": Figure("ROC AUC", _number),
+    "average_precision": Figure("average precision", _number),
+    "log_loss": Figure("log loss", _number, sign=-1),
+    "brier_score": Figure("Brier score", _number, sign=-1),
+    "rmse": Figure("RMSE", _in_units, sign=-1),
+    "mae": Figure("MAE", _in_units, sign=-1),
 }
-"""How the metrics of tasks are named and written (see ``Task.metrics``), the usual ones first."""
+"""The metrics of tasks (see ``Task.metrics``), the usual ones first."""
+
+FIGURES: Mapping[str, Figure] = {
+    **{
+        f"{split}_{metric}": replace(figure, name=f"{split} {figure.name}")
+        for split in ("validation", "test", "train")
+        for metric, figure in TASK_METRICS.items()
+    },
+    **TASK_METRICS,
+    "validation_accuracy": Figure("validation", percent),
+    "majority_accuracy": Figure("accuracy of the majority", percent),
+    "mean_rmse": Figure("RMSE of the mean", _in_units, sign=-1),
+    "errors": Figure("errors", str, sign=-1),
+    "running_accuracy": Figure("running accuracy", percent),
+    "steps": Figure("steps", str, "iterations of the algorithm"),
+    "theta_steps": Figure("theta steps", str),
+    "part_steps": Figure("part steps", lambda steps: "+".join(map(str, steps))),
+    "train_seconds": Figure("training time", "{:.1f}".format),
+    "violations": Figure("violations", str, "drawn samples that were inside the margin"),
+    "violation_rate": Figure("violation rate", percent, sign=-1),
+    "support_vectors": Figure("support vectors", str, "training samples that the decision is a sum over"),
+    "parameters": Figure("parameters", str, "weights of the network, the length of theta"),
+    "theta_change": Figure("theta change", lambda x: f"{100 * x:.3g} %", "relative to its initial norm"),
+    "theta_zeros": Figure("theta zeros", meaning="share of theta that is nearly 0"),
+    "feature_change": Figure("feature change", _number, "of the kernel matrix: 0 none, 1 all of it"),
+    "alignment": Figure("kernel alignment", _number, "of the kernel with the labels, from -1 to 1"),
+    "alignment_train": Figure("alignment train", meaning="of the kernel with training labels"),
+    "alignment_test": Figure("alignment test", meaning="the same on {split} samples"),
+    "entropy": Figure("entropy", meaning="0 a constant kernel, 1 the identity"),
+    "distance_identity": Figure("distance identity", meaning="of the kernel; 1 for all ones"),
+    "distance_ones": Figure("distance ones", meaning="of the kernel; 1 for the identity"),
+    "objective": Figure("objective", "{:.3g}".format, "of the SVM, on training samples", sign=-1),
+    "full_objective": Figure("full objective", sign=-1),
+    "duality_gap": Figure("duality gap", "{:.2g}".format, "the objective minus a lower bound", sign=-1),
+}
+"""All figures that are shown or compared. A key of a result is a metric's behind the name of the split."""
+
+
+def sign_of(figure: str) -> int:
+    """Return 1 if larger values of a figure are better, or else -1; a plugin may add losses."""
+    lower = ("loss", *(name for name, entry in FIGURES.items() if entry.sign < 0))
+    return -1 if figure.endswith(lower) else 1
 
 
 def counted(some: int, whole: int, kind: str) -> str:
@@ -56,7 +115,7 @@ def held_out(result: Figures) -> str:
 
 def score_of(result: Figures, by: object = None) -> tuple[str, str, float] | None:
     """Return the score of a result on held-out data, ``by`` a metric if it has it, with split and metric."""
-    metrics = sorted(METRIC_FORMATS, key=lambda metric: metric != by)
+    metrics = sorted(TASK_METRICS, key=lambda metric: metric != by)
     for split, metric in product(("validation", "test"), metrics):
         if isinstance(value := result.get(f"{split}_{metric}"), (int, float)):
             return split, metric, value
@@ -74,32 +133,29 @@ def scores_of(result: Figures) -> dict[str, str]:
 
 def split_scores(figures: Figures, samples: int, classes: Sequence[str], split: str = "") -> dict[str, str]:
     """Return the scores on a split in words, by their names; in a result, these begin with the ``split``."""
-    key, name = (f"{split}_", f"{split} ") if split else ("", "")
-    if f"{key}r2" in figures:
-        errors = {f"{name}{error.upper()}": _in_units(figures[f"{key}{error}"]) for error in ("rmse", "mae")}
-        if (mean := figures.get(f"{key}mean_rmse")) is not None:
-            errors[f"{name}RMSE of the mean"] = _in_units(mean)
-        return {f"{name}R^2": _number(figures[f"{key}r2"]), **errors}
-    accuracy = percent(figures[f"{key}accuracy"])
-    rows = {f"{name}accuracy": accuracy, f"{name}errors": f"{figures[f'{key}errors']} of {samples}"}
-    if split == "train":
-        return rows
-    metrics = ["log_loss", "brier_score"]
-    if (majority := percent(figures.get(f"{key}majority_accuracy"))) not in ("", accuracy):
-        rows[f"{name}accuracy of the majority"] = majority
-    if (balanced := percent(figures.get(f"{key}balanced_accuracy"))) not in ("", accuracy):
-        rows[f"{name}balanced accuracy"] = balanced
-        metrics = ["f1", "roc_auc", "average_precision", *metrics]
-    for metric in metrics:
-        if (value := figures.get(f"{key}{metric}")) is not None:
-            rows[f"{name}{metric_name(metric, classes)}"] = _number(value)
-    return rows
+    prefix, name = (f"{split}_", f"{split} ") if split else ("", "")
+    scores = {key.removeprefix(prefix): value for key, value in figures.items() if key.startswith(prefix)}
+    if "r2" in scores:
+        keys = ["r2", "rmse", "mae", "mean_rmse"]
+    else:
+        keys, accuracy = ["accuracy", "errors"], percent(scores["accuracy"])
+        scores["errors"] = f"{scores['errors']} of {samples}"
+        if split != "train":
+            others = ("majority_accuracy", "balanced_accuracy")
+            keys += [key for key in others if percent(scores.get(key)) not in ("", accuracy)]
+            keys += ["f1", "roc_auc", "average_precision"] * ("balanced_accuracy" in keys)
+            keys += ["log_loss", "brier_score"]
+    return {
+        f"{name}{metric_name(key, classes)}": FIGURES[key].written(scores[key])
+        for key in keys
+        if key == "r2" or scores.get(key) is not None
+    }
 
 
 def metric_name(metric: str, classes: Sequence[str]) -> str:
     """Return the name of a metric and, for F1 and average precision of two classes, that which it is of."""
     of = f" of {classes[1]}" if metric in ("f1", "average_precision") and len(classes) == 2 else ""
-    return METRIC_FORMATS[metric][0] + of
+    return FIGURES[metric].name + of
 
 
 def no_better(result: Figures) -> str:
@@ -131,31 +187,21 @@ def generalisation(result: Figures) -> str:
     guess = result.get(f"{split}_majority_accuracy", 0.0)
     if train is None or score is None or train - score <= (1 - guess) / 2:
         return ""
-    shown = METRIC_FORMATS[metric][1]
+    shown = TASK_METRICS[metric].written
     return f"{shown(train)} in training, {shown(score)} on the {split} set, {shown(guess)} for one answer"
 
 
-TRAINING_FIGURES: tuple[tuple[str, Callable[[Any], str], str], ...] = (
-    ("steps", str, "iterations of the algorithm"),
-    ("violations", str, "drawn samples that were inside the margin"),
-    ("support_vectors", str, "training samples that the decision is a sum over"),
-    ("parameters", str, "weights of the network, the length of theta"),
-    ("theta_change", lambda share: f"{100 * share:.3g} %", "how far theta has moved, relative to its norm"),
-    ("feature_change", _number, "of the kernel matrix: 0 none, 1 all of it"),
-)
-"""What else is said of a model and its training: field, format and meaning."""
+TRAINING = ("steps", "violations", "support_vectors", "parameters", "theta_change", "feature_change")
+"""The figures of a model and its training that are shown below its scores."""
 
 
 def training_rows(figures: Figures) -> Rows:
-    """Return what else the figures of a result or an evaluation say of a model and its training."""
-    rows: Rows = [
-        (key.replace("_", " "), shown(figures[key]), meaning)
-        for key, shown, meaning in TRAINING_FIGURES
-        if figures.get(key) is not None
-    ]
+    """Return the figures of a result or an evaluation that describe a model and its training."""
+    keys = [key for key in TRAINING if figures.get(key) is not None]
     if "alignment" in figures:
-        meaning = "of the kernel with the labels, from -1 to 1"
-        rows.append(("kernel alignment", _number(figures["alignment"]), meaning))
+        keys.append("alignment")
+    entries = {key: FIGURES[key] for key in keys}
+    rows = [(entry.name, entry.written(figures[key]), entry.meaning) for key, entry in entries.items()]
     return rows + _learnt_rows(figures)
 
 
@@ -188,26 +234,14 @@ def column_rows(columns: Iterable[Any]) -> Rows:
     return rows
 
 
-RECORD_FIGURES: Mapping[str, tuple[str, Callable[[Any], str]]] = {
-    **{f"validation_{metric}": (f"validation {name}", f) for metric, (name, f) in METRIC_FORMATS.items()},
-    "validation_accuracy": ("validation", percent),
-    "violations": ("violations", str),
-    "running_accuracy": ("running accuracy", percent),
-    "support_vectors": ("support vectors", str),
-    "full_objective": ("full objective", "{:.4g}".format),
-    "duality_gap": ("duality gap", "{:.2g}".format),
-    "objective": ("objective", "{:.3g}".format),
-}
-"""What a line shows of a record: name and format; the most important first."""
-
-
 def figures_of(record: Figures) -> list[str]:
     """Return the figures of a record in words, the most important first."""
-    of_svm = ("violations", "support_vectors")  # hidden while zero
+    of_svm, objectives = ("violations", "support_vectors"), ("full_objective", "duality_gap", "objective")
+    keys = (*(f"validation_{metric}" for metric in TASK_METRICS), "violations", "running_accuracy")
     return [
-        f"{name} {shown(value)}"
-        for key, (name, shown) in RECORD_FIGURES.items()
-        if (value := record.get(key)) is not None and (value or key not in of_svm)
+        f"{FIGURES[key].name} {FIGURES[key].written(value)}"
+        for key in (*keys, "support_vectors", *objectives)
+        if (value := record.get(key)) is not None and (value or key not in of_svm)  # hidden while zero
     ]
 
 
@@ -250,31 +284,26 @@ SCORES = {
     "rescaled": "if kernel values differed more",
     "guess": "of one answer for all samples",
 }
-MEANINGS = {
-    "alignment_train": "of the kernel with training labels",
-    "alignment_test": "the same on {split} samples",
-    "entropy": "0 a constant kernel, 1 the identity",
-    "distance_identity": "of the kernel; 1 for all ones",
-    "distance_ones": "of the kernel; 1 for the identity",
-    "support_vectors": "terms of the decision",
-    "objective": "of the SVM, on training samples",
-    "duality_gap": "the objective minus a lower bound",
-    "theta_change": "relative to its initial norm",
-    "feature_change": "of the kernel: 0 none, 1 all of it",
-    "theta_zeros": "share of theta that is nearly 0",
-}
-"""What each figure means, in words that fit beside it in a terminal of 80 columns."""
+"""The scores of a diagnosis: those of the model on held-out and training samples, and those of others."""
+
+DIAGNOSIS = (
+    *("alignment_train", "alignment_test", "entropy", "distance_identity", "distance_ones"),
+    *("support_vectors", "objective", "duality_gap", "theta_change", "feature_change", "theta_zeros"),
+)
+"""The other figures of a diagnosis, all of them shown with four digits."""
 
 
 def diagnosis_rows(figures: Figures) -> Rows:
     """Return the figures of a diagnosis that apply, with what each means."""
-    name, written = METRIC_FORMATS[metric := figures["metric"]]
-    split, counts = figures["split"], sample_counts(figures)
-    rows = [(f"{of}_{metric}", f"{of} {name}", written, meaning) for of, meaning in SCORES.items()]
-    rows += [(key, key.replace("_", " "), "{:.4g}".format, meaning) for key, meaning in MEANINGS.items()]
+    score, split, counts = TASK_METRICS[metric := figures["metric"]], figures["split"], sample_counts(figures)
+    entries = {
+        f"{of}_{metric}": replace(score, name=f"{of} {score.name}", meaning=meaning)
+        for of, meaning in SCORES.items()
+    }
+    entries |= {key: replace(FIGURES[key], written="{:.4g}".format) for key in DIAGNOSIS}
     return [
-        (label.replace("test", split), shown(figures[key]), meaning.format(split=split, **counts))
-        for key, label, shown, meaning in rows
+        (f.name.replace("test", split), f.written(figures[key]), f.meaning.format(split=split, **counts))
+        for key, f in entries.items()
         if figures[key] is not None
     ] + _learnt_rows(figures)
 

@@ -34,7 +34,7 @@ from nsvm_cli.storage.run_directory import (
     read_status,
     sweeps_in,
 )
-from nsvm_cli.words import METRIC_FORMATS, decapitalised, no_better, score_of
+from nsvm_cli.words import TASK_METRICS, decapitalised, no_better, score_of
 
 
 class SweepDirectory(Callback):
@@ -232,9 +232,9 @@ def _score(path: Path) -> str:
         result = read_json(path / RESULT)
         if score := score_of(result, by=result.get("metric")):
             split, metric, value = score
-            name, shown = METRIC_FORMATS[metric]
+            figure = TASK_METRICS[metric]
             caution = decapitalised(no_better(result).rstrip("."))
-            return f", {split} {name} {shown(value)}{', ' * bool(caution)}{caution}"
+            return f", {split} {figure.name} {figure.written(value)}{', ' * bool(caution)}{caution}"
     return ""
 
 

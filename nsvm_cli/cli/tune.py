@@ -20,7 +20,7 @@ from nsvm_cli.errors import InputError
 from nsvm_cli.output import answer, say
 from nsvm_cli.plugins import load_plugins
 from nsvm_cli.terminal.console import Console
-from nsvm_cli.words import METRIC_FORMATS
+from nsvm_cli.words import TASK_METRICS
 
 if TYPE_CHECKING:
     from nsvm_cli.tuning.search import Candidate, Search
@@ -115,15 +115,15 @@ class Progress:
             self.first_line = ""
         if len(candidate.scores) == self.seeds and candidate.mean > self.best:
             self.best = candidate.mean
-            _, written = METRIC_FORMATS[candidate.metric]
+            written = TASK_METRICS[candidate.metric].written
             say(f"candidate {candidate.number}: {written(candidate.mean)}  {candidate.overrides}")
 
 
 def _show(finalists: Sequence[Candidate]) -> None:
-    seeds, (name, written) = len(finalists[0].final), METRIC_FORMATS[finalists[0].metric]
+    seeds, metric = len(finalists[0].final), TASK_METRICS[finalists[0].metric]
     title = f"the best {len(finalists)} on {seeds} fresh seeds"
-    columns = "", Column(f"validation {name}", no_wrap=True), "standard error", "overrides"
+    columns = "", Column(f"validation {metric.name}", no_wrap=True), "standard error", "overrides"
     table = Table(*columns, title=title, title_justify="left", show_lines=True)
     for c in finalists:
-        table.add_row(str(c.number), written(c.mean), written(c.error), c.overrides)
+        table.add_row(str(c.number), metric.written(c.mean), metric.written(c.error), c.overrides)
     Console().print(table)

@@ -19,8 +19,8 @@ from nsvm_cli.config.settings import flat
 from nsvm_cli.errors import InputError
 from nsvm_cli.output import printable
 from nsvm_cli.storage.run_directory import RESULT, reading
-from nsvm_cli.tasks import TASKS, sign_of
-from nsvm_cli.words import METRIC_FORMATS, metric_name
+from nsvm_cli.tasks import TASKS
+from nsvm_cli.words import TASK_METRICS, metric_name, sign_of
 
 K = TypeVar("K")
 T = TypeVar("T")
@@ -181,7 +181,7 @@ def cells(records: Sequence[RunRecord], guess: bool = False, split: str | None =
 
 def named_metrics(records: Iterable[RunRecord]) -> set[str | None]:
     """Return the metrics that runs name in place of that of their task, for which None stands."""
-    others = METRIC_FORMATS.keys() - {task.metric for task in TASKS.values()}
+    others = TASK_METRICS.keys() - {task.metric for task in TASKS.values()}
     names = {str(record.settings.get("metric")) for record in records}
     return {name if name in others else None for name in names}
 

@@ -15,7 +15,7 @@ from scipy.stats import friedmanchisquare, rankdata, studentized_range
 from nsvm_cli.comparison.cells import Cell
 from nsvm_cli.comparison.intervals import LEVEL, Estimate, holm
 from nsvm_cli.errors import InputError, did_you_mean
-from nsvm_cli.tasks import sign_of
+from nsvm_cli.words import sign_of
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ from nsvm_cli.storage.run_directory import (
     read_json,
     read_status,
 )
-from nsvm_cli.words import METRIC_FORMATS
+from nsvm_cli.words import FIGURES
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -253,11 +253,8 @@ def _text(name: str, value: Any, is_figure: bool) -> str:
     """Return the text of a setting, or of a figure in its format."""
     if not is_figure:
         return "" if value is None else value if isinstance(value, str) else json.dumps(value)
-    if name == "part_steps" and isinstance(value, list):
-        return "+".join(map(str, value))
+    if name == "part_steps":
+        return FIGURES[name].written(value) if isinstance(value, list) else ""
     if not isinstance(value, (int, float)) or abs(value) > sys.float_info.max:  # 10**400 is valid JSON
         return ""
-    metric = name.partition("_")[2]
-    if metric in METRIC_FORMATS:
-        return METRIC_FORMATS[metric][1](value)
-    return f"{value:.1f}" if name == "train_seconds" else str(value)
+    return FIGURES[name].written(value) if name in FIGURES else str(value)

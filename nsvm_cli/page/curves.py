@@ -24,7 +24,7 @@ from nsvm_cli.storage.run_directory import (
     read_config,
     read_json,
 )
-from nsvm_cli.words import METRIC_FORMATS, Figures, score_of
+from nsvm_cli.words import TASK_METRICS, Figures, score_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -129,8 +129,8 @@ def _curves(records: Sequence[Figures], score: tuple[str, str, float] | None) ->
         "support vectors": [curve("support_vectors")],
         "accuracy, %": [running, held_out],
         **{
-            f"{name.replace('^2', '²')} on validation data": [curve(f"validation_{metric}", color=ORANGE)]
-            for metric, (name, _) in METRIC_FORMATS.items()
+            f"{f.name.replace('^2', '²')} on validation data": [curve(f"validation_{metric}", color=ORANGE)]
+            for metric, f in TASK_METRICS.items()
             if metric != "accuracy"
         },
     }

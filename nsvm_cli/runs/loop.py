@@ -20,9 +20,10 @@ from nsvm_cli.models.objectives import full_objective
 from nsvm_cli.output import say
 from nsvm_cli.randomness import SEEDING
 from nsvm_cli.storage.state_dict import Saved
-from nsvm_cli.tasks import OF_PROBABILITIES, sign_of
+from nsvm_cli.tasks import OF_PROBABILITIES
 from nsvm_cli.trainers import Problem, State, Trainer
 from nsvm_cli.trainers.means import Tally
+from nsvm_cli.words import sign_of
 
 Record = dict[str, Any]
 

@@ -35,7 +35,7 @@ from nsvm_cli.runs.experiment import Experiment, load, prepare
 from nsvm_cli.runs.loop import OnLog, Record
 from nsvm_cli.storage.files import csv_text, locked, write_atomically
 from nsvm_cli.storage.run_directory import reading
-from nsvm_cli.tasks import sign_of
+from nsvm_cli.words import sign_of
 
 Value = float | int | str | bool | None
 Point = dict[str, Value]
