@@ -19,9 +19,6 @@ Values = TypeVar("Values", np.ndarray, Tensor)
 OF_DECISIONS = ("accuracy", "balanced_accuracy", "f1")
 """Metrics that depend on the threshold from which on decision values stand for the second of two classes."""
 
-OF_ORDER = ("roc_auc", "average_precision")
-"""Metrics that depend on the order of decision values alone."""
-
 OF_PROBABILITIES = ("log_loss", "brier_score")
 """Metrics of the probabilities of a calibrated model."""
 
@@ -85,7 +82,7 @@ class Classification(Task):
 
     kind = "classification"
     metric = "accuracy"
-    metrics = (*OF_DECISIONS, *OF_ORDER, *OF_PROBABILITIES)
+    metrics = (*OF_DECISIONS, "roc_auc", "average_precision", *OF_PROBABILITIES)
 
     @abstractmethod
     def index(self, y: Values) -> Values:
@@ -136,20 +133,18 @@ class Classification(Task):
         class has no samples.
         """
         index, columns = self.index(y), {1: g} if g.ndim == 1 else dict(enumerate(g.T))
-        pairs = [_areas(index == r, column) for r, column in columns.items()]
-        means = [None if None in areas else float(np.mean(areas)) for areas in zip(*pairs, strict=True)]
-        return dict(zip(OF_ORDER, means, strict=True))
-
-
-def _areas(positive: np.ndarray, g: np.ndarray) -> tuple[float | None, float | None]:
-    """Return the areas under the ROC curve and the precision-recall curve, without interpolation."""
-    P = int(positive.sum())
-    if not 0 < P < len(g):
-        return None, None
-    _, tp, fp = _counts(positive, g)
-    steps = np.diff(tp, prepend=0)
-    roc_auc = (np.diff(fp, prepend=0) * (tp - steps / 2)).sum() / P / (len(g) - P)
-    return float(roc_auc), float((steps * tp / (tp + fp)).sum() / P)
+        areas: list[tuple[float, float]] = []
+        for r, column in columns.items():
+            positive = index == r
+            P, N = int(positive.sum()), int((~positive).sum())
+            if not P or not N:
+                return {"roc_auc": None, "average_precision": None}
+            _, tp, fp = _counts(positive, column)
+            steps = np.diff(tp, prepend=0)
+            roc_auc = (np.diff(fp, prepend=0) * (tp - steps / 2)).sum() / P / N
+            areas.append((roc_auc, (steps * tp / (tp + fp)).sum() / P))  # neither interpolates
+        roc_auc, average_precision = (float(np.mean(values)) for values in zip(*areas, strict=True))
+        return {"roc_auc": roc_auc, "average_precision": average_precision}
 
 
 def _counts(positive: np.ndarray, g: np.ndarray) -> tuple[np.ndarray, ...]:

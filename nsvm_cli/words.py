@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import timedelta
 from itertools import product
 from typing import Any
 
@@ -245,16 +244,8 @@ def figures_of(record: Figures) -> list[str]:
     ]
 
 
-def clock(seconds: int | float | None) -> str:
-    """Return seconds as ``H:MM:SS``."""
-    return "-:--:--" if seconds is None else str(timedelta(seconds=int(seconds)))
-
-
-FEW_CLASSES = 12
-"""The most classes that a matrix is shown for."""
-
-MOST_PAIRS = 8
-"""The most confusions that are listed where there is no room for a matrix."""
+FEW_CLASSES, MOST_PAIRS = 12, 8
+"""The most classes of a confusion matrix, and the most confusions that are listed in place of one."""
 
 Confusion = Sequence[Sequence[int]]
 """Counts of samples by their class (row) and the class that was decided for (column)."""

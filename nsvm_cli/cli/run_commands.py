@@ -86,14 +86,13 @@ def compare(options: argparse.Namespace) -> None:
       nsvm compare outputs --format latex --figures figures > table.tex
     """
     from nsvm_cli.comparison import compare as study
-    from nsvm_cli.comparison.cells import cells
     from nsvm_cli.comparison.records import find_runs
     from nsvm_cli.comparison.table import cautions, notes, to_csv, to_latex, to_markdown
 
     if options.escape_formulas and options.format != "csv":
         raise InputError("--escape-formulas needs --format csv: only in CSV are there cells that it changes")
     records = find_runs(options.paths, options.filter)
-    candidates = cells(records, options.failed == "guess", options.split)
+    candidates = study.cells(records, options.failed == "guess", options.split)
     rows, ranks = study.compare(candidates, options.against), study.ranking(candidates)
     if options.format == "csv":
         answer_lines(to_csv(rows, options.escape_formulas))

@@ -216,12 +216,11 @@ def outcome(path: Path, sweep: str) -> dict[str, Any] | None:
 def _answers(directories: Sequence[Path]) -> list[str]:
     """Return what the scores of jobs say about their settings, in words."""
     from nsvm_cli.comparison import compare as study
-    from nsvm_cli.comparison.cells import cells
     from nsvm_cli.comparison.records import read_run
     from nsvm_cli.comparison.table import answers
 
     try:
-        return answers(study.compare(cells([read_run(path) for path in directories])))
+        return answers(study.compare(study.cells([read_run(path) for path in directories])))
     except InputError:  # such as jobs that cannot be compared
         return []
 

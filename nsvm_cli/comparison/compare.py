@@ -1,21 +1,305 @@
-"""Runs compared: means over seeds, paired tests and ranks of the settings that were tried."""
+"""Settings compared over their runs: scores of each on a data set, paired tests and ranks."""
 
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations, groupby
+from functools import cached_property, partial
+from itertools import combinations, groupby, product
+from statistics import fmean
 from typing import Any
 
 import numpy as np
 from scipy.stats import friedmanchisquare, rankdata, studentized_range
 
-from nsvm_cli.comparison.cells import Cell
-from nsvm_cli.comparison.intervals import LEVEL, Estimate, holm
+from nsvm_cli.comparison.intervals import (
+    LEVEL,
+    Estimate,
+    Inferred,
+    Values,
+    estimate,
+    holm,
+    mean_test,
+    proportion_interval,
+)
+from nsvm_cli.comparison.records import ONLY_HOW, Repetition, RunRecord, differing, telling
+from nsvm_cli.config.settings import flat
 from nsvm_cli.errors import InputError, did_you_mean
-from nsvm_cli.words import sign_of
+from nsvm_cli.output import printable
+from nsvm_cli.storage.run_directory import RESULT, reading
+from nsvm_cli.tasks import TASKS
+from nsvm_cli.words import TASK_METRICS, metric_name, sign_of
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One candidate on one data set: the runs that differ in nothing but the seed, and the fold.
+
+    Attributes:
+        dataset: the name of the data set, with the settings that tell it from others of that name.
+        candidate: the settings that tell the candidate from others, in words.
+        split: the held-out data that the scores are from, ``test`` or ``validation``.
+        figures: those of one of the runs, or of another candidate's on the same data set, if there is one.
+        runs: those that have finished, by seed and fold.
+        failed: seed and fold of those that failed.
+        guess: whether failed runs score as guessing does.
+        metric: the figure that the runs are compared by in place of that of their task.
+    """
+
+    dataset: str
+    candidate: str
+    split: str
+    figures: Mapping[str, Any]
+    runs: Mapping[Repetition, RunRecord]
+    failed: Sequence[Repetition] = ()
+    guess: bool = False
+    metric: str | None = None
+
+    @property
+    def figure(self) -> str:
+        """The metric of the scores."""
+        return self.metric or ("accuracy" if f"{self.split}_accuracy" in self.figures else "r2")
+
+    @property
+    def samples(self) -> int | None:
+        """Of how many samples errors are counted; None for figures other than the accuracy."""
+        samples = self.figures["data"]["samples"]
+        return int(samples[self.split]) if self.figure == "accuracy" else None
+
+    @cached_property
+    def scores(self) -> dict[Repetition, float]:
+        """The accuracy in percent, or the other figure, of each seed that has one, or fold."""
+        found = {seed: run.figures[f"{self.split}_{self.figure}"] for seed, run in self.runs.items()}
+        if self.guess:
+            majority = self.figures.get(f"{self.split}_majority_accuracy")
+            found |= dict.fromkeys(self.failed, majority if self.samples else 0.0)
+        unit = 100 if self.samples else 1
+        return {seed: unit * float(score) for seed, score in found.items() if score is not None}
+
+    @property
+    def overlap(self) -> float:
+        """The ratio of held-out to training samples if each seed has its own split of the same, else 0."""
+        data = self.figures["data"]
+        own = "official_split" if self.split == "test" else "official_validation"
+        alone = data["generated"] or data.get(own, False)
+        return 0.0 if alone else float(data["samples"][self.split] / data["samples"]["train"])
+
+    @property
+    def unit(self) -> str:
+        name = metric_name(self.figure, self.figures["data"].get("classes", ())).replace("^2", "²")
+        return name if self.samples is None else f"{name}, %"
+
+    @cached_property
+    def score(self) -> Estimate:
+        """The mean score over the seeds; NaN if all runs failed."""
+
+        def interval(scores: Values) -> Inferred:
+            if self.samples is None:
+                low, high, _ = mean_test(scores, self.overlap)
+                ends = (0.0, None) if sign_of(self.figure) < 0 else (None, 1.0)
+                return np.stack([low, high]).clip(*ends)
+            return 100 * proportion_interval(scores / 100, self.samples, self.overlap)
+
+        return estimate([*self.scores.values()], self.digits, interval)
+
+    @property
+    def digits(self) -> int:
+        """To how many decimals the scores are shown."""
+        return 4 if self.samples is None else 2
+
+    def minus(self, other: Cell) -> Estimate:
+        """Estimate the mean score minus the other's, over the seeds that both have."""
+        shared = [seed for seed in self.scores if seed in other.scores]
+        # rounded, for differences of the same number of errors are to be equal
+        more = [round(self.scores[seed] - other.scores[seed], 10) for seed in shared]
+        if self.samples is None and len({*more}) == 1 and more[0]:  # the seeds say nothing about the spread
+            return estimate(more, self.digits, lambda differences: np.full(3, math.nan))
+        overlap, error = max(self.overlap, other.overlap), 0.0 if self.samples is None else 100 / self.samples
+        return estimate(more, self.digits, partial(mean_test, overlap=overlap, error=error))
+
+    @property
+    def seeds(self) -> str:
+        """How many seeds have a score, and how many of the runs failed."""
+        lost, tried = len(self.failed), len(self.runs) + len(self.failed)
+        if not lost:
+            return str(tried)
+        if len(self.scores) == tried:
+            return f"{tried} ({lost} guessed)"
+        return f"{len(self.runs)} of {tried} ({lost} failed)"
+
+    @property
+    def title(self) -> str:
+        """What the scores are, and on which data set."""
+        return f"{self.dataset}: {self.split} {self.unit}"
+
+    @property
+    def sources(self) -> set[str]:
+        """What the samples were chosen from."""
+        data = [run.figures["data"] for run in self.runs.values()]
+        return {name for about in data for name in (about["sha256"], *about["origins"])}
+
+    @property
+    def part_steps(self) -> str:
+        """The mean steps of each part of the algorithm, such as ``6000+10000``."""
+        parts = zip(*(run.figures.get("part_steps") or [] for run in self.runs.values()), strict=False)
+        return "+".join(f"{fmean(steps):.0f}" for steps in parts)
+
+    def mean(self, figure: str) -> float:
+        """Return the mean of a figure over the finished runs; NaN if one has none, or none has finished."""
+        values: list[Any] = [run.figures.get(figure) for run in self.runs.values()]
+        return math.nan if None in values or not values else fmean(values)
+
+
+def cells(records: Sequence[RunRecord], guess: bool = False, split: str | None = None) -> list[Cell]:
+    """Return the cells of the finished and failed runs among these, those of a data set together.
+
+    Of runs with the same settings and seed, the first that has finished is taken. A ``guess`` for failed runs
+    is the most frequent class of the training set, whose accuracy a finished run on the same data set has
+    recorded, or an R^2 of 0. Scores are those on a ``split``, by default the validation set if all runs have
+    one, or else the test set, by the metric that all runs name, or else that of their task.
+
+    Raises:
+        InputError: no run has finished, a result is damaged, or runs were not evaluated on the same data.
+    """
+    finished = [record for record in records if record.status == "finished"]
+    if not finished:
+        raise InputError("expected finished runs to compare, got none; see nsvm runs")
+    metric = names.pop() if len(names := named_metrics(finished)) == 1 else None
+    if guess and metric:
+        raise InputError(f"--failed guess: expected runs that go by the accuracy or R^2, not metric={metric}")
+    split = _split(finished, split, metric)
+    for record in finished:
+        _expect_figures(record, split, metric)
+    tried = [*finished, *filter(_has_failed, records)]
+    places = _places(tried)
+    _expect_the_same_data(finished, places)
+    like = {dataset: run for (dataset, _), run in zip(places, finished, strict=False)}
+    groups = defaultdict[tuple[str, str], list[RunRecord]](list)
+    for place, run in zip(places, tried, strict=True):
+        groups[place].append(run)
+    found = []
+    for (dataset, candidate), group in sorted(groups.items(), key=lambda item: item[0][0]):
+        done = [run for run in group if run.status == "finished"]
+        runs = dict(sorted({run.repetition: run for run in reversed(done)}.items()))
+        failed = sorted({run.repetition for run in group if run.status == "failed"} - runs.keys())
+        figures = next(iter(runs.values()), like.get(dataset, finished[0])).figures
+        found.append(Cell(dataset, candidate, split, figures, runs, failed, guess, metric))
+    return found
+
+
+def named_metrics(records: Iterable[RunRecord]) -> set[str | None]:
+    """Return the metrics that runs name in place of that of their task, for which None stands."""
+    others = TASK_METRICS.keys() - {task.metric for task in TASKS.values()}
+    names = {str(record.settings.get("metric")) for record in records}
+    return {name if name in others else None for name in names}
+
+
+def _has_failed(record: RunRecord) -> bool:
+    """Return whether a run failed and its settings, which may come from someone else, say what it was."""
+    parts = [record.settings.get(part) for part in ("algorithm", "dataset")]
+    named = all(isinstance(part, dict) and "name" in part for part in parts)
+    return record.status == "failed" and named and isinstance(record.settings.get("seed"), int)
+
+
+def _split(records: Sequence[RunRecord], asked: str | None, metric: str | None) -> str:
+    """Return the held-out data that all runs were evaluated on, or those that are asked for."""
+    lacking = {}
+    for split in ("validation", "test") if asked is None else (asked,):
+        names = [f"{split}_{name}" for name in ([metric] if metric else ["accuracy", "r2"])]
+        lacking[split] = [r.path for r in records if all(r.figures.get(name) is None for name in names)]
+        if not lacking[split]:
+            return split
+    without = ", and ".join(f"{paths[0]} has no score on {split} data" for split, paths in lacking.items())
+    raise InputError(f"{without}: compare runs that were evaluated on the same")
+
+
+def _expect_figures(record: RunRecord, split: str, metric: str | None) -> None:
+    """Validate the result of a run, which may come from someone else."""
+    cell = Cell("", "", split, record.figures, {(0, ""): record}, metric=metric)
+    with reading(record.path / RESULT):
+        names = [record.settings[part]["name"] for part in ("algorithm", "dataset")]
+        numbers = [record.repetition[0], cell.scores[0, ""], cell.overlap]
+        numbers += [cell.mean("train_seconds"), record.figures["support_vectors"] or 0]
+        numbers += [float(record.figures.get(f"{split}_majority_accuracy") or 0)]
+        numbers += [record.figures.get("theta_steps") or 0, *(record.figures.get("part_steps") or [])]
+        if not all([*names, cell.sources]) or not all(map(math.isfinite, numbers)):
+            raise ValueError("expected names, samples and finite numbers")
+
+
+def _places(records: Sequence[RunRecord]) -> list[tuple[str, str]]:
+    """Return the names of the data set and of the candidate of each run.
+
+    They are that of the data set and, if there are several, that of the algorithm, with the settings that
+    tell them from others of this name: data sets from all, candidates from those on the same data set.
+    """
+    sets = [str(run.settings["dataset"]["name"]) for run in records]
+    algorithms = [str(run.settings["algorithm"]["name"]) for run in records]
+    words = _distinctions(records, sets, of_data=True)
+    datasets = [printable(f"{name} {more}".strip()) for name, more in zip(sets, words, strict=True)]
+    words = _distinctions(records, [*zip(datasets, algorithms, strict=True)], of_data=False)
+    several = len({*algorithms}) > 1
+    return [
+        (dataset, printable(f"{name} {more}".strip() if several else more or name))
+        for dataset, name, more in zip(datasets, algorithms, words, strict=True)
+    ]
+
+
+def _distinctions(records: Sequence[RunRecord], groups: Sequence[Any], of_data: bool) -> list[str]:
+    """Return the settings, in words, that tell each run from others of its group, as few as will do.
+
+    These are settings of the data set, or of the candidate. Settings that were not overridden may be needed,
+    too, as between two versions of nsvm.
+    """
+    words, chosen, neither = [""] * len(records), telling(records), ("checkpoint.", "logger.", "validation.")
+    for group in dict.fromkeys(groups):
+        rows = [row for row, other in enumerate(groups) if other == group]
+        runs = [records[row] for row in rows]
+        differ = [
+            key
+            for key in differing(runs)
+            if key.startswith(("dataset.", "task")) == of_data
+            and key not in ONLY_HOW
+            and not key.startswith(neither)
+        ]
+        overridden, full = [key for key in differ if key in chosen], {_in_words(run, differ) for run in runs}
+        for keys, brief in product((overridden, differ), (True, False)):
+            texts = [_in_words(run, keys, brief) for run in runs]
+            if len({*texts}) == len(full):
+                break
+        for row, text in zip(rows, texts, strict=True):
+            words[row] = text
+    return words
+
+
+def _in_words(record: RunRecord, keys: Sequence[str], brief: bool = False) -> str:
+    """Return those of these settings that the run has in words, the names of parts first.
+
+    It is the value alone for the name of a part, and for others with the last part of the key, unless
+    another of the ``keys`` has the same.
+    """
+    values, last = flat(record.settings), Counter(key.rpartition(".")[2] for key in keys)
+    words = []
+    for key in sorted(keys, key=lambda key: not key.endswith(".name")):
+        short = key.rpartition(".")[2]
+        named = "" if short == "name" else f"{key if last[short] > 1 else short}="
+        if (value := values.get(key)) is not None:
+            words.append(f"{named}{value:.4g}" if brief and isinstance(value, float) else f"{named}{value}")
+    return " ".join(words)
+
+
+def _expect_the_same_data(records: Sequence[RunRecord], places: Sequence[tuple[str, str]]) -> None:
+    """Expect that the runs of a data set with the same seed were trained on the same data."""
+    first: dict[tuple[str, Repetition], RunRecord] = {}
+    for (dataset, _), run in zip(places, records, strict=False):
+        other = first.setdefault((dataset, run.repetition), run)
+        ours, theirs = (r.figures["data"] for r in (other, run))
+        if any(ours[about] != theirs[about] for about in ("sha256", "samples")):
+            same = f"dataset={dataset} and seed={run.repetition[0]}"
+            raise InputError(
+                f"{other.path} and {run.path} were trained on different data, though both have {same}"
+            )
 
 
 @dataclass(frozen=True)
@@ -39,43 +323,35 @@ class Comparison:
 def compare(found: Sequence[Cell], against: str | None = None) -> list[Comparison]:
     """Compare the candidates of each data set, the best first, with the best or the one named ``against``.
 
+    The best is the one that chance has favoured most. Some of k equal candidates would seem worse than it
+    far too often if the k - 1 tests with it were all that counted; so unless the reference was named, the
+    p-values are adjusted for all k (k - 1) / 2 pairs. They then hold for whichever pairs the scores choose.
+
     Raises:
         InputError: there is no such candidate.
     """
     names = sorted({cell.candidate for cell in found})
     if against is not None and against not in names:
         raise InputError(f"--against {against}: there is no such candidate; {did_you_mean(against, names)}")
-    groups = groupby(found, lambda cell: cell.dataset)
-    return [row for _, group in groups for row in _compared([*group], against)]
-
-
-def _compared(group: Sequence[Cell], against: str | None) -> list[Comparison]:
-    ranks = rankdata([-sign_of(cell.figure) * cell.score.mean for cell in group], nan_policy="omit")
-    order = np.argsort(ranks, kind="stable")  # those without a score, whose rank is NaN, last
-    ordered = [group[n] for n in order]
-    reference = next((cell for cell in ordered if cell.candidate == against), None if against else ordered[0])
-    others = [cell for cell in ordered if cell is not reference]
-    minus, p = {}, {}
-    if reference is not None:
-        minus = {cell.candidate: cell.minus(reference) for cell in others}
-        p = _p_values([reference, *others], named=against is not None)
-    return [
-        Comparison(cell, minus.get(cell.candidate), p.get(cell.candidate, math.nan), float(rank))
-        for cell, rank in zip(ordered, ranks[order], strict=True)
-    ]
-
-
-def _p_values(group: Sequence[Cell], named: bool) -> dict[str, float]:
-    """Return the adjusted p-values of the tests with the reference, which is the first.
-
-    The best is the one that chance has favoured most. Some of k equal candidates would seem worse than it
-    far too often if the k - 1 tests with it were all that counted; so unless the reference was named, the
-    p-values are adjusted for all k (k - 1) / 2 pairs. They then hold for whichever pairs the scores choose.
-    """
-    others = group[1:]
-    pairs = [(group[0], other) for other in others] if named else [*combinations(group, 2)]
-    adjusted = holm([one.minus(other).p for one, other in pairs])
-    return {other.candidate: p for other, p in zip(others, adjusted, strict=False)}
+    rows = []
+    for _, group in groupby(found, lambda cell: cell.dataset):
+        ordered = [*group]
+        ranks = rankdata([-sign_of(cell.figure) * cell.score.mean for cell in ordered], nan_policy="omit")
+        order = np.argsort(ranks, kind="stable")  # those without a score, whose rank is NaN, last
+        ordered = [ordered[n] for n in order]
+        minus, p = dict[str, Estimate](), dict[str, float]()
+        reference = next((cell for cell in ordered if against in (None, cell.candidate)), None)
+        if reference is not None:
+            others = [cell for cell in ordered if cell is not reference]
+            minus = {cell.candidate: cell.minus(reference) for cell in others}
+            pairs = product([reference], others) if against else combinations([reference, *others], 2)
+            adjusted = holm([one.minus(other).p for one, other in pairs])
+            p = {cell.candidate: value for cell, value in zip(others, adjusted, strict=False)}
+        rows += [
+            Comparison(cell, minus.get(cell.candidate), p.get(cell.candidate, math.nan), float(rank))
+            for cell, rank in zip(ordered, ranks[order], strict=True)
+        ]
+    return rows
 
 
 FEWEST_BLOCKS = 3

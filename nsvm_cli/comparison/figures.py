@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float64
 
-from nsvm_cli.comparison.cells import Cell
-from nsvm_cli.comparison.compare import Comparison, Ranking
+from nsvm_cli.comparison.compare import Cell, Comparison, Ranking
 from nsvm_cli.page.plotting import BLUE, GRAY, SERIES, new_figure, style_axis
 from nsvm_cli.storage.metrics_file import read_metrics, read_times
 from nsvm_cli.storage.run_directory import METRICS, TIMES

@@ -9,8 +9,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from nsvm_cli.comparison.cells import cells
-from nsvm_cli.comparison.compare import Comparison, Ranking, compare, ranking
+from nsvm_cli.comparison.compare import Comparison, Ranking, cells, compare, ranking
 from nsvm_cli.comparison.figures import figures
 from nsvm_cli.comparison.records import RunRecord, figures_shown, overridden, runs_table
 from nsvm_cli.comparison.table import notes, tables

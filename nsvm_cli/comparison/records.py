@@ -95,16 +95,13 @@ def find_runs(paths: Iterable[Path], conditions: Iterable[str] = ()) -> list[Run
         runs = [Path(folder) for folder, _, files in os.walk(path) if {CONFIG, STATUS, RESULT} & {*files}]
         if not runs:
             raise InputError(f"{path}: there is no run in or below it; expected what nsvm train has written")
-        found |= dict.fromkeys(sorted(runs, key=_natural))
+        number = re.compile(r"([0-9]+)")  # job 9 is before job 10
+        runs.sort(key=lambda run: [int(s) if n % 2 else s for n, s in enumerate(number.split(str(run)))])
+        found |= dict.fromkeys(runs)
     records = [read_run(directory) for directory in found]
     for condition in conditions:
         records = matching(records, condition)
     return records
-
-
-def _natural(path: Path) -> list[str | int]:
-    """Return a key that sorts ``job 9`` before ``job 10``."""
-    return [int(part) if n % 2 else part for n, part in enumerate(re.split(r"([0-9]+)", str(path)))]
 
 
 def read_run(path: Path) -> RunRecord:

@@ -9,8 +9,14 @@ from typing import Any
 
 import pandas as pd
 
-from nsvm_cli.comparison.cells import Cell, named_metrics
-from nsvm_cli.comparison.compare import FEWEST_BLOCKS, Comparison, Ranking, shared_samples
+from nsvm_cli.comparison.compare import (
+    FEWEST_BLOCKS,
+    Cell,
+    Comparison,
+    Ranking,
+    named_metrics,
+    shared_samples,
+)
 from nsvm_cli.comparison.intervals import FEWEST_SEEDS, LEVEL, known
 from nsvm_cli.config.settings import flat
 from nsvm_cli.output import printable

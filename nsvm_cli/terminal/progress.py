@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from datetime import timedelta
 from typing import Any
 
 from rich.progress import TextColumn
@@ -12,7 +13,7 @@ from rich.table import Column
 from nsvm_cli.runs.loop import Callback, Record
 from nsvm_cli.terminal.console import Console, progress_bar
 from nsvm_cli.trainers import State, Trainer
-from nsvm_cli.words import clock, figures_of
+from nsvm_cli.words import figures_of
 
 
 class Progress(Callback):
@@ -50,7 +51,7 @@ class Progress(Callback):
     def _watch(self) -> None:
         while not self.over.wait(max(self.seconds, (self.bar.tasks[-1].elapsed or 0) / 10)):
             if (task := self.bar.tasks[-1]).total is None and not self.console.is_terminal:
-                self.say(f"{task.description}: {clock(task.elapsed)} elapsed")
+                self.say(f"{task.description}: {_clock(task.elapsed)} elapsed")
 
     def say(self, line: str) -> None:
         self.console.print(line, soft_wrap=True)
@@ -90,5 +91,9 @@ class Progress(Callback):
         if not self.console.is_terminal and (step >= self.next_line or step == self.total):
             self.next_line = step + self.total / 10
             elapsed, left = self.bar.tasks[0].elapsed, self.bar.tasks[-1].time_remaining
-            times = [f"{clock(elapsed)} elapsed", *([] if left is None else [f"{clock(left)} left"])]
+            times = [f"{_clock(elapsed)} elapsed", *([] if left is None else [f"{_clock(left)} left"])]
             self.say("  ".join([f"step {step}/{self.total}", ", ".join(times), *figures]))
+
+
+def _clock(seconds: float | None) -> timedelta:
+    return timedelta(seconds=int(seconds or 0))

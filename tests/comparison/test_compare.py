@@ -16,8 +16,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from nsvm_cli.comparison.cells import Cell, cells
-from nsvm_cli.comparison.compare import compare, ranking
+from nsvm_cli.comparison.compare import Cell, cells, compare, ranking
 from nsvm_cli.comparison.intervals import holm
 from nsvm_cli.comparison.records import RunRecord, runs_table
 from nsvm_cli.comparison.table import answers, notes, to_csv, to_latex, to_markdown

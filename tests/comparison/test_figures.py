@@ -14,8 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.text import Text
 
-from nsvm_cli.comparison.cells import cells
-from nsvm_cli.comparison.compare import Ranking, compare, ranking
+from nsvm_cli.comparison.compare import Ranking, cells, compare, ranking
 from nsvm_cli.comparison.figures import figures, mean_ranks
 from nsvm_cli.comparison.records import RunRecord
 from nsvm_cli.errors import InputError

@@ -16,7 +16,7 @@ from sklearn.decomposition import PCA
 from nsvm_cli.artifacts.diagnosis import some_of
 from nsvm_cli.errors import RunError
 from nsvm_cli.page.document import Picture
-from nsvm_cli.page.pictures import class_curves, features, kernel_matrices, predictions, principal_components
+from nsvm_cli.page.sections import class_curves, features, kernel_matrices, predictions, principal_components
 from nsvm_cli.tasks import task_for
 from tests.page.models import stub
 
@@ -34,7 +34,7 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
         figures.append(figure)
         return Picture(b"", text)
 
-    monkeypatch.setattr("nsvm_cli.page.pictures.to_picture", to_picture)
+    monkeypatch.setattr("nsvm_cli.page.sections.to_picture", to_picture)
     return figures
 
 
