@@ -73,15 +73,14 @@ class Job:
         hydra = HydraConfig.get()
         several = hydra.mode == RunMode.MULTIRUN
         words: Any = OmegaConf.to_container(hydra.overrides.task)  # ${oc.env:X} stays as it was written
-        job = {"job": int(hydra.job.num), "sweep": self.sweep} if several else NO_JOB
-        job = {**job, "overrides": settings_words(words), "config_dir": self.config_dir}
+        fields = {**NO_JOB, "overrides": settings_words(words), "config_dir": self.config_dir}
         directory = created = Path(hydra.runtime.output_dir)
+        if several:
+            fields |= {"job": int(hydra.job.num), "sweep": self.sweep, "sources": sources_sha256(hydra)}
         if several and not hydra.job.chdir:  # a worker of Ray has started in a folder of its cluster
             os.chdir(hydra.runtime.cwd)
             directory = Path(hydra.sweep.dir, hydra.sweep.subdir).absolute()
-        if several:
-            job["sources"] = sources_sha256(hydra)
-        run = Run(directory, job, self.full_error)
+        run = Run(directory, fields, self.full_error)
         try:
             with run.recorded():
                 settings = parse_settings(plain_values(config))

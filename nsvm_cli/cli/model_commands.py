@@ -1,4 +1,4 @@
-"""The commands about a trained model: ``nsvm evaluate``, ``predict``, ``export`` and ``diagnose``."""
+"""The commands about a table or one model: columns, evaluate, predict, export and diagnose."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import argparse
 import json
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,37 @@ from nsvm_cli.cli.parser import DIALECT, MODEL, RUNTIME, CommandParser, given, o
 from nsvm_cli.errors import InputError, did_you_mean
 from nsvm_cli.output import answer, answer_lines, say
 from nsvm_cli.storage.files import csv_lines, write_atomically, writing
+
+
+def columns_arguments(parser: CommandParser) -> None:
+    parser.add("file", "FILE", "a table: CSV, .xlsx, .parquet or .jsonl")
+    parser.add("--label", "NAME", "column of labels, by default label if there is one")
+    parser.add_dialect()
+    parser.add_argument("--json", action="store_true", help="print one object")
+
+
+def columns(options: argparse.Namespace) -> None:
+    """Show how nsvm train would read a table: the kind and the first cells of each
+    column, the recognised layout, doubtful cells with the settings that resolve
+    them, and the command that trains. Writes no file.
+
+    examples:
+      nsvm columns customers.csv --label churned
+      nsvm columns customers.csv --separator ";" --decimal , --json
+    """
+    from nsvm_cli.datasets.columns import survey
+    from nsvm_cli.terminal.console import show_columns
+    from nsvm_cli.words import column_rows
+
+    table = survey(options.file, given(options, DIALECT), options.label)
+    if options.json:
+        answer(json.dumps({**asdict(table), "classes": [*table.classes]}))
+        return
+    answer(f"{table.rows} rows")
+    show_columns(column_rows(table.columns))
+    for line in table.lines:
+        answer(line)
+
 
 SPLITS = ("test", "train", "validation", "all")
 KEYS = {

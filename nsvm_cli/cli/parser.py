@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import inspect
+import json
 import os
 import re
 import sys
@@ -30,9 +31,13 @@ COMMANDS = {
     "report": "write a report of runs as one HTML file",
     "completion": "print a completion script for bash, zsh or fish",
 }
-MODULES = dict.fromkeys(("evaluate", "predict", "export", "diagnose"), "model_commands")
-MODULES |= dict.fromkeys(("runs", "compare", "report"), "run_commands") | {"completion": "parser"}
-"""The modules of commands, where these have another name than the command."""
+MODULES = {
+    **dict.fromkeys(("columns", "evaluate", "predict", "export", "diagnose"), "model_commands"),
+    **dict.fromkeys(("runs", "compare", "report"), "run_commands"),
+    "reproduce": "train",
+    "completion": "parser",
+}
+"""The modules of the commands that have none of the same name."""
 
 DESCRIPTION = "Train and evaluate neural support vector machines (Simon & Radons 2023)."
 EPILOG = """\
@@ -112,7 +117,7 @@ class CommandParser(argparse.ArgumentParser):
         """Take how a table is written, as settings of ``dataset``; see ``DIALECT``."""
         self.add("--separator", "C", "separates cells, such as ; or \\t, or whitespace")
         self.add("--encoding", "NAME", "such as latin-1 or utf-16")
-        self.add("--header", "LINE", "line of the names of columns; false: there is none", type=_line)
+        self.add("--header", "LINE", "line of the names of columns; false: there is none", type=json.loads)
         self.add("--comment", "C", "begins comments, such as #")
         self.add("--decimal", "C", "decimal sign in numbers: . or ,")
         self.add("--thousands", "C", "sign between groups of three digits, such as ,")
@@ -137,11 +142,6 @@ class CommandParser(argparse.ArgumentParser):
         self.add("--kernel-path", "FILE", "the file of kernel.path, if it has moved", dest="kernel.path")
         self.add("--memory-budget", "MIB", budget, type=int)
         self.add_plugins()
-
-
-def _line(typed: str) -> bool | int:
-    """Return the line that has the names of columns; true: the first, false: none."""
-    return typed == "true" if typed in ("true", "false") else int(typed)
 
 
 RUNTIME = ("device", "threads", "kernel.path", "memory_budget")

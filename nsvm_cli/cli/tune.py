@@ -70,17 +70,11 @@ def tune(options: argparse.Namespace) -> None:
         raise InputError("tune needs Optuna: pip install 'optuna>=5,<6'") from None
 
     search = construct(Search, "tune", section)
-    try:
-        if values["dataset"]["validation"] is None:
-            own = values["dataset"].get("validation_path")
-            values["dataset"]["validation"] = 0 if own else suited_validation(values, usual)
-        progress = Progress(values, search)
-        suggested = yaml.safe_load(DEFAULT.read_text())["space"]
-        finalists = run(values, search, suggested, progress.show)
-    except InputError as error:
-        if not any(word.startswith("dataset.validation=") for word in words):
-            error.args = (str(error).replace("dataset.validation", "tune.validation"),)
-        raise
+    if values["dataset"]["validation"] is None:
+        own = values["dataset"].get("validation_path")
+        values["dataset"]["validation"] = 0 if own else suited_validation(values, usual)
+    suggested = yaml.safe_load(DEFAULT.read_text())["space"]
+    finalists = run(values, search, suggested, Progress(values, search).show)
     _show(finalists)
     answer(f"Search: {search.directory}")
     answer(_train_command(options, values, finalists[0]))

@@ -10,16 +10,17 @@ from typing import Any
 
 def override(key: str, value: Any) -> str:
     """Return the word ``key=value`` as it is typed in a shell."""
-    words = f"{key}={_written(value)}"
+    words = f"{key}={written(value)}"
     plain = "'" not in words or re.search(r'["$`\\!]', words)
     return shlex.quote(words) if plain else f'"{words}"'
 
 
-def _written(value: Any) -> str:
+def written(value: Any) -> str:
+    """Return a value in Hydra's grammar, with quotes where they are needed."""
     if isinstance(value, dict):
-        return "{" + ",".join(f"{_written(key)}:{_written(item)}" for key, item in value.items()) + "}"
+        return "{" + ",".join(f"{written(key)}:{written(item)}" for key, item in value.items()) + "}"
     if isinstance(value, list):
-        return f"[{','.join(map(_written, value))}]"
+        return f"[{','.join(map(written, value))}]"
     if not isinstance(value, str):
         return json.dumps(value)
     special = value.lower() in ("true", "false", "null", "nan", "inf")

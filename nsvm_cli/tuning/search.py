@@ -20,15 +20,15 @@ import torch
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState
-from pydantic import Field, NonNegativeInt, PositiveInt
+from pydantic import Field, PositiveInt
 
 from nsvm_cli.comparison.intervals import standard_error
+from nsvm_cli.config.overrides import written
 from nsvm_cli.config.registry import STRICT, Positive
 from nsvm_cli.config.settings import flat, is_record_of, parse_settings, with_values
 from nsvm_cli.datasets.base import EACH
 from nsvm_cli.errors import InputError, RunError
 from nsvm_cli.models.kernels import or_one_over_n
-from nsvm_cli.output import printable
 from nsvm_cli.parallel.workers import Workers, cores
 from nsvm_cli.plugins import load_plugins, plugin_errors
 from nsvm_cli.runs.experiment import Experiment, load, prepare
@@ -36,6 +36,9 @@ from nsvm_cli.runs.loop import OnLog, Record
 from nsvm_cli.storage.files import csv_text, locked, write_atomically
 from nsvm_cli.storage.run_directory import reading
 from nsvm_cli.words import sign_of
+
+FIRST_SEED = 1000
+"""The first seed of a candidate; the runs that are reported have the seeds from 0 on."""
 
 Value = float | int | str | bool | None
 Point = dict[str, Value]
@@ -51,17 +54,15 @@ class Search:
     """The search space and budget of a search.
 
     ``space`` is nested like the settings; its leaves are lists of values or ranges ``{low, high, log}``, of
-    integers if both ends are. Each of ``trials`` candidates is trained with ``seeds`` seeds from
-    ``first_seed`` on; hopeless ones are pruned, and a run that takes longer than ``seconds`` counts as
-    accuracy 0. The best ``finalists`` are then trained with ``final_seeds`` further seeds. Each seed has its
-    own split.
+    integers if both ends are. Each of ``trials`` candidates is trained with ``seeds`` seeds; hopeless ones
+    are pruned, and a run that takes longer than ``seconds`` counts as accuracy 0. The best ``finalists`` are
+    then trained with ``final_seeds`` further seeds. Each seed has its own split.
     """
 
     directory: str
     space: dict[str, Any]
     trials: PositiveInt = 100
     seeds: PositiveInt = 8
-    first_seed: NonNegativeInt = 1000
     finalists: PositiveInt = 5
     final_seeds: Annotated[int, Field(ge=2)] = 20
     seconds: Positive | None = None
@@ -139,22 +140,17 @@ class Candidate:
     @property
     def words(self) -> list[str]:
         """The point as overrides for ``nsvm train``, with quotes where Hydra needs them."""
-
-        def written(value: Value) -> object:
-            name = isinstance(value, str) and value.isidentifier()
-            return value if name else json.dumps(value, ensure_ascii=False)
-
         return [f"{key}={written(value)}" for key, value in self.point.items()]
 
     @property
     def overrides(self) -> str:
-        """The same in a line. It comes from a file: control characters are escaped."""
-        return printable(" ".join(self.words))
+        """The words in one line."""
+        return " ".join(self.words)
 
     def row(self) -> dict[str, Any]:
-        """Return the row of a finalist in the table of these."""
-        search_mean = {f"search_{self.metric}": mean(self.scores)}
-        means = {self.metric: self.mean, "standard_error": self.error, **search_mean}
+        """Return the row of a finalist in ``finalists.csv``."""
+        means = {self.metric: self.mean, "standard_error": self.error}
+        means |= {f"search_{self.metric}": mean(self.scores)}
         return {"candidate": self.number, **means, "overrides": self.overrides}
 
 
@@ -263,14 +259,14 @@ def _tried(
             trial, left = study.ask({**space}), left - 1
             point = {key: _rounded(value, settings.get(key)) for key, value in trial.params.items()}
             trial.set_user_attr("point", point)
-            running[score(point, search.first_seed)] = trial, Candidate(trial.number, metric, point, [])
+            running[score(point, FIRST_SEED)] = trial, Candidate(trial.number, metric, point, [])
         for future in wait(running, return_when=FIRST_COMPLETED).done:
             trial, candidate = running.pop(future)
             candidate.scores.append(future.result())
             tried = len(candidate.scores)
             trial.report(candidate.scores[-1], tried - 1)
             if tried < search.seeds and not trial.should_prune():
-                running[score(candidate.point, search.first_seed + tried)] = trial, candidate
+                running[score(candidate.point, FIRST_SEED + tried)] = trial, candidate
             else:
                 study.tell(trial, candidate.mean)
                 yield candidate
@@ -315,11 +311,12 @@ def _study(values: Mapping[str, Any], search: Search, space: Space, file: Path) 
         # a resumed search must not draw the same candidates again
         seed = len(study.get_trials(deepcopy=False))
         study.sampler = optuna.samplers.TPESampler(seed=seed, multivariate=True)
-        asked = {key: getattr(search, key) for key in ("first_seed", "seeds", "seconds")}
+        asked: dict[str, Any] = {"seeds": search.seeds, "seconds": search.seconds}
         asked["space"] = {key: optuna.distributions.distribution_to_json(d) for key, d in space.items()}
         question = json.dumps({"settings": dict(values), **asked}, sort_keys=True)
-        known = json.loads(study.user_attrs.setdefault("question", question))
-        if not is_record_of(known.pop("settings"), parse_settings(values)) or known != asked:
+        recorded = json.loads(study.user_attrs.setdefault("question", question))
+        same = is_record_of(recorded["settings"], parse_settings(values))
+        if not same or any(recorded[key] != asked[key] for key in asked):
             raise InputError(
                 f"{search.directory} holds another search: expected a new folder in tune.directory"
             )
@@ -329,7 +326,7 @@ def _study(values: Mapping[str, Any], search: Search, space: Space, file: Path) 
 
 def _final(study: optuna.Study, search: Search, score: Score, experiment: Experiment) -> list[Candidate]:
     """Return the best candidates, ranked with further seeds: the first ones favour lucky candidates."""
-    first = search.first_seed + search.seeds
+    first = FIRST_SEED + search.seeds
     seeds = range(first, first + search.final_seeds)
     known: dict[str, float] = dict(study.user_attrs.get("final", {}))
     whole = [
