@@ -16,7 +16,7 @@ from torch import Tensor
 from nsvm_cli.config.registry import Registry, build
 from nsvm_cli.config.settings import ClassWeight
 from nsvm_cli.datasets.base import Samples, Source, Split, Table, TableSource, Validation
-from nsvm_cli.datasets.columns import Column, describe, summary, unseen_categories
+from nsvm_cli.datasets.columns import Column, describe, summary, suspicions, unseen_categories
 from nsvm_cli.datasets.csv import CSV
 from nsvm_cli.datasets.encoding import TableEncoder, features, fit_encoder
 from nsvm_cli.datasets.image_files import CIFAR10, KMNIST, MNIST, FashionMNIST, SklearnDigits
@@ -26,7 +26,6 @@ from nsvm_cli.datasets.repositories import PMLB, OpenML
 from nsvm_cli.datasets.ringnorm import Ringnorm
 from nsvm_cli.datasets.scaling import mean_and_std
 from nsvm_cli.datasets.splits import expect_every_class, expect_two_of_each, split_rows
-from nsvm_cli.datasets.suspicions import suspicions
 from nsvm_cli.errors import InputError, did_you_mean
 from nsvm_cli.memory import MEMORY_BUDGET, memory_limit
 from nsvm_cli.plugins import plugin_errors

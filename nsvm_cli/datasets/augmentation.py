@@ -84,19 +84,17 @@ def build_augmentation(
         return None
     if len(shape) != 3:
         raise InputError(f"dataset.augment expects images, got samples of shape {shape}")
-    return Augmentation([_build(_section(section), shape) for section in sections], scaling)
-
-
-def _build(section: Mapping[str, Any], shape: tuple[int, ...]) -> nn.Module:
-    """Build a transform, and apply it once: torchvision rejects some arguments only then."""
-    v2, name = import_torchvision("transforms.v2"), section["name"]
-    size = {"size": list(shape[1:])} if name in ("RandomCrop", "RandomResizedCrop") else {}
-    transform: nn.Module = build({name: getattr(v2, name)}, "augmentation", {**size, **section})
-    try:
-        with seeded(0):
-            image = transform(torch.zeros(shape))
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise InputError(f"dataset.augment: {name}: {str(error).splitlines()[0]}") from None
-    if image.shape != shape:
-        raise InputError(f"dataset.augment: {name} makes images of {[*image.shape]}, expected {[*shape]}")
-    return transform
+    v2, transforms = import_torchvision("transforms.v2"), []
+    for section in map(_section, sections):
+        name = section["name"]
+        size = {"size": list(shape[1:])} if name in ("RandomCrop", "RandomResizedCrop") else {}
+        transform: nn.Module = build({name: getattr(v2, name)}, "augmentation", {**size, **section})
+        try:
+            with seeded(0):  # torchvision rejects some arguments only when a transform is applied
+                image = transform(torch.zeros(shape))
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise InputError(f"dataset.augment: {name}: {str(error).splitlines()[0]}") from None
+        if image.shape != shape:
+            raise InputError(f"dataset.augment: {name} makes images of {[*image.shape]}, expected {[*shape]}")
+        transforms.append(transform)
+    return Augmentation(transforms, scaling)

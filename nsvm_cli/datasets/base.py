@@ -16,7 +16,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from torch import Tensor
 
 from nsvm_cli.config.registry import STRICT, Text, expecting
-from nsvm_cli.datasets.notation import Doubt, Notation, notations
+from nsvm_cli.datasets.notation import Doubt, Numbers, notations
 from nsvm_cli.errors import InputError, did_you_mean
 from nsvm_cli.tasks import Regression, Task, Values, task_for
 
@@ -214,13 +214,17 @@ class Table:
         return roles | dict.fromkeys(self.settings.drop, "left out")
 
     @property
+    def starts(self) -> list[int]:
+        """The first rows of the files of the official sets."""
+        return [start for start in (self.official_validation, self.official_test) if start is not None]
+
+    @property
     def first_file(self) -> slice:
         """The rows of the first file."""
-        starts = [start for start in (self.official_validation, self.official_test) if start is not None]
-        return slice(min(starts, default=None))
+        return slice(min(self.starts, default=None))
 
     @functools.cached_property
-    def written(self) -> dict[str, Notation | Doubt | None]:
+    def written(self) -> dict[str, Numbers | Doubt | None]:
         """How the numbers of each column with text are written, from all rows of the first file."""
         first = self.rows.iloc[self.first_file]
         text = {
@@ -242,8 +246,7 @@ class Table:
 
     def place(self, row: int, column: object) -> str:
         """Return the name of a cell, for the beginning of a message."""
-        starts = (start for start in (self.official_validation, self.official_test) if start is not None)
-        file = self.files[sum(row >= start for start in starts)]
+        file = self.files[sum(row >= start for start in self.starts)]
         return f"{file}: column {column}, row {self.rows.index[row] + 1}"
 
 

@@ -1,14 +1,14 @@
-"""How each column of a table is read, for people: its kind, its gaps, its first cells and its doubts."""
+"""How each column of a table is read, for people: its kind, gaps, first cells, and what looks wrong."""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from jaxtyping import Float64
 
 from nsvm_cli.config.overrides import override
 from nsvm_cli.config.registry import construct
@@ -20,7 +20,6 @@ from nsvm_cli.datasets.encoding import (
     ID,
     MOST_CATEGORIES,
     Dates,
-    Numbers,
     TableEncoder,
     date_formats,
     day,
@@ -33,9 +32,8 @@ from nsvm_cli.datasets.encoding import (
 )
 from nsvm_cli.datasets.labels import labelled
 from nsvm_cli.datasets.layout import Dialect
-from nsvm_cli.datasets.notation import FEW, Doubt, is_number, remedies, remedy
+from nsvm_cli.datasets.notation import FEW, Doubt, Numbers, is_number, remedies, remedy
 from nsvm_cli.datasets.splits import FEWEST_ROWS
-from nsvm_cli.datasets.suspicions import suspicions
 from nsvm_cli.errors import InputError
 from nsvm_cli.output import shortened
 
@@ -47,6 +45,15 @@ LONGEST_LINE = 300
 
 FIRST = 6
 """The cells that are shown of a column."""
+
+MOST_ROWS = 3000
+"""The most rows in which one column is tried as the only feature."""
+
+GIVEN_AWAY = 0.95
+"""The least share of the errors of the majority, or of the mean, that a suspicious column avoids."""
+
+FEWEST = 5
+"""The fewest rows with similar cells."""
 
 LIKELY = ("label", "class", "target", "y", "outcome", "diagnosis", "survived", "churn", "species", "quality")
 """Usual names of labels."""
@@ -67,7 +74,7 @@ class Column:
 
 
 def describe(
-    table: Table, columns: Mapping[str, Any], suspicions: Mapping[str, Sequence[str]] = MappingProxyType({})
+    table: Table, columns: Mapping[str, Any], doubtful: Mapping[str, Sequence[str]]
 ) -> tuple[Column, ...]:
     """Return how each column is read by a model that knows ``columns`` (see ``read_columns``)."""
 
@@ -98,7 +105,7 @@ def describe(
             remarks = [
                 f"counts on from row to row: if it is a time, add {override('dataset.time', str(name))}"
             ]
-        said = *remarks, *suspicions.get(str(name), ())
+        said = *remarks, *doubtful.get(str(name), ())
         return Column(str(name), kind, count, int(empty.sum()), shown, said)
 
     return tuple(map(described, table.rows))
@@ -150,14 +157,13 @@ def survey(path: str, written: Mapping[str, Any], label: str | None) -> Survey:
         flags = [f"--label {shlex.quote(name)}" for name in likely]
         lines.append(f"name what to predict: {' or '.join(flags)}")
     else:
-        how = [
-            override(f"dataset.{key}", value)
-            for key, value in {"path": path, "label": label, **written}.items()
-        ]
         doubts = {name: doubt for name, doubt in known.items() if isinstance(doubt, Doubt)}
-        how += [words for words, _ in remedies(doubts)[:1]] + [override("dataset.drop", many)] * bool(many)
-        how += [override("dataset.skip_unlabelled", True)] * (len(x) < len(rows))
-        how += [override("dataset.min_count", FEWEST_ROWS)] * bool(rare) + ["task=regression"] * (not counts)
+        settings = {"path": path, "label": label, **written}
+        settings |= {key: value for key, value, _ in remedies(doubts)[:1]}
+        advice = {"drop": many, "skip_unlabelled": len(x) < len(rows), "min_count": FEWEST_ROWS * bool(rare)}
+        settings |= {key: value for key, value in advice.items() if value}
+        how = [override(f"dataset.{key}", value) for key, value in settings.items()]
+        how += ["task=regression"] * (not counts)
         lines.append(f"to train: {' '.join(['nsvm train dataset=csv', *how])}")
     return Survey(len(rows), classes, columns, tuple(lines))
 
@@ -220,3 +226,81 @@ def unseen_categories(counts: Mapping[str, int], rows: int) -> list[str]:
     if cells := ", ".join(f"{name}: {count} cell{'s' * (count > 1)}" for name, count in others):
         lines.append(f"categories unseen in training: {cells}")
     return [shortened(line, LONGEST_LINE) for line in lines]
+
+
+@np.errstate(over="ignore")
+def suspicions(
+    x: Float64[np.ndarray, "m n"], y: Float64[np.ndarray, " m"] | None, encoder: TableEncoder, classes: bool
+) -> dict[str, list[str]]:
+    """Return lines about the columns whose features are ``x``, and whose codes or targets are ``y``."""
+    lines: dict[str, list[str]] = {}
+    rows = np.random.default_rng(0).permutation(len(x))[:MOST_ROWS]
+    for name, known, part in encoder.parts(x):
+        few = part[rows, 0]
+        if isinstance(known, Dates):
+            lines[name] = [
+                f"{day(value)} is far from all other dates" for value, _, far in _ends(part[:, 0]) if far
+            ]
+        elif isinstance(known, Numbers):
+            lines[name] = _codes(np.ascontiguousarray(part[:, 0]))
+        else:
+            few = part[rows] @ np.arange(1.0, part.shape[1] + 1)
+        if y is not None and len(y) >= 4 * FEWEST and (share := _gives_away(few, y[rows], classes)):
+            lines[name] = [*lines.get(name, []), f"it alone predicts {share}: is it known beforehand?"]
+    return lines
+
+
+def _ends(x: np.ndarray) -> Iterator[tuple[float, float, bool]]:
+    """Yield the least and the largest value, each with the least of the other values, and whether it is
+    farther from these than they spread.
+    """
+    for value in (float(x.min()), float(x.max())):
+        if np.count_nonzero(others := x != value) >= FEWEST:
+            low, high = (
+                float(x.min(where=others, initial=np.inf)),
+                float(x.max(where=others, initial=-np.inf)),
+            )
+            yield value, low, min(abs(value - low), abs(value - high)) > high - low > 0
+
+
+def _codes(x: np.ndarray) -> list[str]:
+    """Return lines about numbers that may be codes of missing values, or identifiers.
+
+    A number is taken for a code only if it is whole, repeated, and either negative, the only one, or as far
+    from all others as -999 or 9999.
+    """
+    lines = []
+    for value, low, far in _ends(x):
+        alone = value < 0 <= low
+        nines = value < 0 or {*f"{value:.0f}"} == {"9"}
+        if (alone or (far and nines)) and value % 1 == 0 and (x == value).sum() > 1:
+            advice = f"if it stands for missing values, add {override('dataset.missing', [f'{value:.0f}'])}"
+            lines.append(f"{value:.0f} is unlike all other numbers: {advice}")
+    wide = len(x) >= 10 * FEWEST and np.ptp(x) >= len(x) - 1  # to save time
+    if wide and (x % 1 == 0).all() and len(np.unique(x)) == len(x):
+        lines.append("whole numbers, all different: identifiers are left out with dataset.drop=[...]")
+    return lines
+
+
+def _gives_away(x: np.ndarray, y: np.ndarray, classes: bool) -> str:
+    """Return how well the values of one column predict y, if they nearly do; else an empty line.
+
+    Each half of the rows is predicted from the other: by the mean, or the most frequent class, of the rows
+    with similar values, five and more.
+    """
+    known = np.unique(y)
+    if classes and 2 * FEWEST * len(known) > len(y):
+        return ""
+    targets = (y[:, None] == known) * 1.0 if classes else y[:, None]
+    predicted, first = np.empty_like(targets), np.arange(len(y)) % 2 == 0
+    for train in (first, ~first):
+        group = np.searchsorted(np.unique(np.sort(x[train])[::FEWEST])[1:], x, "right")
+        members = (group[train, None] == np.arange(group.max() + 1)).T * 1.0
+        means = members @ targets[train] / np.maximum(members.sum(1), 1)[:, None]
+        predicted[~train] = means[group[~train]]
+    if classes:
+        wrong = float(np.mean(known[predicted.argmax(1)] != y))
+        given_away = wrong <= (1 - GIVEN_AWAY) * (1 - targets.mean(0).max())
+        return f"the label in {100 * (1 - wrong):.4g} % of rows" if given_away else ""
+    r2 = 1 - float(np.mean((predicted[:, 0] - y) ** 2) / np.var(y)) if np.ptp(y) else 0.0
+    return f"the target with an R^2 of {r2:.3f}" if r2 >= GIVEN_AWAY else ""

@@ -6,7 +6,7 @@ import functools
 import re
 import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from itertools import compress
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
@@ -18,7 +18,7 @@ from pydantic.dataclasses import dataclass
 from nsvm_cli.config.overrides import override
 from nsvm_cli.config.registry import STRICT, one_line, shown
 from nsvm_cli.datasets.base import Table, expect_column
-from nsvm_cli.datasets.notation import Doubt, Notation, by_value, remedy
+from nsvm_cli.datasets.notation import Doubt, Numbers, by_value, remedy
 from nsvm_cli.errors import InputError
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ ID, EMPTY = "id", "empty"
 MOST_CATEGORIES = 1000
 """The largest number of categories in a column of text."""
 
-PLAIN = Notation()
+PLAIN = Numbers()
 
 TRUTH = {"TRUE": "True", "true": "True", "FALSE": "False", "false": "False"}
 """The other spellings of truth values that pandas knows."""
@@ -60,13 +60,6 @@ class Dates:
 
 DATE_FEATURES = ("days", "month", "weekday")
 """The features of a date: days since 1970 with a fraction, 1 to 12, and 0 to 6 from Monday on; in UTC."""
-
-
-@dataclass(frozen=True, config=STRICT)
-class Numbers(Notation):
-    """What a model knows of a column of numbers: how they are written, and their median."""
-
-    median: float = 0.0
 
 
 Known: TypeAlias = Numbers | Dates | tuple[str, ...]
@@ -122,7 +115,10 @@ class TableEncoder:
             elif isinstance(known, Dates):
                 since, wanted = days(cells[name], known.format), f"a date in the format {known.format}"
                 expect_cells(table, cells[name], since.isna() & cells[name].notna(), wanted)
-                part.T[:] = _calendar(since.fillna(known.median).to_numpy())
+                part[:, 0] = since.fillna(known.median)
+                date = np.floor(part[:, 0]).astype(np.int64)
+                months = date.astype("datetime64[D]").astype("datetime64[M]").astype(np.int64)
+                part[:, 1], part[:, 2] = months % 12 + 1, (date + 3) % 7  # 1970 began on a Thursday
             else:
                 part[:] = _places(cells[name], known)[:, None] == np.arange(len(known))
         return x
@@ -175,7 +171,11 @@ def fit_encoder(table: Table, rows: np.ndarray) -> TableEncoder:
     _expect_columns(table)
     columns = read_columns(table, rows)
     if doubts := {name: known for name, known in columns.items() if isinstance(known, Doubt)}:
-        raise InputError("; ".join([*(_doubt(table, *item) for item in doubts.items()), remedy(doubts)]))
+        lines = []
+        for name, doubt in doubts.items():
+            row = (table.rows[name].astype(str) == next(iter(doubt.cells), doubt.example)).to_numpy().argmax()
+            lines.append(f"{table.place(int(row), name)}: {doubt}")
+        raise InputError("; ".join([*lines, remedy(doubts)]))
     used = {name: known for name, known in columns.items() if not isinstance(known, str)}
     if not used:
         raise InputError(f"{table.source}: expected a column with features beside the label, found none")
@@ -187,13 +187,6 @@ def fit_encoder(table: Table, rows: np.ndarray) -> TableEncoder:
         return TableEncoder(columns=used)
     except ValidationError as error:
         raise InputError(f"{table.source}: {one_line(error)}") from None
-
-
-def _doubt(table: Table, name: str, doubt: Doubt) -> str:
-    """Return where a column is not certain, and why."""
-    example = next(iter(doubt.cells), doubt.example)
-    row = int((table.rows[name].astype(str) == example).to_numpy().argmax())
-    return f"{table.place(row, name)}: {doubt}"
 
 
 def read_columns(table: Table, rows: np.ndarray) -> dict[str, Any]:
@@ -227,7 +220,7 @@ def _read(table: Table, cells: pd.Series, rows: np.ndarray) -> tuple[Any, bool]:
             return notation, False
         if notation is not None:
             x = numbers(table, cells, notation).iloc[rows]
-            known = Numbers(**asdict(notation), median=x.median()) if not notation.is_plain else x.median()
+            known = x.median() if notation.is_plain else replace(notation, median=x.median())
             return known, notation.is_plain and _counts(x)
         if (form := _format_of(present)) is not None:
             return Dates(form, days(training, form).median()), False
@@ -278,7 +271,7 @@ def is_nested(cells: pd.Series) -> bool:
     return cells.dtype == "object" and any(isinstance(cell, list | dict | np.ndarray) for cell in cells)
 
 
-def parsed(cells: pd.Series, notation: Notation = PLAIN) -> tuple[pd.Series, pd.Series]:
+def parsed(cells: pd.Series, notation: Numbers = PLAIN) -> tuple[pd.Series, pd.Series]:
     """Return cells as numbers in float64, NaN where they are not, and which of them are text: neither empty
     nor a number in this notation. True and 1_0 are text. Cells that hold numbers need no currency or unit.
     """
@@ -298,18 +291,25 @@ def parsed(cells: pd.Series, notation: Notation = PLAIN) -> tuple[pd.Series, pd.
     return x, x.isna() & cells.notna()
 
 
-def numbers(table: Table, cells: pd.Series, notation: Notation | None = None) -> pd.Series:
-    """Return a column as finite numbers, NaN where it is empty; InputError for any other cell.
+def numbers(
+    table: Table, cells: pd.Series, notation: Numbers | None = None, what: str = "", hint: str = ""
+) -> pd.Series:
+    """Return a column as finite numbers, NaN where it is empty.
 
-    Without a notation, it is recognised.
+    Args:
+        notation: how the numbers are written; recognised by default.
+        what, hint: see ``expect_cells``.
+
+    Raises:
+        InputError: a cell is neither empty nor a finite number.
     """
     if notation is None:
         known = table.written.get(str(cells.name))
-        notation = known if isinstance(known, Notation) else PLAIN
+        notation = known if isinstance(known, Numbers) else PLAIN
     notation = replace(notation, **table.signs)
     x, text = parsed(cells, notation)
-    hint = "" if notation.is_plain else f" ({notation})"
-    expect_cells(table, cells, text | np.isinf(x), f"a number{hint}")
+    what = what or f"a number ({notation})".removesuffix(" ()")
+    expect_cells(table, cells, text | np.isinf(x), what, hint)
     return x
 
 
@@ -370,13 +370,6 @@ def times(table: Table, cells: pd.Series) -> Float64[np.ndarray, " m"]:
         x = days(cells, _format_of(cells) or ISO)
     expect_cells(table, cells, ~np.isfinite(x), "a number or a date such as 2024-12-31")
     return x.to_numpy()
-
-
-def _calendar(since: Float64[np.ndarray, " m"]) -> list[np.ndarray]:
-    """Return the features of dates; see ``DATE_FEATURES``."""
-    whole = np.floor(since).astype(np.int64)
-    months = whole.astype("datetime64[D]").astype("datetime64[M]").astype(np.int64)
-    return [since, months % 12 + 1, (whole + 3) % 7]  # 1970 began on a Thursday
 
 
 def day(since: float) -> str:

@@ -9,8 +9,7 @@ import numpy as np
 from jaxtyping import Float64
 
 from nsvm_cli.datasets.base import Samples, Table, expect_column
-from nsvm_cli.datasets.encoding import PLAIN, expect_cells, numbers, parsed, texts, times
-from nsvm_cli.datasets.notation import Notation
+from nsvm_cli.datasets.encoding import expect_cells, numbers, parsed, texts, times
 from nsvm_cli.errors import InputError, did_you_mean
 from nsvm_cli.tasks import Task, encode
 
@@ -62,11 +61,8 @@ def _code_labels(
     hint = "; dataset.skip_unlabelled=true skips such rows"
     expect_cells(table, labels, labels.isna() | (labels == ""), "a label", hint)
     if kind == "regression":
-        known = table.written.get(str(table.label))
-        y, _ = parsed(labels, known if isinstance(known, Notation) else PLAIN)
         hint = "; to tell classes apart: task=classification"
-        expect_cells(table, labels, ~np.isfinite(y), "a finite number for task=regression", hint)
-        return y.to_numpy(), ()
+        return numbers(table, labels, what="a finite number for task=regression", hint=hint).to_numpy(), ()
     named = labels if labels.dtype == "str" else labels.map(str)
     classes = classes or _classes(named.iloc[: table.official_test], table)
     expected = " or ".join(classes) if len(classes) < 6 else f"one of the {len(classes)} in training"

@@ -6,9 +6,10 @@ import functools
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass as plain_dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 from pydantic import Field
@@ -46,39 +47,6 @@ Decimal = Literal[".", ","]
 Thousands = Literal["", ".", ",", "'", " "]
 
 
-class Signs(NamedTuple):
-    """The signs of a number."""
-
-    decimal: Decimal
-    thousands: Thousands
-
-
-PLAIN = Signs(".", "")
-READINGS = (
-    PLAIN,
-    Signs(".", ","),
-    Signs(",", ""),
-    Signs(",", "."),
-    *(Signs(decimal, thousands) for decimal in (".", ",") for thousands in ("'", " ")),
-)
-"""All that numbers may be written with; of several that suit a column, the first that is not in doubt."""
-
-
-def _form(signs: Signs) -> re.Pattern[str]:
-    """Return the form of a number without its sign.
-
-    Groups are of three digits, or of two before the last as in India, and the first has no zero.
-    """
-    between = re.escape(signs.thousands)
-    groups = rf"[1-9]\d{{0,2}}(?:{between}\d{{3}})+|[1-9]\d?(?:{between}\d{{2}})+{between}\d{{3}}"
-    whole = rf"\d+|{groups}" if signs.thousands else r"\d+"
-    point = re.escape(signs.decimal)
-    return re.compile(rf"(?:(?:{whole})(?:{point}\d*)?|{point}\d+)(?:[eE][+-]?\d+)?")
-
-
-FORMS = {signs: _form(signs) for signs in READINGS}
-
-
 @functools.lru_cache(2**16)
 def number_parts(text: str) -> tuple[tuple[str, str], str, str] | None:
     """Return what stands before and after a number, its sign and its digits; None if there is no number."""
@@ -89,24 +57,40 @@ def number_parts(text: str) -> tuple[tuple[str, str], str, str] | None:
 
 
 @dataclass(frozen=True, config=STRICT)
-class Notation:
-    """How the numbers of a column are written; ``clock``: as hours, minutes and seconds, read as seconds."""
+class Numbers:
+    """How the numbers of a column are written, and their median in the training rows, which fills gaps.
+
+    With ``clock`` they are times of day, or durations, read as seconds.
+    """
 
     decimal: Decimal = "."
     thousands: Thousands = ""
     prefix: Annotated[str, Field(max_length=16)] = ""
     suffix: Annotated[str, Field(max_length=32)] = ""
     clock: bool = False
+    median: float = 0.0
 
-    @property
-    def signs(self) -> Signs:
-        """The signs of decimals and thousands."""
-        return Signs(self.decimal, self.thousands)
+    @functools.cached_property
+    def form(self) -> re.Pattern[str]:
+        """The form of a number without its sign and unit.
+
+        Groups are of three digits, or of two before the last as in India, and the first has no zero.
+        """
+        between, point = re.escape(self.thousands), re.escape(self.decimal)
+        groups = rf"[1-9]\d{{0,2}}(?:{between}\d{{3}})+|[1-9]\d?(?:{between}\d{{2}})+{between}\d{{3}}"
+        whole = rf"\d+|{groups}" if self.thousands else r"\d+"
+        return re.compile(rf"(?:(?:{whole})(?:{point}\d*)?|{point}\d+)(?:[eE][+-]?\d+)?")
 
     @property
     def is_plain(self) -> bool:
         """Whether numbers are written as Python writes them."""
-        return self.signs == PLAIN and not (self.prefix or self.suffix or self.clock)
+        return (self.decimal, self.thousands, self.prefix, self.suffix, self.clock) == (
+            ".",
+            "",
+            "",
+            "",
+            False,
+        )
 
     @property
     def rescales(self) -> bool:
@@ -122,7 +106,7 @@ class Notation:
             seconds = hours * 3600 + int(time[3]) * 60 + float(time[4] or 0)
             return -seconds if time[1] else seconds
         affix, sign, core = number_parts(text) or (None, "", "")
-        if not _suits(affix, core, (self.prefix, self.suffix)) or not FORMS[self.signs].fullmatch(core):
+        if not _suits(affix, core, (self.prefix, self.suffix)) or not self.form.fullmatch(core):
             return None
         return float(sign + core.replace(self.thousands, "").replace(self.decimal, "."))
 
@@ -147,6 +131,16 @@ class Notation:
         return "times of day in seconds" if self.clock else ", ".join(said)
 
 
+READINGS = (
+    Numbers(),
+    Numbers(thousands=","),
+    Numbers(decimal=","),
+    Numbers(decimal=",", thousands="."),
+    *(Numbers(decimal=decimal, thousands=thousands) for decimal in (".", ",") for thousands in ("'", " ")),
+)
+"""The signs of numbers; of several that suit a column, the first that is not in doubt counts."""
+
+
 @plain_dataclass(frozen=True)
 class Doubt:
     """A column that is not certain to hold numbers: which cells are none, the most frequent first, with their
@@ -164,27 +158,25 @@ class Doubt:
         return f"{cell!r} ({count} times) is no number like the rest{more}"
 
 
-def remedies(doubts: Mapping[str, Doubt]) -> list[tuple[str, str]]:
-    """Return the settings that resolve the doubts, as typed in a shell, each with its meaning."""
+def remedies(doubts: Mapping[str, Doubt]) -> list[tuple[str, Any, str]]:
+    """Return the settings of a data set that resolve the doubts, with their values and their meanings."""
     cells = dict.fromkeys(cell for doubt in doubts.values() for cell in doubt.cells)
     columns = {name: [*doubt.cells] for name, doubt in doubts.items() if doubt.cells}
-    found = []
+    settings: list[tuple[str, Any, str]] = []
     if 0 < len(cells) <= MOST_CODES:
         numeric = any(is_number(cell.split()[0]) for cell in cells)  # which other columns may have
-        found.append((override("dataset.missing", columns if numeric else [*cells]), "missing values"))
+        settings.append(("missing", columns if numeric else [*cells], "missing values"))
     if columns:
-        found.append((override("dataset.text", [*columns]), "categories"))
+        settings.append(("text", [*columns], "categories"))
     if len(columns) < len(doubts):
-        found += [
-            (override("dataset.thousands", ","), "thousands"),
-            (override("dataset.decimal", ","), "a decimal sign"),
-        ]
-    return found
+        settings += [("thousands", ",", "thousands"), ("decimal", ",", "a decimal sign")]
+    return settings
 
 
 def remedy(doubts: Mapping[str, Doubt]) -> str:
     """Return the advice to add the settings that resolve the doubts."""
-    return f"add {', or '.join(f'{words} for {meaning}' for words, meaning in remedies(doubts))}"
+    words = [f"{override(f'dataset.{key}', value)} for {use}" for key, value, use in remedies(doubts)]
+    return f"add {', or '.join(words)}"
 
 
 def is_number(text: str) -> bool:
@@ -206,7 +198,7 @@ def by_value(cells: pd.Series, function: Callable[[pd.Series], Any]) -> pd.Serie
 
 def notations(
     columns: Mapping[str, pd.Series], decimal: Decimal | None = None, thousands: Thousands | None = None
-) -> dict[str, Notation | Doubt | None]:
+) -> dict[str, Numbers | Doubt | None]:
     """Return how the numbers of columns of text are written; None where text is no number.
 
     A sign that one column proves counts for all. ``decimal`` and ``thousands`` are stated, if they are given.
@@ -253,58 +245,50 @@ class _Column:
             return None
         affix, _ = Counter(parts[0] for parts in numbers.values()).most_common(1)[0]
         suits = {text: core for text, (beside, _, core) in numbers.items() if _suits(beside, core, affix)}
-        shapes = {text: _shape(core) for text, core in suits.items()}
-        return cls(counts, affix, shapes)
+        return cls(counts, affix, {text: _shape(core) for text, core in suits.items()})
 
-    def fitting(self, signs: Signs) -> list[str]:
-        """Return the cells that are numbers with these signs."""
-        fitting = {shape for shape in {*self.shapes.values()} if FORMS[signs].fullmatch(shape)}
-        return [text for text, shape in self.shapes.items() if shape in fitting]
-
-    def best(self, among: Sequence[Signs] = READINGS) -> list[Signs]:
-        """Return the signs with which the most cells are numbers."""
+    def best(self, among: Sequence[Numbers] = READINGS) -> list[Numbers]:
+        """Return the readings by which the most cells are numbers."""
         shapes = Counter(self.shapes.values())
-        fits = [sum(n for shape, n in shapes.items() if FORMS[signs].fullmatch(shape)) for signs in among]
-        return [signs for signs, count in zip(among, fits, strict=True) if count == max(fits)]
+        fits = [sum(n for shape, n in shapes.items() if way.form.fullmatch(shape)) for way in among]
+        return [way for way, count in zip(among, fits, strict=True) if count == max(fits)]
 
     @property
     def proven(self) -> Decimal | None:
         """The decimal sign, if the cells can only be read with one."""
-        decimals = {signs.decimal for signs in self.best()}
+        decimals = {way.decimal for way in self.best()}
         return decimals.pop() if not self.clock and len(decimals) == 1 else None
 
-    def decided(self, decimal: Decimal | None, thousands: Thousands | None) -> Notation | Doubt | None:
+    def decided(self, decimal: Decimal | None, thousands: Thousands | None) -> Numbers | Doubt | None:
         """Return the notation that all cells fit, or why it is in doubt; None for text.
 
         Signs that are given are the only ones; others are taken if they are the simplest or proven.
         """
         if self.clock:
-            return self._unless_others(Notation(clock=True), self.shapes)
+            return self._unless_others(Numbers(clock=True), {*self.shapes})
         among = [
-            signs
-            for signs in READINGS
-            if decimal in (None, signs.decimal) and thousands in (None, signs.thousands)
+            way for way in READINGS if decimal in (None, way.decimal) and thousands in (None, way.thousands)
         ]
         best = self.best(among)
-        if not self.fitting(self.best()[0]):  # such as 1,2,3
+        shapes = {*self.shapes.values()}
+        if not any(way.form.fullmatch(shape) for way in READINGS for shape in shapes):  # such as 1,2,3
             return None
-        notation: Notation | Doubt = Notation(*best[0], *self.affix)
-        if (
-            best[0] == Signs(".", ",") and Signs(",", "") in best
-        ):  # 1,308: whole numbers below 1,000 tell groups
+        fitting = {shape for shape in shapes if best[0].form.fullmatch(shape)}
+        known: Numbers | Doubt = replace(best[0], prefix=self.affix[0], suffix=self.affix[1])
+        if best[0] == Numbers(thousands=",") and Numbers(decimal=",") in best:
+            # 1,308: whole numbers below 1,000 tell groups
             whole = [len(shape) for shape in self.shapes.values() if shape.isdecimal()]
             if max(whole, default=4) > 3:
-                notation = Doubt({}, next(text for text in self.shapes if "," in text))
-        return self._unless_others(notation, self.fitting(best[0]))
+                known = Doubt({}, next(text for text in self.shapes if "," in text))
+        return self._unless_others(known, {text for text, shape in self.shapes.items() if shape in fitting})
 
-    def _unless_others(self, known: Notation | Doubt, numbers: Collection[str]) -> Notation | Doubt | None:
+    def _unless_others(self, known: Numbers | Doubt, numbers: Set[str]) -> Numbers | Doubt | None:
         """Return what is known of the column, unless it has other cells than these numbers.
 
         Other cells are taken for codes of missing values, or for typing errors, which is in doubt; too many
         that mix digits and letters, or ratings such as 3+, or too many words, are text.
         """
-        kept = {*numbers}
-        others = Counter({text: n for text, n in self.counts.items() if text not in kept})
+        others = Counter({text: n for text, n in self.counts.items() if text not in numbers})
         if not others:
             return known
         mixed = [text for text in others if text not in self.shapes and any(map(str.isdecimal, text))]

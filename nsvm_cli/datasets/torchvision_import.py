@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import sys
 import threading
-from functools import cache
 from typing import Any
 
 import torch
@@ -31,7 +30,11 @@ def import_torchvision(module: str) -> Any:
                     raise
             for half_imported in [key for key in sys.modules if key.split(".")[0] == "torchvision"]:
                 del sys.modules[half_imported]
-            _declare_operators()
+            # the default wheel cannot load its operators beside a CPU build of torch, and cannot be imported
+            # without a declaration of these two, of detection models
+            for operator in ("nms", "qnms"):
+                schema = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
+                torch.library.define(f"torchvision::{operator}", schema)
             return importlib.import_module(name)
     except (ImportError, RuntimeError) as error:
         reason = str(error).splitlines()[0]
@@ -39,13 +42,3 @@ def import_torchvision(module: str) -> Any:
             f"torchvision cannot be imported ({reason}): install the version that goes with torch "
             f"{torch.__version__}"
         ) from None
-
-
-@cache  # which also keeps the library: its declarations live as long as it does
-def _declare_operators() -> torch.library.Library:
-    """Declare the operators of torchvision's detection models, which its default wheel fails to import
-    without, and cannot load beside a CPU build of torch."""
-    library = torch.library.Library("torchvision", "FRAGMENT")
-    for operator in ("nms", "qnms"):
-        library.define(f"{operator}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-    return library
