@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from nsvm_cli.compose.composition import compose_settings
+from nsvm_cli.storage.run_directory import write_config
 from tests.cli.process import nsvm, refusal, start
 from tests.patience import PATIENCE
 
@@ -55,6 +57,10 @@ CASES = [
         "dataset.root=nowhere: nowhere/MNIST/raw/train-images-idx3-ubyte",
     ),
     ("train plugins=[nowhere]", "plugins: there is no module 'nowhere'"),
+    *(
+        (f"{command} --plugins nowhere", "there is no module 'nowhere'")
+        for command in ("evaluate run", "predict run x.csv", "report run", "export run --onnx")
+    ),
     ("evaluate x --plugins 1", "plugins: expected the names of modules, such as my_parts, got '1'"),
     ("evaluate", "evaluate needs PATH; see nsvm evaluate --help"),
     ("evaluate nowhere --split all --json", "nowhere does not exist: expected a model file"),
@@ -72,6 +78,13 @@ CASES = [
     ("train --estimate dataset=csv", "dataset.path needs a value"),
     ("train -m hydra/launcher=rya", "hydra/launcher=rya: there is no such hydra/launcher; did you mean ray?"),
     ("train resume=nothing", "resume=nothing: expected the directory of a run, with its config.yaml"),
+    ("train resume=run experiment=ringnorm_alg4_wide", "resume=RUN: name what changes, as in optimizer.lr="),
+    ("train resume=run -m", "the same sweep, started again, resumes by itself"),
+    ("train resume=run overwrite=true", "overwrite=true does not go with resume=RUN"),
+    ("train resume=run allow_mismatch=maybe", "allow_mismatch: expected true or false, got 'maybe'"),
+    ("train resume=run algorithm=alg1", "algorithm=alg1 does not go with resume=RUN: name what changes"),
+    ("train resume=run sed=1", "sed: there is no such setting; did you mean seed?"),
+    ("train resume=run ~seed", "~seed does not go with resume=RUN"),
     ("train overwrite=maybe", "overwrite: expected true or false, got 'maybe'"),
     ("compare .", "there is no run in or below it"),
     ("compare . --format pdf", "there is no format 'pdf'"),
@@ -85,6 +98,9 @@ CASES = [
 
 @pytest.mark.parametrize(("line", "said"), CASES, ids=[line[:60] for line, _ in CASES])
 def test_is_refused_in_one_line(line: str, said: str, tmp_path: Path) -> None:
+    if "resume=run" in line:
+        (tmp_path / "run").mkdir()
+        write_config(tmp_path / "run", compose_settings(["algorithm=alg2"]))
     assert said in refusal(*line.split(), cwd=tmp_path)
     assert not [*(tmp_path / "outputs").glob("*_*")], "an empty folder is left"
 

@@ -102,11 +102,11 @@ def test_a_sweep_grows(tmp_path: Path) -> None:
     nsvm(*words, "seed=range(1)", "algorithm=alg3", cwd=tmp_path, code=0)
     sweep = tmp_path / "outputs" / "sweep" / "ringnorm"
     first = {run: (run / "result.json").stat().st_mtime_ns for run in jobs_of(sweep)}
-    more = ["algorithm=pegasos,alg3", "seed=range(2)", "hydra/launcher=basic"]
+    more = ["algorithm=pegasos,alg3", "seed=range(1)", "hydra/launcher=basic"]
     done = nsvm(*words, *more, cwd=tmp_path, code=0)
-    assert f"{Path('outputs/sweep/ringnorm')}: 4 finished, 0 failed" in done.stdout
-    assert len([line for line in done.stderr.splitlines() if " finished, test accuracy " in line]) == 3
-    assert len(jobs_of(sweep)) == 4
+    assert f"{Path('outputs/sweep/ringnorm')}: 2 finished, 0 failed" in done.stdout
+    assert len([line for line in done.stderr.splitlines() if " finished, test accuracy " in line]) == 1
+    assert len(jobs_of(sweep)) == 2
     assert {run: (run / "result.json").stat().st_mtime_ns for run in first} == first
 
 
@@ -157,15 +157,15 @@ def test_a_directory_of_another_run_stays_as_it_is(tmp_path: Path) -> None:
 
 def test_a_finished_sweep_is_left_alone_by_its_statuses(tmp_path: Path) -> None:
     """Nothing else is read, but whether there is a result."""
-    words = ["train", *TINY, "-m", "hydra.sweep.dir=sweep", "optimizer.lr=0.1,0.01"]
+    words = ["train", *TINY, "-m", "hydra.sweep.dir=sweep"]
     nsvm(*words, "seed=0,1", cwd=tmp_path, code=0)
     before = statuses(tmp_path / "sweep")
     for run in jobs_of(tmp_path / "sweep"):
         (run / "config.yaml").write_text("curves: false")
         (run / "result.json").write_text("")
-    assert "4 finished, 0 failed" in nsvm(*words, "seed=0,1", cwd=tmp_path, code=0).stdout
+    assert "2 finished, 0 failed" in nsvm(*words, "seed=0,1", cwd=tmp_path, code=0).stdout
     assert statuses(tmp_path / "sweep") == before
-    assert "6 finished, 0 failed" in nsvm(*words, "seed=0,1,2", cwd=tmp_path, code=0).stdout
+    assert "3 finished, 0 failed" in nsvm(*words, "seed=0,1,2", cwd=tmp_path, code=0).stdout
 
 
 @pytest.mark.parametrize("change", ["file", "variable", "overwrite"])
@@ -176,28 +176,28 @@ def test_a_finished_job_is_looked_up_only_where_the_same_words_are_the_same_sett
     file = tmp_path / "conf" / "kernel" / "mine.yaml"
     file.write_text("{name: rbf, gamma: 1}" if change == "file" else "{name: rbf, gamma: '${oc.env:GAMMA}'}")
     monkeypatch.setenv("GAMMA", "1")
-    words = ["--config-dir=conf", *TINY, "kernel=mine", "seed=0,1", "hydra.sweep.dir=sweep"]
+    words = ["--config-dir=conf", *TINY, "kernel=mine", "seed=0", "hydra.sweep.dir=sweep"]
     nsvm("train", "-m", *words, cwd=tmp_path, code=0)
     times = run_files(tmp_path)
     monkeypatch.setenv("GAMMA", "2" if change == "variable" else "1")
     if change == "file":
         file.write_text("{name: rbf, gamma: 2}")
     words += ["overwrite=true"] if change == "overwrite" else []
-    assert "2 finished, 0 failed" in nsvm("train", "-m", *words, cwd=tmp_path, code=0).stdout
-    assert len(jobs_of(tmp_path / "sweep")) == (2 if change == "overwrite" else 4)
+    assert "1 finished, 0 failed" in nsvm("train", "-m", *words, cwd=tmp_path, code=0).stdout
+    assert len(jobs_of(tmp_path / "sweep")) == (1 if change == "overwrite" else 2)
     assert all(run_files(tmp_path)[path] > times[path] for path in times) == (change == "overwrite")
 
 
-@pytest.mark.parametrize("values", ["seed=0,0,1", "seed=0,1 checkpoint.every=5,10"])
+@pytest.mark.parametrize("values", ["seed=0,0", "checkpoint.every=5,10"])
 def test_jobs_with_the_same_result_are_trained_once(values: str, tmp_path: Path) -> None:
     words = ["train", "-m", *TINY, *values.split(), "hydra.sweep.dir=sweep"]
     done = nsvm(*words, cwd=tmp_path, code=0)
-    assert "2 finished, 0 failed, 0 interrupted\n" in done.stdout
-    assert len(jobs_of(tmp_path / "sweep")) == 2
+    assert "1 finished, 0 failed, 0 interrupted\n" in done.stdout
+    assert len(jobs_of(tmp_path / "sweep")) == 1
 
 
 def test_two_equal_sweeps_at_once_share_the_work(tmp_path: Path) -> None:
-    words = ["-m", *TINY, "algorithm.steps=400", "engine=torch", "seed=0,1,2", "hydra.sweep.dir=sweep"]
+    words = ["-m", *TINY, "algorithm.steps=100", "engine=torch", "seed=0,1,2", "hydra.sweep.dir=sweep"]
     other = start("train", *words, cwd=tmp_path)
     wait_for(lambda: bool(jobs_of(tmp_path / "sweep")), other)
     done = nsvm("train", *words, cwd=tmp_path, code=0)

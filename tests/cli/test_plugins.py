@@ -92,13 +92,6 @@ def test_a_checkpoint_never_loads_code_by_itself(parts: Path) -> None:
     assert evaluated(checkpoint, "--plugins", "my_parts", cwd=parts)["steps"] == 40
 
 
-@pytest.mark.parametrize("command", ["evaluate run", "predict run x.csv", "report run", "export run --onnx"])
-def test_plugins_are_named_alike_in_every_command(command: str, tmp_path: Path) -> None:
-    name, *words = command.split()
-    said = refusal(name, words[0], "--plugins", "nowhere", *words[1:], cwd=tmp_path)
-    assert "there is no module 'nowhere'" in said
-
-
 MOONS = "dataset.noise? (known: dataset.fold, dataset.name, dataset.noise, dataset.samples, dataset.scaling, "
 
 
@@ -200,7 +193,6 @@ def test_a_sweep_over_callbacks(tmp_path: Path) -> None:
     assert none == (600, False)
     assert soon[0] < usual[0] < 600
     assert (soon[1], usual[1]) == (True, True)
-    assert "3 finished, 0 failed" in nsvm("train", *words, cwd=tmp_path, code=0).stdout
     table = nsvm("compare", "sweep", cwd=tmp_path, code=0).stdout
     assert "callbacks=[{'name': 'early_stopping', 'patience': 3}]" in table
 
@@ -287,15 +279,14 @@ SEVERAL = ["train", "-m", *RUN, "seed=0,1", "hydra.sweep.dir=sweep"]
 def test_a_sweep_keeps_finished_jobs_of_other_code_and_says_so_once(mine: Path) -> None:
     nsvm(*SEVERAL, "kernel=mine,rbf", cwd=mine, code=0)
     (mine / "own" / "number.py").write_text("POWER = 1/3")
-    for _ in range(2):
-        again = nsvm(*SEVERAL, "kernel=mine,rbf", cwd=mine, code=0)
-        assert "4 finished, 0 failed" in again.stdout
-        (line,) = [line for line in again.stderr.splitlines() if "code" in line]
-        assert re.fullmatch(
-            r"2 finished jobs, as pegasos-0-\w+, were trained with other code of plugins: "
-            "allow_mismatch=true accepts that; without their folders they are trained anew",
-            line,
-        )
+    again = nsvm(*SEVERAL, "kernel=mine,rbf", cwd=mine, code=0)
+    assert "4 finished, 0 failed" in again.stdout
+    (line,) = [line for line in again.stderr.splitlines() if "code" in line]
+    assert re.fullmatch(
+        r"2 finished jobs, as pegasos-0-\w+, were trained with other code of plugins: "
+        "allow_mismatch=true accepts that; without their folders they are trained anew",
+        line,
+    )
     assert "code" not in nsvm(*SEVERAL, "kernel=mine,rbf", "allow_mismatch=true", cwd=mine, code=0).stderr
     (mine / "own" / "number.py").write_text("POWER = 1")
     assert "code" not in nsvm(*SEVERAL, "kernel=mine,rbf", cwd=mine, code=0).stderr
