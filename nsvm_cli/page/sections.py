@@ -275,7 +275,7 @@ def features(model: NSVM, data: Data) -> Blocks:
             if isinstance(model.task, Classification):
                 _plot_classes(model.task, some.y, points, axis)
             else:
-                drawing = axis.scatter(*points.T, c=some.y.numpy(), s=22, cmap=COLORMAP)
+                drawing = axis.scatter(points[:, 0], points[:, 1], c=some.y.numpy(), s=22, cmap=COLORMAP)
                 figure.colorbar(drawing, ax=axis, label="target")
         drawn.append(to_picture(figure, f"Features of {len(some)} samples, {title}"))
     yield drawn
