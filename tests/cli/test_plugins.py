@@ -99,7 +99,6 @@ MOONS = "dataset.noise? (known: dataset.fold, dataset.name, dataset.noise, datas
     ("words", "said"),
     [
         ("train kernel=cauchy kernel.gamma=wide", "kernel.gamma should be a valid number, got 'wide'"),
-        ("train dataset=moons dataset.samples=many", "dataset.samples should be a valid integer, got 'many'"),
         ("train dataset=moons dataset.validation=-1", "dataset.validation: expected a number of samples"),
         ("train network=wide network.width=many", "network=wide: "),
         ("train dataset=moons dataset.noise2=3", MOONS),

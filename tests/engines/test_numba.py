@@ -28,7 +28,7 @@ from tests.engines.test_contract import compare, overlapping, thorough
 
 pytestmark = pytest.mark.usefixtures("unchecked", "compiled")
 
-STEPS = {"pegasos": 2000, "alg1": 1000, "alg2": 600, "alg3": 200, "alg4": 600}
+STEPS = {"pegasos": 1000, "alg1": 500, "alg2": 300, "alg3": 100, "alg4": 300}
 ALGORITHMS = sorted(STEPS)
 NETWORK = {"name": "mlp", "widths": [8, 6], "normalize": True, "dropout": 0.2}
 
