@@ -258,9 +258,9 @@ class Precomputed(Kernel):
 
     def _indices(self, a: Points) -> Int64[np.ndarray, "*batch p"]:
         i, m = a.detach().cpu().double().numpy(), len(self.G)
-        known = (i == np.floor(i)) & (i >= 0) & (i < m)
-        if i.shape[-1] != 1 or not known.all():
-            got = f"{i.shape[-1]} features" if i.shape[-1] != 1 else f"{i[~known][0]:g}"
+        valid = (i == np.floor(i)) & (i >= 0) & (i < m)
+        if i.shape[-1] != 1 or not valid.all():
+            got = f"{i.shape[-1]} features" if i.shape[-1] != 1 else f"{i[~valid][0]:g}"
             raise InputError(
                 f"kernel precomputed expects samples that are rows of {self.path}, 0 to {m - 1}, got {got}: "
                 "expected one feature, the index, with dataset.scaling=none and network=identity"

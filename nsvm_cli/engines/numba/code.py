@@ -84,8 +84,8 @@ def _processor() -> str:
     except OSError:
         lines = [platform.processor()]
     kind = {line for line in lines if line.startswith(("model name", "flags", "Features", "CPU part"))}
-    told = [os.environ.get(f"NUMBA_CPU_{name}", "") for name in ("NAME", "FEATURES")]
-    return "\n".join([*sorted(kind or lines), *told])
+    options = [os.environ.get(f"NUMBA_CPU_{name}", "") for name in ("NAME", "FEATURES")]
+    return "\n".join([*sorted(kind or lines), *options])
 
 
 def unit_folder(unit: str) -> Path:
@@ -116,13 +116,13 @@ def compile_once(units: Iterable[str], say: Say = str) -> None:
     """
     if COMPILES in os.environ:
         return
-    if left := sorted(unit for unit in units if not is_compiled(unit)):
+    if missing := sorted(unit for unit in units if not is_compiled(unit)):
         say("compiling the steps for these settings, which takes some fifteen seconds, once on this computer")
     with contextlib.ExitStack() as locks:
-        for unit in left:
+        for unit in missing:
             locks.enter_context(locked(unit_folder(unit).parent, wait=True))
-        if left := [unit for unit in left if not is_compiled(unit)]:
-            _compile(left)
+        if missing := [unit for unit in missing if not is_compiled(unit)]:
+            _compile(missing)
 
 
 def _compile(units: Sequence[str]) -> None:

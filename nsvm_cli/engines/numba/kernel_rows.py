@@ -154,9 +154,9 @@ class AnyKernel:
 
     def write(self, i: Any, columns: Any, out: Any, slots: Any) -> None:
         for begin in range(0, len(i), 16):
-            some = i[begin : begin + 16]
-            places, taken = 2 * np.arange(len(some)) + some % 2, np.zeros(32, np.int64)
-            taken[places] = some
+            rows = i[begin : begin + 16]
+            places, taken = 2 * np.arange(len(rows)) + rows % 2, np.zeros(32, np.int64)
+            taken[places] = rows
             out[slots[begin : begin + 16]] = self.K(self.columns[taken], columns).cpu().numpy()[places]
 
 

@@ -81,34 +81,34 @@ def feature_columns(F: Network, x: Any, i: Any, passed: Passed, z: Any) -> None:
 
 
 @jit
-def forward(F: Network, x: Any, passed: Passed, z: Any, t: int, i: Any, known: int) -> None:
+def forward(F: Network, x: Any, passed: Passed, z: Any, t: int, i: Any, evaluated: int) -> None:
     """Write z = F_theta(x), and the values that ``backward`` needs.
 
-    Unless t is 0, dropout acts with the masks of samples i in step t. Blocks of the first ``known`` samples
-    have passed without dropout before.
+    Unless t is 0, dropout acts with the masks of samples i in step t. Blocks of the first ``evaluated``
+    samples have passed without dropout before.
     """
     for begin in range(0, len(x), ROWS):
         end = min(begin + ROWS, len(x))
         at, n = begin * F.height, end - begin
-        if end > known:
+        if end > evaluated:
             _write_columns(x[begin:end], passed.H[at : at + x.shape[1] * n].reshape((x.shape[1], n)))
-        if end > known or (t > 0 and F.drops):
-            _pass(F, passed, at, n, t, i[begin:end], end <= known)
+        if end > evaluated or (t > 0 and F.drops):
+            _pass(F, passed, at, n, t, i[begin:end], end <= evaluated)
             _write_rows(F, _top(F, passed, at, n), z[begin:end])
 
 
 @jit
-def _pass(F: Network, passed: Passed, at: int, n: int, t: int, i: Any, known: bool) -> None:
+def _pass(F: Network, passed: Passed, at: int, n: int, t: int, i: Any, evaluated: bool) -> None:
     """Pass n samples, which begin at ``at`` in H, through all layers; see ``forward``."""
     masked = 0
     for number in range(len(F.layers)):
         layer = layer_of(F, number)
-        if not known and layer.side > 1:
+        if not evaluated and layer.side > 1:
             _convolve(F, layer, passed, at, n)
-        elif not known:
+        elif not evaluated:
             _connect(F, layer, passed, at, n)
         if t > 0 and layer.masked:
-            known = False
+            evaluated = False
             (_, o), pixels = places(layer, at, n), layer.p * layer.q
             of_layer = passed.H[o : o + layer.d * pixels * n].reshape((layer.d, pixels, n))
             _mask(F, of_layer, number_at(F.seed, t), masked * LAYER, i)

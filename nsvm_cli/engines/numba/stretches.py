@@ -111,11 +111,11 @@ def group(progress: Progress, drawn: Any, first: int) -> Any:
 @jit
 def acting(steps: Any, count: int) -> Any:
     """Return the rows of the ``count`` steps that are not 0."""
-    rows, found = np.empty(count, np.int64), 0
+    rows, filled = np.empty(count, np.int64), 0
     for row in range(len(steps)):
         if steps[row].any():
-            rows[found] = row
-            found += 1
+            rows[filled] = row
+            filled += 1
     return rows
 
 
@@ -133,13 +133,14 @@ def add(support: Support, i: int, steps: Any, k: int) -> bool:
 
 
 def pegasos(
-    run: Run, support: Support, z_support: Any, s: Any, held: Any, drawn: Any, first: int, until: int
+    run: Run, support: Support, z_support: Any, s: Any, group_start: Any, drawn: Any, first: int, until: int
 ) -> None:
     """Take steps of Algorithm 0.
 
     ``z_support`` holds the features of the support, with room for new ones. The steps of a group share one
     evaluation of ``s``, which violations within the group then update. Its bits depend on the order of these
-    updates, so a caller that pauses within a group keeps s, and ``held``: the first step of the group, or 0.
+    updates, so a caller that pauses within a group keeps s, and the first step of the group, ``group_start``,
+    which is 0 between groups.
     """
     K, progress, k, C = run.K, run.progress, drawn.shape[1], support.alpha.shape[1]
     steps_of_group = max(1, LONGEST // k)
@@ -150,8 +151,8 @@ def pegasos(
         i = drawn[begin - first : end - first].copy().reshape(-1)
         z = rows_of(run.x, i)
         K_ii = values(K, z, z)
-        if held[0] != begin:
-            held[0] = begin
+        if group_start[0] != begin:
+            group_start[0] = begin
             j = support.order[: support.joined[0]]
             s_i = sums(K, z, z_support[: len(j)], scaled_rows(support.alpha, j, 1.0, z))
             for row in range(len(i)):
@@ -168,7 +169,7 @@ def pegasos(
                             for other in range(len(i)):
                                 s[other, r] += K_ii[row + at, other] * (steps[at, r] / k)
         if progress.t[0] + 1 == end:
-            held[0] = 0
+            group_start[0] = 0
 
 
 def alg1(run: Run, i_s: Any, z_s: Any, alpha_s: Any, filled: Any, drawn: Any, first: int, until: int) -> None:

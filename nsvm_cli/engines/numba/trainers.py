@@ -134,16 +134,16 @@ class CompiledPegasos(look_ahead.LookAheadPegasos):
         steps, window = Stretches(stretches.pegasos, self, problem, state), state.engine.window
         z_support = _with_room(steps.run.x, state, self.k * (until - state.t))
         s = np.empty((max(1, stretches.LONGEST // self.k) * self.k, math.prod(problem.task.outputs)))
-        held = np.array([window.first if window else 0])  # the first step of the group that s is of
+        group_start = np.array([window.first if window else 0])  # the first step of the group that s is of
         if window:
             s[: len(window.s)] = window.s.reshape(len(window.s), -1)[: len(s)]
         for block in steps.blocks(until):
-            steps.take(steps.support, z_support, s, held, *block)
+            steps.take(steps.support, z_support, s, group_start, *block)
         steps.store()
-        if held[0]:
-            i = state.sampler.ahead(int(held[0]))[: len(s) // self.k].ravel()
+        if group_start[0]:
+            i = state.sampler.ahead(int(group_start[0]))[: len(s) // self.k].ravel()
             of_outputs = s[: len(i)].reshape(len(i), *problem.task.outputs)
-            state.engine.window = look_ahead.Window(int(held[0]), self.k, i, of_outputs)
+            state.engine.window = look_ahead.Window(int(group_start[0]), self.k, i, of_outputs)
 
 
 class CompiledAlg1(look_ahead.LookAheadAlg1):

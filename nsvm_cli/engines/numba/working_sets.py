@@ -54,9 +54,9 @@ class WorkingSets:
         m, now, value = self.rows.m, self.dual.optimality(state), self.dual.value(state)
         state.gap = now.last - now.first
         if state.stale:
-            some = np.arange(m - state.stale, m)[: max(LARGEST, PAIRS // m)]
-            state.g[some] = self._exact(state, some)
-            state.stale -= len(some)
+            samples = np.arange(m - state.stale, m)[: max(LARGEST, PAIRS // m)]
+            state.g[samples] = self._exact(state, samples)
+            state.stale -= len(samples)
             state.best, state.since = -HUGE, state.iterations
             return
         if value > state.best + LEAST_GROWTH * abs(value):
@@ -106,15 +106,15 @@ class WorkingSets:
         free = np.zeros(rows.m + 1, bool)
         free[self.dual.s[now.up & now.low]] = True
         most = min(LARGEST, rows.most)
-        for some in np.split(moved, range(most, len(moved), most)):
-            rows.add(rows.cache, rows.slots(s[some], free), change[some], state.g)
+        for part in np.split(moved, range(most, len(moved), most)):
+            rows.add(rows.cache, rows.slots(s[part], free), change[part], state.g)
 
     def _drift(self, state: DualState, now: Optimality) -> float:
         """Return the largest error of g at 32 samples at the ends of the gap, and at 32 others."""
         ends = (now.up & (now.f < now.first + self.tol)) | (now.low & (now.f > now.last - self.tol))
-        some = np.append(self.dual.s[ends][:32], np.linspace(0, self.rows.m - 1, 32).astype(np.int64))
-        some = some[some < self.rows.m]
-        return float(np.abs(self._exact(state, some) - state.g[some]).max())
+        samples = np.append(self.dual.s[ends][:32], np.linspace(0, self.rows.m - 1, 32).astype(np.int64))
+        samples = samples[samples < self.rows.m]
+        return float(np.abs(self._exact(state, samples) - state.g[samples]).max())
 
     def _exact(self, state: DualState, i: Int64[np.ndarray, " p"]) -> Float64[np.ndarray, " p"]:
         """Return g at the samples i in float64; the last time with coefficients as in a model file."""
