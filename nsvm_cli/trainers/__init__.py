@@ -22,9 +22,8 @@ from nsvm_cli.trainers.alg4 import Alg4
 from nsvm_cli.trainers.base import Problem, State, Trainer
 from nsvm_cli.trainers.cross_entropy import CrossEntropy
 from nsvm_cli.trainers.direct import LinearSVM, Logistic, Majority, Trees
-from nsvm_cli.trainers.linear_pegasos import LinearPegasos
 from nsvm_cli.trainers.nystroem import Nystroem
-from nsvm_cli.trainers.pegasos import Pegasos
+from nsvm_cli.trainers.pegasos import LinearPegasos, Pegasos
 from nsvm_cli.trainers.svc import SVC
 
 __all__ = ["TRAINERS", "Problem", "State", "Trainer", "build_parts", "build_trainer"]

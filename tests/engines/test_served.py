@@ -26,7 +26,7 @@ from nsvm_cli.trainers import Problem, State, Trainer
 from nsvm_cli.trainers.alg1 import Alg1
 from nsvm_cli.trainers.alg3 import Alg3
 from nsvm_cli.trainers.direct import LinearSVM
-from nsvm_cli.trainers.linear_pegasos import LinearPegasos
+from nsvm_cli.trainers.pegasos import LinearPegasos
 from nsvm_cli.trainers.svc import SVC
 from tests.conftest import MakeSmall, train
 from tests.engines.test_contract import overlapping

@@ -12,8 +12,7 @@ from nsvm_cli.models.losses import Binary, EpsilonInsensitive, Loss, Residual, S
 from nsvm_cli.trainers.alg1 import MAINTENANCE, NO_SAMPLE, PLACES, Alg1, Terms, merging, projection
 from nsvm_cli.trainers.alg2 import Alg2
 from nsvm_cli.trainers.alg3 import Alg3
-from nsvm_cli.trainers.linear_pegasos import LinearPegasos
-from nsvm_cli.trainers.pegasos import Pegasos
+from nsvm_cli.trainers.pegasos import LinearPegasos, Pegasos
 from tests import reference
 from tests.conftest import LOSSES, MakeSmall, parameters, train
 from tests.trainers.test_against_paper import Transcribed
