@@ -38,7 +38,7 @@ def select(asked: Literal["auto"] | Engine, trainer: Trainer[Any], problem: Prob
         if not is_usable():
             raise InputError("engine=numba needs Numba: pip install 'nsvm[fast]', or engine=torch")
         if gap:
-            raise InputError(f"engine=numba does not cover {gap}: expected engine=auto or engine=torch")
+            raise InputError(f"engine=numba does not cover {gap}; use engine=auto or engine=torch")
         return NUMBA
     if uncovered_by_torch(trainer, problem, F):
         return LITERAL

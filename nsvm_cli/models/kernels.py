@@ -65,8 +65,8 @@ class Kernel:
             K = self(a, b)
             if not K.requires_grad:
                 raise InputError(
-                    f"kernel {type(self).__name__} returned values without a gradient: expected "
-                    "kernel.gradient=spsa or finite_difference, or algorithm=pegasos or svc, which need none"
+                    f"kernel {type(self).__name__} returned values without a gradient; set "
+                    "kernel.gradient=spsa or finite_difference, or use algorithm=pegasos or svc"
                 )
             # given G itself, torch would import sympy, which takes half a second
             return torch.autograd.grad((G * K).sum(), a)[0]
@@ -350,7 +350,7 @@ def check_kernel(
                 "expected floats or detached tensors, or an nn.Parameter as an attribute, which is learnt"
             )
     if draws(lambda: formula(a, b), a.device.type):
-        raise InputError(f"kernel {name} draws at random: expected the same values for the same features")
+        raise InputError(f"kernel {name} draws at random; the same features must have the same values")
     if differentiable:
         K_ab = formula(a, b)
         gradient = Kernel.gradient(formula, a, b, K_ab, torch.ones_like(K_ab))

@@ -258,9 +258,7 @@ class Trainer(ABC, Generic[S]):
         if problem.penalties and not (self.moves_theta and F.parameters):
             raise InputError("penalties are of the objective for theta, which does not move in this run")
         if self.k < 2 and (name := problem.penalties.of_pairs):
-            raise InputError(
-                f"penalties.{name} needs pairs of samples: expected algorithm.batch_size above 1"
-            )
+            raise InputError(f"penalties.{name} needs pairs of samples; set algorithm.batch_size above 1")
 
     @abstractmethod
     def start(self, problem: Problem, F: FeatureMap) -> S:

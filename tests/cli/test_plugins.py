@@ -118,7 +118,7 @@ OWN, SPSA = "kernel=cauchy", "kernel=cauchy kernel.gradient=spsa"
 CAUCHY = "1 / (1 + self.gamma * squared_distances(a, b))"
 VALUES = f"({CAUCHY}).detach()"
 GRADIENT = "returned values with a gradient, though its features have none"
-NO_GRADIENT = "returned values without a gradient: expected kernel.gradient=spsa or finite_difference"
+NO_GRADIENT = "returned values without a gradient; set kernel.gradient=spsa or finite_difference"
 ARRAYS = "expected arrays x of float64 or uint8 and y of numbers, got <U32 and float64 (my_parts.py, line "
 
 

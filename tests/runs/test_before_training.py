@@ -83,7 +83,7 @@ def stopping(**settings: Any) -> dict[str, Any]:
         ({**F1, "threshold": 1.5}, "threshold: expected best, null, or a probability between 0 and 1"),
         ({**F1, "dataset": TEN}, "two classes, and the data have 10"),
         ({"loss": {"name": "hing"}}, "did you mean hinge"),
-        ({"loss": {"name": "squared"}}, "loss=squared is for task=regression: expected one of hinge, squ"),
+        ({"loss": {"name": "squared"}}, "loss=squared is for task=regression; use one of hinge, squ"),
     ],
 )
 def test_settings_that_do_not_go_together(changes: dict[str, Any], said: str) -> None:
@@ -96,7 +96,7 @@ def test_settings_that_do_not_go_together(changes: dict[str, Any], said: str) ->
         ({"calibration": "sigmoid"}, "probabilities of classes, and task=regression has none"),
         ({"threshold": "best"}, "threshold=best is for two classes, and the data have none"),
         ({"class_weight": "balanced"}, "class_weight is for classes, and task=regression has none"),
-        ({"loss": {"name": "hinge"}}, "loss=hinge is for task=classification: expected one of epsilon_"),
+        ({"loss": {"name": "hinge"}}, "loss=hinge is for task=classification; use one of epsilon_"),
         ({"loss": {"name": "epsilon_insensitive", "epsilon": -1}}, "loss.epsilon should be greater than or"),
     ],
 )
