@@ -36,11 +36,11 @@ PAUSE_SECONDS = 0.2
 """Seconds after which ``advance`` returns within a step, so that the loop can check for signals."""
 
 SIZES = "kept_sizes"
-"""The key of the sizes of the working sets in the state dict of ``Parts``."""
+"""The key of the sizes of the working sets in the state dict of ``SVMs``."""
 
 
 @dataclass
-class Part:
+class SVM:
     """One of the SVMs of a problem: its training samples j, their dual problem, and its state.
 
     ``beta`` holds sum_k y_k a_k for each sample. ``note`` updates it, ``bias``, ``gap`` and ``value`` (see
@@ -63,11 +63,11 @@ class Part:
         self.value = dual.value(state)
 
 
-class Parts(list[Part]):
+class SVMs(list[SVM]):
     """The SVMs of a problem. A file holds each field of their states as one tensor, for all of them."""
 
     def state_dict(self) -> StateDict:
-        states = [part.state for part in self]
+        states = [svm.state for svm in self]
         values = {name: [np.atleast_1d(getattr(state, name)) for state in states] for name in states[0].saved}
         sizes = torch.tensor([len(state.kept) for state in states])
         return {name: torch.from_numpy(np.concatenate(of)) for name, of in values.items()} | {SIZES: sizes}
@@ -81,25 +81,25 @@ class Parts(list[Part]):
             raise ValueError(f"{SIZES}: expected {expected} in all, got {got}")
         pieces = {}
         for name in names:
-            now = [getattr(part.state, name) for part in self]
+            now = [getattr(svm.state, name) for svm in self]
             sizes = kept.tolist() if name == "kept" else [*map(np.size, now)]
             like = torch.zeros(sum(sizes), dtype=torch.from_numpy(np.atleast_1d(now[0])).dtype)
             split = loaded_like(like, saved[name], name).split(sizes)
             pieces[name] = split if isinstance(now[0], np.ndarray) else [piece.item() for piece in split]
-        for part, *values in zip(self, *pieces.values(), strict=True):
-            part.state.load_state_dict(dict(zip(names, values, strict=True)))
-            part.note()
+        for svm, *values in zip(self, *pieces.values(), strict=True):
+            svm.state.load_state_dict(dict(zip(names, values, strict=True)))
+            svm.note()
 
 
 @dataclass(kw_only=True)
 class SVCState(State):
-    """The first ``solved`` of the ``parts`` are done, and ``solver`` takes the iterations of the next one.
+    """The SVMs of a problem (``parts``): the first ``solved`` are done, ``solver`` iterates on the next one.
 
     ``widest`` is the largest gap of its KKT conditions so far, and ``closest`` the smallest gap since then.
     """
 
     z: Float[Tensor, "m n"] = field(metadata=NOT_SAVED)
-    parts: Parts
+    parts: SVMs
     scale: float = field(metadata=NOT_SAVED)
     solved: int = 0
     widest: float = 0.0
@@ -108,18 +108,18 @@ class SVCState(State):
 
     @property
     def support_vectors(self) -> int:
-        return len(np.unique(np.concatenate([part.j[part.beta != 0] for part in self.parts])))
+        return len(np.unique(np.concatenate([svm.j[svm.beta != 0] for svm in self.parts])))
 
     @property
     def figures(self) -> dict[str, Any]:
-        """The dual value and the duality gap, summed over all parts."""
-        value, gap = sum(part.value for part in self.parts), sum(part.gap for part in self.parts)
+        """The dual value and the duality gap, summed over all SVMs."""
+        value, gap = sum(svm.value for svm in self.parts), sum(svm.gap for svm in self.parts)
         return {"dual_value": self.scale * value, "duality_gap": self.scale * gap}
 
     def take_over(self, solver: Any, j: Int64[np.ndarray, " n"]) -> None:
-        """Solve the next part with the kernel rows of an earlier solver, if it has the same samples j."""
-        part = self.parts[self.solved]
-        self.solver = replace(solver, dual=part.dual) if np.array_equal(part.j, j) else None
+        """Solve the next SVM with the kernel rows of an earlier solver, if it has the same samples j."""
+        svm = self.parts[self.solved]
+        self.solver = replace(solver, dual=svm.dual) if np.array_equal(svm.j, j) else None
 
 
 @pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
@@ -176,29 +176,29 @@ class SVC(Trainer[SVCState]):
         return grid_search(self.grid, problem, F, score) if self.grid else None
 
     def start(self, problem: Problem, F: FeatureMap) -> SVCState:
-        z, parts = F(problem.x), Parts(self.parts_of(problem))
+        z, svms = F(problem.x), SVMs(self._svms(problem))
         return SVCState(
-            F=F, sampler=problem.sampler(), t=0, z=z, parts=parts, scale=self.lam or 1 / len(problem.y)
+            F=F, sampler=problem.sampler(), t=0, z=z, parts=svms, scale=self.lam or 1 / len(problem.y)
         )
 
-    def parts_of(self, problem: Problem) -> list[Part]:
+    def _svms(self, problem: Problem) -> list[SVM]:
         """Return the SVMs of a problem; y > 0 for the second of two classes, or the first of a pair."""
         y, m, task = problem.host_y, len(problem.y), problem.task
         C = self.C(problem) * (np.ones(m) if problem.weights is None else problem.weights)
         everyone, classes = np.arange(m), range(len(task.classes))
 
-        def apart(y: Float64[np.ndarray, " n"], j: Int64[np.ndarray, " n"] = everyone) -> Part:
-            return Part(j, classification(y, C[j], self.bias))
+        def classifier(y: Float64[np.ndarray, " n"], j: Int64[np.ndarray, " n"] = everyone) -> SVM:
+            return SVM(j, classification(y, C[j], self.bias))
 
         if not isinstance(task, Classification):
             assert isinstance(problem.loss.l, EpsilonInsensitive)
-            return [Part(everyone, regression(y, problem.loss.l.epsilon, C, self.bias))]
+            return [SVM(everyone, regression(y, problem.loss.l.epsilon, C, self.bias))]
         if not task.outputs:
-            return [apart(y)]
+            return [classifier(y)]
         if isinstance(problem.loss, OneVsRest):
-            return [apart(np.where(y == r, 1.0, -1.0)) for r in classes]
+            return [classifier(np.where(y == r, 1.0, -1.0)) for r in classes]
         pairs = [(r, np.flatnonzero((y == r) | (y == q))) for r, q in combinations(classes, 2)]
-        return [apart(np.where(y[j] == r, 1.0, -1.0), j) for r, j in pairs]
+        return [classifier(np.where(y[j] == r, 1.0, -1.0), j) for r, j in pairs]
 
     def step(self, problem: Problem, state: SVCState) -> None:
         t = state.t
@@ -227,27 +227,27 @@ class SVC(Trainer[SVCState]):
         return int(STEPS * (state.solved + share) / len(state.parts))
 
     def _iterate(self, problem: Problem, state: SVCState) -> None:
-        """Take an iteration of the solver, and continue with the next part when this one is done."""
-        part = state.parts[state.solved]
+        """Take an iteration of the solver, and continue with the next SVM when this one is done."""
+        svm = state.parts[state.solved]
         if state.solver is None:
-            z = state.z[torch.from_numpy(part.j).to(state.z.device)]
+            z = state.z[torch.from_numpy(svm.j).to(state.z.device)]
             if not problem.K.diag(z).isfinite().all():
                 raise NotFiniteError("a kernel value", state.t + 1)
-            state.solver = self.solver(problem, z, part.dual)
-        state.solver.step(part.state)
-        if not (gap := part.state.gap) < math.inf:
+            state.solver = self.solver(problem, z, svm.dual)
+        state.solver.step(svm.state)
+        if not (gap := svm.state.gap) < math.inf:
             raise NotFiniteError("the gap of the KKT conditions", state.t + 1)
         if gap > state.widest:
             state.widest = state.closest = gap
         state.closest = min(state.closest, gap)
-        if not part.state.done:
+        if not svm.state.done:
             return
-        part.note()
+        svm.note()
         state.solved += 1
         state.widest = state.closest = 0.0
         if state.solved < len(state.parts):
-            state.take_over(state.solver, part.j)
-        elif (gap := max(part.state.gap for part in state.parts)) >= self.tol:
+            state.take_over(state.solver, svm.j)
+        elif (gap := max(svm.state.gap for svm in state.parts)) >= self.tol:
             exact = "dtype=float64 or " if state.z.dtype == torch.float32 else ""
             WARN.get()(
                 f"{self.name} stopped at a gap of {gap:.2g}, where it expects {self.tol:g}: raise "
@@ -255,7 +255,7 @@ class SVC(Trainer[SVCState]):
             )
 
     def solver(self, problem: Problem, z: Float[Tensor, "n d"], dual: Dual) -> Any:
-        """Return the solver of a part, on features z.
+        """Return the solver of one SVM, on features z.
 
         Raises:
             InputError: the kernel matrix exceeds the memory budget.
@@ -272,13 +272,13 @@ class SVC(Trainer[SVCState]):
     def finish(self, problem: Problem, state: SVCState) -> Expansion:
         z = state.z
         alpha = np.zeros((len(z), len(state.parts)))
-        for r, part in enumerate(state.parts):
-            alpha[part.j, r] = part.beta
+        for r, svm in enumerate(state.parts):
+            alpha[svm.j, r] = svm.beta
         support = np.flatnonzero(alpha.any(1))
         j, alpha_j = torch.from_numpy(support).to(z.device), torch.from_numpy(alpha[support]).to(z)
         if not problem.task.outputs:
             return Expansion(z[j], alpha_j[:, 0], 1.0, state.parts[0].bias, i=j)
-        bias = z.new_tensor([part.bias for part in state.parts])
+        bias = z.new_tensor([svm.bias for svm in state.parts])
         one_vs_one = not isinstance(problem.loss, OneVsRest)
         return Expansion(z[j], alpha_j, 1.0, bias, one_vs_one=one_vs_one, i=j)
 
@@ -293,8 +293,8 @@ class SVC(Trainer[SVCState]):
         """
         state = self.start(problem, FeatureMap(nn.Identity(), SGD(1.0), problem.seed))
         if earlier:
-            for part, other in zip(state.parts, earlier.parts, strict=True):
-                part.state = part.dual.after(other.dual, other.state)
+            for svm, other in zip(state.parts, earlier.parts, strict=True):
+                svm.state = svm.dual.after(other.dual, other.state)
             state.take_over(earlier.solver, earlier.parts[-1].j)
         return self.complete(problem, state)
 
