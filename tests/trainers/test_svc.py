@@ -135,7 +135,7 @@ def test_svc_ends_where_no_step_closes_the_gap(
     kind: str, small: MakeSmall, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """LIBSVM would never end."""
-    for module in ("trainers.svc", "engines.numba.working_sets"):
+    for module in ("trainers.dual", "engines.numba.working_sets"):
         monkeypatch.setattr(f"nsvm_cli.{module}.MOST", 10**4)
     s = small(1, m=M, K=Linear(), loss=LOSSES[kind])
     state, g = train(SVC(1e-100), s.problem, s.theta(0), engine=TORCH)
