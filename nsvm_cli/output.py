@@ -16,7 +16,7 @@ from contextvars import ContextVar
 from typing import Any, ClassVar
 
 Say = Callable[[str], object]
-"""Shows a message to the user; ``str`` is one that shows none."""
+"""Shows a message to the user; ``str`` serves as one that shows nothing."""
 
 
 def printable(text: str) -> str:
@@ -25,7 +25,7 @@ def printable(text: str) -> str:
 
 
 def shortened(name: str, longest: int = 16) -> str:
-    """Return the beginning of a name, which may be anyone's, with escapes for what no font has."""
+    """Return the beginning of a name that may come from others, with escapes for unprintable characters."""
     name = printable(name)
     return name if len(name) <= longest else f"{name[: longest - 1]}…"
 
@@ -36,7 +36,7 @@ def say(line: object) -> None:
 
 
 WARN: ContextVar[Say] = ContextVar("WARN", default=say)
-"""Shows a warning about training; an estimator has its own."""
+"""Shows a warning about training; estimators replace it."""
 
 
 def details(error: BaseException) -> list[str]:
@@ -50,7 +50,7 @@ def answer(line: object) -> None:
 
 
 def answer_lines(text: str) -> None:
-    """Print the lines of a text to standard output, each of which ends with a newline."""
+    """Print the lines of a text to standard output; each must end with a newline."""
     for line in text.split("\n")[:-1]:
         answer(line)
 
@@ -67,7 +67,7 @@ def flash(text: str) -> None:
 def standard_streams() -> Iterator[list[OSError]]:
     """Make standard output and standard error streams that never fail, within the context.
 
-    They drop what cannot be written: a closed pipe, a closed terminal or a full disk must not end a run.
+    They drop text that cannot be written: a closed pipe, a closed terminal or a full disk must not end a run.
     Characters that the encoding lacks are written as escapes. Yields the errors of standard output, for
     commands whose output is their result.
     """
@@ -84,7 +84,7 @@ def standard_streams() -> Iterator[list[OSError]]:
 
 
 class _Unfailing:
-    """A text stream that writes to nowhere after an error, which it notes."""
+    """A text stream that records errors, and discards output after the first."""
 
     flashed: ClassVar[bool] = False
 

@@ -14,31 +14,31 @@ from jaxtyping import Float
 from torch import Tensor
 
 Values = TypeVar("Values", np.ndarray, Tensor)
-"""An array or a tensor; functions return the kind that they get."""
+"""An array or a tensor; functions return the type of their argument."""
 
 OF_DECISIONS = ("accuracy", "balanced_accuracy", "f1")
-"""Metrics that depend on the threshold from which on decision values stand for the second of two classes."""
+"""Metrics of decisions, which depend on the threshold between two classes."""
 
 OF_PROBABILITIES = ("log_loss", "brier_score")
 """Metrics of the probabilities of a calibrated model."""
 
 
 class Task(ABC):
-    """Everything that depends on the meaning of the labels.
+    """Base class of tasks, which hold everything that depends on the meaning of the labels.
 
-    Algorithms see coded labels ``y`` and decision values ``g``; only the task knows what these stand for.
+    Algorithms see coded labels ``y`` and decision values ``g``; only the task knows their meaning.
     """
 
     kind: ClassVar[Literal["classification", "regression"]]
 
     metric: ClassVar[str]
-    """The score by which models are compared, unless a setting names another."""
+    """The metric to compare models by, unless a setting names another."""
 
     metrics: ClassVar[tuple[str, ...]]
-    """The figures that a setting may name."""
+    """The metrics that a setting may name."""
 
     centred: ClassVar[bool] = True
-    """Whether kernel matrices are centred before their alignment is measured, unless a setting says so."""
+    """Whether alignments are of centred kernel matrices, unless a setting decides."""
 
     classes: tuple[str, ...]
     """The names of the classes, in the order of their codes; none for real targets."""
@@ -49,7 +49,7 @@ class Task(ABC):
         return ()
 
     def strata(self, y: Values) -> Iterator[tuple[str, Values]]:
-        """Yield the parts of the data that a split keeps in proportion: their names and masks of samples."""
+        """Yield the name and the mask of each group of samples that a split keeps in proportion."""
         yield "", y == y
 
     def targets(self, y: Tensor) -> Tensor:
@@ -57,7 +57,7 @@ class Task(ABC):
         return y
 
     def code(self, y: Float[Tensor, " k"]) -> Float[Tensor, " k *outputs"]:
-        """Return the codes c_i of labels; the ideal kernel is that of their inner products, as y_i y_j."""
+        """Return the codes c_i of labels, whose inner products are the ideal kernel, as y_i y_j."""
         return y
 
     @abstractmethod
@@ -70,10 +70,10 @@ class Task(ABC):
 
     @abstractmethod
     def score(self, y: Values, decisions: Values) -> dict[str, Any]:
-        """Return the figures of these decisions, among them ``metric``."""
+        """Return the metrics of decisions, including ``metric``."""
 
     def rank_scores(self, y: np.ndarray, g: np.ndarray) -> dict[str, float | None]:
-        """Return the figures of decision values that depend on their order alone."""
+        """Return the metrics that depend only on the order of the decision values."""
         return {}
 
 
@@ -99,11 +99,11 @@ class Classification(Task):
     def score(self, y: Values, decisions: Values) -> dict[str, Any]:
         """Return figures of the decisions.
 
-        ``accuracy`` and the number of ``errors``; ``recall``, for each class the share of its samples that
-        is decided correctly (None without samples); their mean, ``balanced_accuracy``; ``precision``, for
-        each class the share of the decisions for it that are correct (None without any); ``f1``, that of the
-        second of two classes, or the mean of all; and ``confusion``, which counts the samples of each class
-        (row) by the class that was decided for (column).
+        These are ``accuracy`` and the number of ``errors``; the ``recall`` of each class, that is, the share
+        of its samples that are decided correctly (None without samples), and the mean of all,
+        ``balanced_accuracy``; the ``precision`` of each class, that is, the share of decisions for it that
+        are correct (None without any); ``f1`` of the second of two classes, or the mean of all; and
+        ``confusion``, the numbers of samples by class (row) and decision (column).
         """
         errors = int((y != decisions).sum())
         true, decided = (np.asarray(self.index(part)).astype(np.int64) for part in (y, decisions))
@@ -129,8 +129,8 @@ class Classification(Task):
     def rank_scores(self, y: np.ndarray, g: np.ndarray) -> dict[str, float | None]:
         """Return ``roc_auc`` and ``average_precision`` of decision values, as scikit-learn defines them.
 
-        They are those of the second of two classes, or the means of each class against the rest; None if a
-        class has no samples.
+        They are of the second of two classes, or means over each class against the rest; None if a class has
+        no samples.
         """
         index, columns = self.index(y), {1: g} if g.ndim == 1 else dict(enumerate(g.T))
         areas: list[tuple[float, float]] = []
@@ -154,8 +154,9 @@ def _counts(positive: np.ndarray, g: np.ndarray) -> tuple[np.ndarray, ...]:
 
 
 def best_threshold(y: np.ndarray, g: np.ndarray, metric: str) -> float:
-    """Return the threshold t for which deciding for the second of two classes where g >= t scores best: it is
-    halfway between two neighbouring values of g, or beyond all of them, and of several the nearest to 0.
+    """Return the threshold t with the best score if decisions are for the second of two classes where g >= t.
+
+    It is halfway between two neighbouring values of g, or beyond all of them; of several, the nearest to 0.
     """
     values, *counts = _counts(y > 0, g)
     tp, fp = (np.append(0, count) for count in counts)
@@ -256,11 +257,11 @@ class Regression(Task):
 BINARY = BinaryClassification()
 
 TASKS: dict[str, type[Task]] = {task.kind: task for task in (Classification, Regression)}
-"""The class of each kind of task."""
+"""The base class of tasks of each kind."""
 
 
 def task_for(classes: Sequence[str]) -> Classification:
-    """Return the task of telling these classes apart."""
+    """Return the classification task for two or more classes."""
     names = tuple(classes)
     return BinaryClassification(names) if len(names) == 2 else MulticlassClassification(names)
 

@@ -1,4 +1,4 @@
-"""Results in words: the table of figures, and how results are told on a terminal and on pages."""
+"""Results as text, for terminals and pages: names, formats and tables of figures, and sentences."""
 
 from __future__ import annotations
 
@@ -93,17 +93,17 @@ FIGURES: Mapping[str, Figure] = {
     "full_objective": Figure("full objective", sign=-1),
     "duality_gap": Figure("duality gap", "{:.2g}".format, "the objective minus a lower bound", sign=-1),
 }
-"""All figures that are shown or compared. A key of a result is a metric's behind the name of the split."""
+"""All figures that are shown or compared, by their keys in results, records and diagnoses."""
 
 
 def sign_of(figure: str) -> int:
-    """Return 1 if larger values of a figure are better, or else -1; a plugin may add losses."""
+    """Return 1 if larger values of a figure are better, else -1, as for any loss that a plugin records."""
     lower = ("loss", *(name for name, entry in FIGURES.items() if entry.sign < 0))
     return -1 if figure.endswith(lower) else 1
 
 
 def counted(some: int, whole: int, kind: str) -> str:
-    """Return a number of samples in words, and of how many they are if not all."""
+    """Return a number of samples as text, such as ``all 90 test samples`` or ``50 of 90 test samples``."""
     return f"{f'{some} of' if some < whole else 'all'} {whole} {kind} samples"
 
 
@@ -113,7 +113,7 @@ def held_out(result: Figures) -> str:
 
 
 def score_of(result: Figures, by: object = None) -> tuple[str, str, float] | None:
-    """Return the score of a result on held-out data, ``by`` a metric if it has it, with split and metric."""
+    """Return split, metric and value of the held-out score of a result, by the metric ``by`` if possible."""
     metrics = sorted(TASK_METRICS, key=lambda metric: metric != by)
     for split, metric in product(("validation", "test"), metrics):
         if isinstance(value := result.get(f"{split}_{metric}"), (int, float)):
@@ -122,7 +122,7 @@ def score_of(result: Figures, by: object = None) -> tuple[str, str, float] | Non
 
 
 def scores_of(result: Figures) -> dict[str, str]:
-    """Return the figures of a result that a person looks at first, by their names."""
+    """Return the most important figures of a result as text, by name."""
     rows, data = dict[str, str](), result["data"]
     for split in (held_out(result), "train"):
         rows |= split_scores(result, data["samples"][split], data["classes"], split)
@@ -131,7 +131,7 @@ def scores_of(result: Figures) -> dict[str, str]:
 
 
 def split_scores(figures: Figures, samples: int, classes: Sequence[str], split: str = "") -> dict[str, str]:
-    """Return the scores on a split in words, by their names; in a result, these begin with the ``split``."""
+    """Return the scores on a split as text, by name; keys of a result begin with the ``split``."""
     prefix, name = (f"{split}_", f"{split} ") if split else ("", "")
     scores = {key.removeprefix(prefix): value for key, value in figures.items() if key.startswith(prefix)}
     if "r2" in scores:
@@ -152,16 +152,18 @@ def split_scores(figures: Figures, samples: int, classes: Sequence[str], split: 
 
 
 def metric_name(metric: str, classes: Sequence[str]) -> str:
-    """Return the name of a metric and, for F1 and average precision of two classes, that which it is of."""
+    """Return the name of a metric, with the second class for F1 and average precision of two classes."""
     of = f" of {classes[1]}" if metric in ("f1", "average_precision") and len(classes) == 2 else ""
     return FIGURES[metric].name + of
 
 
 def no_better(result: Figures) -> str:
-    """Return a sentence about a result that is no better than one answer for all samples; empty if it is."""
+    """Return a warning if the model does not beat the constant baseline, or else an empty string."""
     split = held_out(result)
     score, majority = (result.get(f"{split}_{of}accuracy") for of in ("", "majority_"))
-    by_accuracy = result.get("metric", "accuracy") == "accuracy"  # which a rare class costs
+    by_accuracy = (
+        result.get("metric", "accuracy") == "accuracy"
+    )  # other metrics may trade accuracy for a rare class
     if by_accuracy and score is not None and majority is not None and score <= majority:
         return f"No better than always deciding for the most frequent class: {percent(majority)}."
     rmse, mean = (result.get(f"{split}_{of}rmse") for of in ("", "mean_"))
@@ -171,14 +173,15 @@ def no_better(result: Figures) -> str:
 
 
 def decapitalised(sentence: str) -> str:
-    """Return a sentence as it stands within another one."""
+    """Return a sentence with a small initial, to follow other words."""
     return sentence[:1].lower() + sentence[1:]
 
 
 def generalisation(result: Figures) -> str:
-    """Return a sentence about a result whose training score is lost on held-out samples; empty if it is not.
+    """Return the scores of an overfitted result as text, or else an empty string.
 
-    More than half of what could be better than one answer for all samples is lost then.
+    A result is overfitted if held-out samples lose more than half of the best possible gain over the constant
+    baseline.
     """
     split = held_out(result)
     metric = "accuracy" if f"{split}_accuracy" in result else "r2"
@@ -186,8 +189,9 @@ def generalisation(result: Figures) -> str:
     guess = result.get(f"{split}_majority_accuracy", 0.0)
     if train is None or score is None or train - score <= (1 - guess) / 2:
         return ""
-    shown = TASK_METRICS[metric].written
-    return f"{shown(train)} in training, {shown(score)} on the {split} set, {shown(guess)} for one answer"
+    written = TASK_METRICS[metric].written
+    scores = f"{written(train)} in training, {written(score)} on the {split} set"
+    return f"{scores}, {written(guess)} for one answer"
 
 
 TRAINING = ("steps", "violations", "support_vectors", "parameters", "theta_change", "feature_change")
@@ -205,25 +209,25 @@ def training_rows(figures: Figures) -> Rows:
 
 
 def _learnt_rows(figures: Figures) -> Rows:
-    """Return what the kernel has learnt, and its initial values if the figures have them."""
+    """Return the learnt parameters of the kernel, with their initial values if the figures include them."""
     start = figures.get("initial_kernel_parameters", {})
     rows: Rows = []
     for name, value in figures.get("kernel_parameters", {}).items():
         several = isinstance(value, list) and len(value) > 1
-        shown, now = (f"{len(value)} values", f"{_ends(value)}, ") if several else (_ends(value), "")
+        text, now = (f"{len(value)} values", f"{_ends(value)}, ") if several else (_ends(value), "")
         origin = f"{_ends(start[name])} at first" if start else "learnt"
-        rows.append((f"kernel {name}", shown, now + origin))
+        rows.append((f"kernel {name}", text, now + origin))
     return rows
 
 
 def _ends(value: float | list[float]) -> str:
-    """Return a number, or the smallest and the largest of several."""
+    """Format a number, or the smallest and the largest of several."""
     numbers = value if isinstance(value, list) else [value]
     return " to ".join(dict.fromkeys(f"{end:.4g}" for end in (min(numbers), max(numbers))))
 
 
 def column_rows(columns: Iterable[Any]) -> Rows:
-    """Return how the columns of a table are read (see ``datasets.columns``), below a head."""
+    """Return a head and a row for each column of a data set (see ``datasets.columns``)."""
     rows: Rows = [("column", "kind", "missing", "cells")]
     for c in columns:
         more = f", {c.categories} values" if (c.categories or 0) > 1 else ""
@@ -234,7 +238,7 @@ def column_rows(columns: Iterable[Any]) -> Rows:
 
 
 def figures_of(record: Figures) -> list[str]:
-    """Return the figures of a record in words, the most important first."""
+    """Return the figures of a record as text, the most important first."""
     of_svm, objectives = ("violations", "support_vectors"), ("full_objective", "duality_gap", "objective")
     keys = (*(f"validation_{metric}" for metric in TASK_METRICS), "violations", "running_accuracy")
     return [
@@ -248,18 +252,18 @@ FEW_CLASSES, MOST_PAIRS = 12, 8
 """The most classes of a confusion matrix, and the most confusions that are listed in place of one."""
 
 Confusion = Sequence[Sequence[int]]
-"""Counts of samples by their class (row) and the class that was decided for (column)."""
+"""Counts of samples by their class (row) and the decision (column)."""
 
 
 def matrix_cells(confusion: Confusion, recall: Sequence[float | None], names: Sequence[str]) -> Rows:
-    """Return the confusion matrix below its head, with a row for each class, a column for each decision."""
+    """Return a head and a row for each class of a confusion matrix, with a column for each decision."""
     rows = zip(names, confusion, recall, strict=True)
     head = ("", *names, "recall")
     return [head, *((name, *(str(n or ".") for n in row), percent(share, 1)) for name, row, share in rows)]
 
 
 def frequent_cells(confusion: Confusion, recall: Sequence[float | None], names: Sequence[str]) -> Rows:
-    """Return the most frequent confusions below their head, one a row."""
+    """Return a head and a row for each of the most frequent confusions."""
     pairs = [(n, i, j) for i, row in enumerate(confusion) for j, n in enumerate(row) if n and i != j]
     pairs = sorted(pairs, key=lambda pair: -pair[0])[:MOST_PAIRS]
     rows = [(names[i], names[j], f"{n} of {sum(confusion[i])}", percent(recall[i], 1)) for n, i, j in pairs]
@@ -275,7 +279,7 @@ SCORES = {
     "rescaled": "if kernel values differed more",
     "guess": "of one answer for all samples",
 }
-"""The scores of a diagnosis: those of the model on held-out and training samples, and those of others."""
+"""The scores of a diagnosis, of the model and of others in its place, with their meanings."""
 
 DIAGNOSIS = (
     *("alignment_train", "alignment_test", "entropy", "distance_identity", "distance_ones"),
@@ -285,7 +289,7 @@ DIAGNOSIS = (
 
 
 def diagnosis_rows(figures: Figures) -> Rows:
-    """Return the figures of a diagnosis that apply, with what each means."""
+    """Return the name, the value and the meaning of each figure of a diagnosis, without undefined ones."""
     score, split, counts = TASK_METRICS[metric := figures["metric"]], figures["split"], sample_counts(figures)
     entries = {
         f"{of}_{metric}": replace(score, name=f"{of} {score.name}", meaning=meaning)
@@ -300,7 +304,7 @@ def diagnosis_rows(figures: Figures) -> Rows:
 
 
 def sample_counts(figures: Figures) -> dict[str, str]:
-    """Return in words which held-out and which training samples the figures of a diagnosis are of."""
+    """Return the numbers of held-out and training samples of a diagnosis as text."""
     return {
         "held_out": counted(figures["samples"], figures["held_out_samples"], figures["split"]),
         "fitted": counted(figures["fitted_samples"], figures["train_samples"], "training"),

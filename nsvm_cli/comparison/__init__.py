@@ -1,1 +1,1 @@
-"""Many runs beside each other: records, intervals, tests, ranks, tables and figures."""
+"""Comparison of many runs: records, intervals, tests, ranks, tables and figures."""

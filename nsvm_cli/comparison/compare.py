@@ -1,4 +1,4 @@
-"""Settings compared over their runs: scores of each on a data set, paired tests and ranks."""
+"""Comparison of settings over repeated runs: mean scores, paired tests and ranks."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ from nsvm_cli.words import TASK_METRICS, metric_name, sign_of
 
 @dataclass(frozen=True)
 class Cell:
-    """One candidate on one data set: the runs that differ in nothing but the seed, and the fold.
+    """One candidate on one data set: runs that differ only in the seed and the fold.
 
     Attributes:
-        dataset: the name of the data set, with the settings that tell it from others of that name.
+        dataset: the name of the data set, with the settings that tell it from others of this name.
         candidate: the settings that tell the candidate from others, in words.
-        split: the held-out data that the scores are from, ``test`` or ``validation``.
-        figures: those of one of the runs, or of another candidate's on the same data set, if there is one.
-        runs: those that have finished, by seed and fold.
-        failed: seed and fold of those that failed.
+        split: the held-out split of the scores, ``test`` or ``validation``.
+        figures: the result of one of the runs; if all failed, of another candidate's on the same data set.
+        runs: the finished runs, by seed and fold.
+        failed: the seeds and folds of failed runs.
         guess: whether failed runs score as guessing does.
-        metric: the figure that the runs are compared by in place of that of their task.
+        metric: the metric to compare by, in place of the task's.
     """
 
     dataset: str
@@ -64,23 +64,23 @@ class Cell:
 
     @property
     def samples(self) -> int | None:
-        """Of how many samples errors are counted; None for figures other than the accuracy."""
+        """The number of samples that errors are counted on; None for metrics other than the accuracy."""
         samples = self.figures["data"]["samples"]
         return int(samples[self.split]) if self.figure == "accuracy" else None
 
     @cached_property
     def scores(self) -> dict[Repetition, float]:
-        """The accuracy in percent, or the other figure, of each seed that has one, or fold."""
-        found = {seed: run.figures[f"{self.split}_{self.figure}"] for seed, run in self.runs.items()}
+        """The accuracy in percent, or the other metric, by seed and fold; without runs that have none."""
+        scores = {seed: run.figures[f"{self.split}_{self.figure}"] for seed, run in self.runs.items()}
         if self.guess:
             majority = self.figures.get(f"{self.split}_majority_accuracy")
-            found |= dict.fromkeys(self.failed, majority if self.samples else 0.0)
+            scores |= dict.fromkeys(self.failed, majority if self.samples else 0.0)
         unit = 100 if self.samples else 1
-        return {seed: unit * float(score) for seed, score in found.items() if score is not None}
+        return {seed: unit * float(score) for seed, score in scores.items() if score is not None}
 
     @property
     def overlap(self) -> float:
-        """The ratio of held-out to training samples if each seed has its own split of the same, else 0."""
+        """The ratio of held-out to training samples if seeds split the same samples differently, else 0."""
         data = self.figures["data"]
         own = "official_split" if self.split == "test" else "official_validation"
         alone = data["generated"] or data.get(own, False)
@@ -106,13 +106,13 @@ class Cell:
 
     @property
     def digits(self) -> int:
-        """To how many decimals the scores are shown."""
+        """The number of decimals of a score."""
         return 4 if self.samples is None else 2
 
     def minus(self, other: Cell) -> Estimate:
-        """Estimate the mean score minus the other's, over the seeds that both have."""
+        """Estimate the mean difference to the other's scores, over the seeds that both have."""
         shared = [seed for seed in self.scores if seed in other.scores]
-        # rounded, for differences of the same number of errors are to be equal
+        # rounded, so that differences of the same number of errors are equal
         more = [round(self.scores[seed] - other.scores[seed], 10) for seed in shared]
         if self.samples is None and len({*more}) == 1 and more[0]:  # the seeds say nothing about the spread
             return estimate(more, self.digits, lambda differences: np.full(3, math.nan))
@@ -121,7 +121,7 @@ class Cell:
 
     @property
     def seeds(self) -> str:
-        """How many seeds have a score, and how many of the runs failed."""
+        """The number of seeds with a score, and of failed runs, as text."""
         lost, tried = len(self.failed), len(self.runs) + len(self.failed)
         if not lost:
             return str(tried)
@@ -131,14 +131,14 @@ class Cell:
 
     @property
     def title(self) -> str:
-        """What the scores are, and on which data set."""
+        """The data set, the split and the metric of the scores."""
         return f"{self.dataset}: {self.split} {self.unit}"
 
     @property
     def sources(self) -> set[str]:
-        """What the samples were chosen from."""
+        """Checksums and names of the data that the samples were chosen from."""
         data = [run.figures["data"] for run in self.runs.values()]
-        return {name for about in data for name in (about["sha256"], *about["origins"])}
+        return {name for entry in data for name in (entry["sha256"], *entry["origins"])}
 
     @property
     def part_steps(self) -> str:
@@ -153,12 +153,12 @@ class Cell:
 
 
 def cells(records: Sequence[RunRecord], guess: bool = False, split: str | None = None) -> list[Cell]:
-    """Return the cells of the finished and failed runs among these, those of a data set together.
+    """Return the cells of the finished and failed runs among the records, grouped by data set.
 
-    Of runs with the same settings and seed, the first that has finished is taken. A ``guess`` for failed runs
-    is the most frequent class of the training set, whose accuracy a finished run on the same data set has
-    recorded, or an R^2 of 0. Scores are those on a ``split``, by default the validation set if all runs have
-    one, or else the test set, by the metric that all runs name, or else that of their task.
+    Of runs with the same settings and seed, the first finished one counts. A ``guess`` for failed runs is the
+    most frequent class of the training set, whose accuracy a finished run on the same data set has recorded,
+    or an R^2 of 0. Scores are on a ``split``, by default the validation set if all runs have one, or else the
+    test set, by the metric that all runs name, or else their task's.
 
     Raises:
         InputError: no run has finished, a result is damaged, or runs were not evaluated on the same data.
@@ -179,32 +179,32 @@ def cells(records: Sequence[RunRecord], guess: bool = False, split: str | None =
     groups = defaultdict[tuple[str, str], list[RunRecord]](list)
     for place, run in zip(places, tried, strict=True):
         groups[place].append(run)
-    found = []
+    result = []
     for (dataset, candidate), group in sorted(groups.items(), key=lambda item: item[0][0]):
         done = [run for run in group if run.status == "finished"]
         runs = dict(sorted({run.repetition: run for run in reversed(done)}.items()))
         failed = sorted({run.repetition for run in group if run.status == "failed"} - runs.keys())
         figures = next(iter(runs.values()), like.get(dataset, finished[0])).figures
-        found.append(Cell(dataset, candidate, split, figures, runs, failed, guess, metric))
-    return found
+        result.append(Cell(dataset, candidate, split, figures, runs, failed, guess, metric))
+    return result
 
 
 def named_metrics(records: Iterable[RunRecord]) -> set[str | None]:
-    """Return the metrics that runs name in place of that of their task, for which None stands."""
+    """Return the metrics that runs name; None stands for the metric of their task."""
     others = TASK_METRICS.keys() - {task.metric for task in TASKS.values()}
     names = {str(record.settings.get("metric")) for record in records}
     return {name if name in others else None for name in names}
 
 
 def _has_failed(record: RunRecord) -> bool:
-    """Return whether a run failed and its settings, which may come from someone else, say what it was."""
+    """Return whether a run failed with settings that name its algorithm, data set and seed."""
     parts = [record.settings.get(part) for part in ("algorithm", "dataset")]
     named = all(isinstance(part, dict) and "name" in part for part in parts)
     return record.status == "failed" and named and isinstance(record.settings.get("seed"), int)
 
 
 def _split(records: Sequence[RunRecord], asked: str | None, metric: str | None) -> str:
-    """Return the held-out data that all runs were evaluated on, or those that are asked for."""
+    """Return the held-out split that all runs were evaluated on, or the one asked for."""
     lacking = {}
     for split in ("validation", "test") if asked is None else (asked,):
         names = [f"{split}_{name}" for name in ([metric] if metric else ["accuracy", "r2"])]
@@ -229,10 +229,10 @@ def _expect_figures(record: RunRecord, split: str, metric: str | None) -> None:
 
 
 def _places(records: Sequence[RunRecord]) -> list[tuple[str, str]]:
-    """Return the names of the data set and of the candidate of each run.
+    """Return the names of the data set and the candidate of each run.
 
-    They are that of the data set and, if there are several, that of the algorithm, with the settings that
-    tell them from others of this name: data sets from all, candidates from those on the same data set.
+    A candidate is named after its algorithm if there are several. Both names include the settings that tell
+    them from others: a data set from all others, a candidate from others on the same data set.
     """
     sets = [str(run.settings["dataset"]["name"]) for run in records]
     algorithms = [str(run.settings["algorithm"]["name"]) for run in records]
@@ -247,10 +247,10 @@ def _places(records: Sequence[RunRecord]) -> list[tuple[str, str]]:
 
 
 def _distinctions(records: Sequence[RunRecord], groups: Sequence[Any], of_data: bool) -> list[str]:
-    """Return the settings, in words, that tell each run from others of its group, as few as will do.
+    """Return, in words, the fewest settings that tell each run from others of its group.
 
-    These are settings of the data set, or of the candidate. Settings that were not overridden may be needed,
-    too, as between two versions of nsvm.
+    The settings are of the data set, or else of the candidate. They include ones that nobody overrode where
+    that is necessary, as between two versions of nsvm.
     """
     words, chosen, neither = [""] * len(records), telling(records), ("checkpoint.", "logger.", "validation.")
     for group in dict.fromkeys(groups):
@@ -274,10 +274,10 @@ def _distinctions(records: Sequence[RunRecord], groups: Sequence[Any], of_data: 
 
 
 def _in_words(record: RunRecord, keys: Sequence[str], brief: bool = False) -> str:
-    """Return those of these settings that the run has in words, the names of parts first.
+    """Return the settings of a run in words, names of components first.
 
-    It is the value alone for the name of a part, and for others with the last part of the key, unless
-    another of the ``keys`` has the same.
+    A name stands alone, any other value behind its key, shortened to the last part unless another of the
+    ``keys`` ends alike.
     """
     values, last = flat(record.settings), Counter(key.rpartition(".")[2] for key in keys)
     words = []
@@ -290,12 +290,12 @@ def _in_words(record: RunRecord, keys: Sequence[str], brief: bool = False) -> st
 
 
 def _expect_the_same_data(records: Sequence[RunRecord], places: Sequence[tuple[str, str]]) -> None:
-    """Expect that the runs of a data set with the same seed were trained on the same data."""
+    """Raise an error unless runs with the same data set and seed were trained on the same data."""
     first: dict[tuple[str, Repetition], RunRecord] = {}
     for (dataset, _), run in zip(places, records, strict=False):
         other = first.setdefault((dataset, run.repetition), run)
         ours, theirs = (r.figures["data"] for r in (other, run))
-        if any(ours[about] != theirs[about] for about in ("sha256", "samples")):
+        if any(ours[key] != theirs[key] for key in ("sha256", "samples")):
             same = f"dataset={dataset} and seed={run.repetition[0]}"
             raise InputError(
                 f"{other.path} and {run.path} were trained on different data, though both have {same}"
@@ -304,14 +304,14 @@ def _expect_the_same_data(records: Sequence[RunRecord], places: Sequence[tuple[s
 
 @dataclass(frozen=True)
 class Comparison:
-    """One candidate on one data set, next to the others.
+    """One candidate on one data set, compared with the others.
 
     Attributes:
         minus: the mean score minus the reference's, over the seeds that both have; None for the reference.
-        p: the p-value of the paired t-test with the reference, adjusted for all tests on the data set: those
-            of all pairs, unless the reference was named before the scores were known; NaN without a test.
-        rank: 1 for the best mean score on the data set, ties share the mean of their ranks; NaN
-            without a score.
+        p: the p-value of the paired t-test with the reference, adjusted for the tests of all pairs on the
+            data set, or for the tests with the reference if the user named it; NaN without a test.
+        rank: the rank of the mean score on the data set, 1 for the best; ties share the mean of their ranks;
+            NaN without a score.
     """
 
     cell: Cell
@@ -320,24 +320,24 @@ class Comparison:
     rank: float
 
 
-def compare(found: Sequence[Cell], against: str | None = None) -> list[Comparison]:
+def compare(candidates: Sequence[Cell], against: str | None = None) -> list[Comparison]:
     """Compare the candidates of each data set, the best first, with the best or the one named ``against``.
 
-    The best is the one that chance has favoured most. Some of k equal candidates would seem worse than it
-    far too often if the k - 1 tests with it were all that counted; so unless the reference was named, the
-    p-values are adjusted for all k (k - 1) / 2 pairs. They then hold for whichever pairs the scores choose.
+    Chance favours the best. If only the k - 1 tests with it counted, some of k equal candidates would seem
+    worse far too often; so unless the reference was named, p-values are adjusted for all k (k - 1) / 2
+    pairs. They then hold for whichever pairs the scores choose.
 
     Raises:
-        InputError: there is no such candidate.
+        InputError: ``against`` names no candidate.
     """
-    names = sorted({cell.candidate for cell in found})
+    names = sorted({cell.candidate for cell in candidates})
     if against is not None and against not in names:
         raise InputError(f"--against {against}: there is no such candidate; {did_you_mean(against, names)}")
     rows = []
-    for _, group in groupby(found, lambda cell: cell.dataset):
+    for _, group in groupby(candidates, lambda cell: cell.dataset):
         ordered = [*group]
         ranks = rankdata([-sign_of(cell.figure) * cell.score.mean for cell in ordered], nan_policy="omit")
-        order = np.argsort(ranks, kind="stable")  # those without a score, whose rank is NaN, last
+        order = np.argsort(ranks, kind="stable")  # cells without a score, whose rank is NaN, last
         ordered = [ordered[n] for n in order]
         minus, p = dict[str, Estimate](), dict[str, float]()
         reference = next((cell for cell in ordered if against in (None, cell.candidate)), None)
@@ -364,10 +364,10 @@ class Ranking:
 
     Attributes:
         ranks: the mean rank of each candidate, the best first.
-        over: what the ranks are means over, such as ``5 data sets``.
+        over: the number and kind of blocks, such as ``5 data sets``.
         p: the p-value of Friedman's test that all candidates have the same mean rank.
-        critical: the difference of mean ranks from which on two candidates differ at the 5 % level (Nemenyi's
-            test; Demsar, Statistical comparisons of classifiers over multiple data sets, 2006).
+        critical: the smallest difference of mean ranks that is significant at the 5 % level (Nemenyi's test;
+            Demsar, Statistical comparisons of classifiers over multiple data sets, 2006).
     """
 
     ranks: Mapping[str, float]
@@ -382,25 +382,28 @@ class Ranking:
         return f"Friedman's test of equal mean ranks: {p}"
 
 
-def ranking(found: Sequence[Cell]) -> Ranking | None:
-    """Rank the candidates over the data sets that all were tried on, or over the seeds of a single data set.
+def ranking(candidates: Sequence[Cell]) -> Ranking | None:
+    """Rank the candidates over the data sets that all have scores on, or over the seeds of a single data set.
 
-    Those with scores on fewer than three have no rank. None for fewer than three candidates, or fewer than
-    three data sets or seeds that all have, or if these are not independent: see ``shared_samples``.
+    Candidates with scores on fewer than three are not ranked. Return None for fewer than three candidates, or
+    fewer than three common data sets or seeds, or if these are not independent (see ``shared_samples``).
     """
     import pandas as pd  # slow to import, and needed only here
 
-    found = [cell for cell in found if cell.scores]
-    if shared_samples(found):
+    candidates = [cell for cell in candidates if cell.scores]
+    if shared_samples(candidates):
         return None
-    over_seeds, scores = len({cell.dataset for cell in found}) == 1, defaultdict[str, dict[Any, float]](dict)
-    for cell in found:
+    over_seeds, scores = (
+        len({cell.dataset for cell in candidates}) == 1,
+        defaultdict[str, dict[Any, float]](dict),
+    )
+    for cell in candidates:
         scores[cell.candidate] |= cell.scores if over_seeds else {cell.dataset: cell.score.mean}
     table = pd.DataFrame(scores).dropna(axis="columns", thresh=FEWEST_BLOCKS).dropna()
     n, k = table.shape
     if k < FEWEST_BLOCKS or n < FEWEST_BLOCKS:
         return None
-    ranks = table.rank(axis=1, ascending=sign_of(found[0].figure) < 0).mean().sort_values(kind="stable")
+    ranks = table.rank(axis=1, ascending=sign_of(candidates[0].figure) < 0).mean().sort_values(kind="stable")
     with np.errstate(invalid="ignore"):  # NaN if all are equal
         p = float(friedmanchisquare(*table.to_numpy().T).pvalue)
     q = float(studentized_range.ppf(LEVEL, k, np.inf)) / math.sqrt(2)
@@ -409,16 +412,16 @@ def ranking(found: Sequence[Cell]) -> Ranking | None:
     return Ranking({str(name): rank for name, rank in ranks.items()}, over, p, critical)
 
 
-def shared_samples(found: Sequence[Cell]) -> bool:
-    """Return whether candidates are ranked in blocks that are not independent, as Friedman's test assumes.
+def shared_samples(candidates: Sequence[Cell]) -> bool:
+    """Return whether the blocks of ranks share samples, where Friedman's test assumes independence.
 
-    Seeds that split the same samples are not: a candidate that these samples happen to suit is ranked high
-    with every seed. Nor are data sets with a source in common, such as one with several sizes of its
-    validation set, or several choices of its classes.
+    Seeds that split the same samples are not independent: a candidate that these samples happen to suit ranks
+    high with every seed. Nor are data sets with a source in common, such as one data set with validation sets
+    of several sizes, or with several choices of its classes.
     """
     sources: dict[str, set[str]] = {}
-    for cell in found:
+    for cell in candidates:
         sources.setdefault(cell.dataset, set()).update(cell.sources)
     if len(sources) == 1:
-        return any(cell.overlap for cell in found)
+        return any(cell.overlap for cell in candidates)
     return sum(map(len, sources.values())) > len(set().union(*sources.values()))

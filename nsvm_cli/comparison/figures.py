@@ -22,23 +22,23 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 ENDS = {"step": "steps", "seconds of training": "train_seconds", "support vectors": "support_vectors"}
-"""The axes of the curves, and the figure of a result that says where on each its training ended."""
+"""The axes of the curves, and the figure of a result that is the end of training on each."""
 
 Course = Float64[np.ndarray, "seeds records 4"]
-"""The scores at the steps where all seeds recorded one, each with its places on the axes."""
+"""Scores at the steps where all seeds recorded one, each with its positions on the axes."""
 
 RATIO = 10
-"""An axis is logarithmic if the longest curve is so many times as long as the shortest."""
+"""The ratio of the longest to the shortest curve above which an axis is logarithmic."""
 
 LONGEST_NAME = 60
-"""Characters of a name that are shown."""
+"""The most characters of a name."""
 
 SMALL, LETTER, LINE = 8, 0.075, 0.2
-"""A size of letters in points, and about their width, and the height of a line, in inches."""
+"""The size of letters in points, and their approximate width and the height of a line in inches."""
 
 
 def figures(rows: Sequence[Comparison], ranks: Ranking | None) -> dict[str, Figure]:
-    """Return the figures that apply to a comparison by their names, ``curves`` and ``ranks``.
+    """Return the figures that apply to a comparison, by name: ``curves`` and ``ranks``.
 
     Raises:
         InputError: the metrics of a run are damaged.
@@ -51,8 +51,8 @@ def curves(rows: Sequence[Comparison]) -> Figure | None:
     """Return the training curves of the best candidates, one for each colour.
 
     There is a row for each data set, and a column for each axis. A line is the mean over the seeds, and its
-    band reaches from the lowest seed to the highest. A point with a bar is that after training, also of those
-    that recorded no curve. None if that is all that there is of a single candidate, or if all runs failed.
+    band reaches from the lowest seed to the highest; a point with a bar shows the scores after training.
+    Return None if all runs failed, or if a single candidate has recorded no curve.
     """
     ranks = defaultdict[str, list[float]](list)
     for row in (done := [row for row in rows if row.cell.runs]):
@@ -100,12 +100,12 @@ def _course(cell: Cell) -> Course:
         }
         runs.append(places)
     steps = sorted(set.intersection(*map(set, runs)))
-    found = np.array([[run[step] for step in steps] for run in runs], dtype=np.float64)
-    return found.reshape(len(runs), len(steps), 1 + len(ENDS))
+    course = np.array([[run[step] for step in steps] for run in runs], dtype=np.float64)
+    return course.reshape(len(runs), len(steps), 1 + len(ENDS))
 
 
 def _plot(axis: Axes, cell: Cell, course: Course, title: str, colour: str) -> Any:
-    """Draw the mean during training with its band, and that after training with its bar."""
+    """Draw the mean score during training with its band, and the mean after training with its bar."""
     x, scores = course[..., 1 + [*ENDS].index(title)].mean(axis=0), course[..., 0]
     axis.plot(x, scores.mean(axis=0), linewidth=1.4, color=colour)
     axis.fill_between(x, scores.min(axis=0), scores.max(axis=0), color=colour, alpha=0.1, linewidth=0)
@@ -116,7 +116,7 @@ def _plot(axis: Axes, cell: Cell, course: Course, title: str, colour: str) -> An
 
 
 def _scale(axis: Axes, lengths: Sequence[float]) -> None:
-    """Let an axis be logarithmic if the lengths of the curves would not show well on a linear one."""
+    """Make an axis logarithmic if curves of these lengths would not show well on a linear one."""
     lengths = [length for length in lengths if not math.isnan(length)]
     if lengths and max(lengths) > RATIO * min(lengths) > 0:
         axis.set_xscale("log")
@@ -125,7 +125,7 @@ def _scale(axis: Axes, lengths: Sequence[float]) -> None:
 
 
 def mean_ranks(ranking: Ranking) -> Figure:
-    """Return the mean ranks, in bars as long as the critical difference: they overlap unless two differ."""
+    """Draw the mean ranks with bars as long as the critical difference, which overlap unless two differ."""
     names = [f"{_shown(name)}  {rank:.2f}" for name, rank in ranking.ranks.items()]
     with new_figure(5.0 + LETTER * max(map(len, names)), 1.2 + LINE * len(names)) as figure:
         axis = figure.subplots()
@@ -139,6 +139,6 @@ def mean_ranks(ranking: Ranking) -> Figure:
 
 
 def _shown(name: str) -> str:
-    """Return both ends of a long name, as settings that differ may stand at either."""
+    """Shorten a long name in the middle, as settings that differ may stand at either end."""
     half = LONGEST_NAME // 2
     return name if len(name) <= LONGEST_NAME else f"{name[:half]}…{name[-half:]}"

@@ -11,8 +11,8 @@ samples, corrects for that: c = 1/k + overlap takes the place of 1/k in the vari
 Ten runs without an error do not prove that there will never be one. Both intervals, and the test of a
 difference, therefore assume at least the variance of independent errors, where SciPy's ``ttest_rel`` gives
 NaN. In simulations they hold the true mean in at least 95 % of studies if errors are independent, and in 92
-to 95 % if the seeds vary several times more. R^2 counts nothing: its intervals are Student's. Below three
-seeds there is none.
+to 95 % if the seeds vary several times more. R^2 counts no errors: its intervals are Student's. Intervals
+need three seeds.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ Inferred = Float[np.ndarray, "_ *studies"]
 
 @dataclass(frozen=True)
 class Estimate:
-    """Mean and sample standard deviation of what the seeds have scored; NaN where these are too few.
+    """Mean and sample standard deviation of the scores of the seeds; NaN where there are too few seeds.
 
     Attributes:
-        digits: to how many decimals they are shown.
-        low, high: the interval of the mean.
-        p: of a difference, the p-value of the test that the mean is 0.
+        digits: the number of decimals shown.
+        low, high: the ends of the interval of the mean.
+        p: the p-value of the test that a mean difference is 0.
     """
 
     mean: float
@@ -57,12 +57,12 @@ class Estimate:
 
     @property
     def spread(self) -> str:
-        """Mean and standard deviation as text; nothing if there are none."""
+        """The mean and the standard deviation as text; empty for NaN."""
         mean, std = (known(value, f".{self.digits}f") for value in (self.mean, self.std))
         return f"{mean} ± {std}" if std else mean
 
     def interval(self, sign: str = "") -> str:
-        """Format the interval; nothing if there is none."""
+        """Format the interval; empty for NaN."""
         low, high = (known(value, f"{sign}.{self.digits}f") for value in (self.low, self.high))
         return low and f"[{low}, {high}]"
 
@@ -80,7 +80,7 @@ class Estimate:
 
 
 def known(value: float, form: str) -> str:
-    """Format a number; nothing for NaN."""
+    """Format a number; empty for NaN."""
     return "" if math.isnan(value) else f"{value:{form}}"
 
 
@@ -94,9 +94,9 @@ def estimate(values: Sequence[float], digits: int, infer: Callable[[Values], Inf
 def proportion_interval(shares: Values, samples: int, overlap: float = 0.0) -> Inferred:
     """Return the lower and upper ends of intervals of a proportion, one for each row of k seeds.
 
-    They are those of Clopper and Pearson for the mean p of the seeds' shares s, with Korn and Graubard's
+    The intervals are Clopper and Pearson's for the mean p of the seeds' shares s, with Korn and Graubard's
     number of trials (Confidence intervals for proportions with small expected number of positive counts
-    estimated from survey data, 1998), which need not be an integer as for SciPy's ``binomtest``:
+    estimated from survey data, 1998), which need not be an integer, as SciPy's ``binomtest`` requires:
 
         n = samples / c / max(1, Var(s) samples / (p (1 - p)) (t_{k-1} / z)^2)
     """
@@ -117,15 +117,15 @@ NO_SPREAD = 1e-300
 def mean_test(values: Values, overlap: float = 0.0, error: float = 0.0) -> Inferred:
     """Return the ends of the interval of the mean, and the p-value for a mean of 0, of each row of k seeds.
 
-    They are Student's, with Nadeau and Bengio's c. For paired differences d of scores of which one error is
-    worth ``error``, they are those of independent errors if these are wider:
+    They are Student's, with Nadeau and Bengio's c. For paired differences d of scores, where one error is
+    worth ``error``, the interval for independent errors replaces Student's if it is wider:
 
         mean(d) +- max(t_{k-1} sqrt(c Var(d)), z sqrt(c error (mean(|d|) + c error z^2)))
 
-    The second root is of the variance of errors that only one of the methods makes, of which a seed has at
-    least |d|. To those of all seeds, z^2/2 are added for each method, as Agresti and Coull do for a
-    proportion (Approximate is better than "exact" for interval estimation of binomial proportions, 1998). So
-    ten differences of zero errors give +-0.38. The p-value is below 5 % where the interval leaves out 0.
+    The second root is of the variance of errors that only one of the methods makes, at least |d| per seed.
+    Each method gets z^2/2 errors more in total, as Agresti and Coull do for a proportion (Approximate is
+    better than "exact" for interval estimation of binomial proportions, 1998). So ten differences of zero
+    errors give +-0.38. The p-value is below 5 % where the interval leaves out 0.
     """
     k = values.shape[-1]
     c, mean = 1 / k + overlap, values.mean(-1)
@@ -139,8 +139,8 @@ def mean_test(values: Values, overlap: float = 0.0, error: float = 0.0) -> Infer
 def standard_error(values: Sequence[float], overlap: float = 0.0, samples: int | None = None) -> float:
     """Return the standard error of the mean over seeds: sqrt(c Var(values)); NaN for a single one.
 
-    If the values are accuracies on so many ``samples`` each, their variance is at least that of independent
-    errors, p (1 - p) / samples, where p is the accuracy with Agresti and Coull's z^2/2 errors more.
+    If the values are accuracies on ``samples`` samples each, their variance is at least p (1 - p) / samples,
+    as for independent errors, where p is the accuracy with Agresti and Coull's z^2/2 errors more.
     """
     if len(values) < 2:
         return math.nan
@@ -153,8 +153,8 @@ def standard_error(values: Sequence[float], overlap: float = 0.0, samples: int |
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Return p-values that hold for all comparisons together (Holm, A simple sequentially rejective multiple
-    test procedure, 1979): the i-th smallest of n times n - i + 1, and none below a smaller one's. NaNs stay.
+    """Return p-values adjusted for all comparisons (Holm, A simple sequentially rejective multiple test
+    procedure, 1979): the i-th smallest of n times n - i + 1, in ascending order. NaNs stay.
     """
     p, order = np.array(p_values), np.argsort(p_values)  # NaNs last
     factors = np.count_nonzero(~np.isnan(p)) - np.arange(len(p))

@@ -1,4 +1,4 @@
-"""Reports as pages: of a single run, or of several runs that are compared."""
+"""Reports as HTML pages, of one run or of several compared runs."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ LABELS = {
     "curves": "Scores during and after training: means over the seeds, and from the lowest to the highest",
     "ranks": "Mean ranks of the settings, in bars that overlap where they do not differ",
 }
-"""What the figures of a comparison show."""
+"""Captions of the figures of a comparison."""
 
 
 def write_report(
     file: Path, records: Sequence[RunRecord], runtime: Mapping[str, Any], named: bool = False
 ) -> list[str]:
-    """Write a report of runs as an HTML file: of one all there is to show, of several how they compare.
+    """Write a report as an HTML file, on one run with its model, or on a comparison of several runs.
 
     ``named`` is whether the user has named the file (see ``write_atomically``); ``runtime`` is for the model
-    of a single run (see ``load_trained``). Return what is left out, and why: a line for each section.
+    of a single run (see ``load_trained``). Return a line for each section that is left out, with the reason.
     """
     title, subtitle, sections = _of_run(records[0], runtime) if len(records) == 1 else _of_several(records)
     write_atomically(file, render(title, subtitle, sections).encode(), named)
@@ -48,8 +48,11 @@ def _of_run(record: RunRecord, runtime: Mapping[str, Any]) -> tuple[str, str, li
     date = str(record.figures.get("date", ""))[:16].replace("T", " at ")
     details = (date and f" on {date} UTC") + (record.message and f", {record.message}")
     others = [settings_tables(record.settings)] if record.settings else []
-    about = [*section("Settings", _settings(record)), *section("All settings", others, folded=True)]
-    sections = run_sections(record.path, record.figures, about, runtime)
+    settings_sections = [
+        *section("Settings", _settings(record)),
+        *section("All settings", others, folded=True),
+    ]
+    sections = run_sections(record.path, record.figures, settings_sections, runtime)
     return title, f"{record.path}: {record.status}{details}", sections
 
 
@@ -64,8 +67,8 @@ def _settings(record: RunRecord) -> Blocks:
 
 def _of_several(records: Sequence[RunRecord]) -> tuple[str, str, list[Section]]:
     folder, count, columns = runs_table(records)
-    shown = figures_shown(records)
-    numbers = [n for n, head in enumerate(columns) if head in shown]
+    figure_names = figures_shown(records)
+    numbers = [n for n, head in enumerate(columns) if head in figure_names]
     table = Table(count, [*columns], [*zip(*columns.values(), strict=True)], numbers)
     sections = [*_comparison_sections(records), Section("Runs", [table])]
     return folder.name, f"{folder}: {count}", sections
@@ -74,8 +77,8 @@ def _of_several(records: Sequence[RunRecord]) -> tuple[str, str, list[Section]]:
 def _comparison_sections(records: Sequence[RunRecord]) -> list[Section]:
     try:
         with reading("the result of one of these runs"):
-            found = cells(records)
-            rows, ranks = compare(found), ranking(found)
+            candidates = cells(records)
+            rows, ranks = compare(candidates), ranking(candidates)
     except InputError as error:
         return [left_out("Comparison", "This part is", error)]
     comparison = _comparison(rows, notes(rows, ranks, len(records)))

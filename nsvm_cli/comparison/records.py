@@ -1,4 +1,4 @@
-"""The runs below some folders: what became of each, its settings and figures, and a table of these."""
+"""Records of the runs below folders: their status, settings and figures, and tables of them."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ ONLY_HOW = (
     *("seed", "curves", "log_every", "plugins", "memory_budget", "device", "threads", "engine"),
     *("dataset.root", "dataset.fold"),
 )
-"""Settings that do not tell candidates apart: repetitions, and how or where a run was computed."""
+"""Settings that do not tell candidates apart: of repetitions, and of how or where a run was computed."""
 
 
 Repetition = tuple[int, str]
-"""A seed, and the fold that is the test set, or nothing."""
+"""A seed, and the fold that is the test set, or an empty string."""
 
 
 @dataclass(frozen=True)
@@ -51,9 +51,9 @@ class RunRecord:
 
     Attributes:
         status: ``running``, ``finished``, ``failed`` or ``interrupted``.
-        message: what happened, in one line, unless the run has finished or is running.
-        settings: its settings as plain values; empty for a job that failed before it had any.
-        figures: what its ``result.json`` holds beside these; empty before it has finished.
+        message: one line on a failure or an interruption, else empty.
+        settings: the settings as plain values; empty for a job that failed before it had any.
+        figures: the other values of ``result.json``; empty until the run has finished.
         config_dir: the folder of the user's own configurations, if one was named.
     """
 
@@ -67,7 +67,7 @@ class RunRecord:
 
     @property
     def repetition(self) -> Repetition:
-        """What tells the run from others with the same settings."""
+        """The seed and the fold, which tell the run from others with the same settings."""
         dataset = self.settings.get("dataset")
         return int(self.settings["seed"]), str((isinstance(dataset, dict) and dataset.get("fold")) or "")
 
@@ -82,13 +82,12 @@ class RunRecord:
 
 
 def find_runs(paths: Iterable[Path], conditions: Iterable[str] = ()) -> list[RunRecord]:
-    """Return the runs in these folders and below them that fulfil conditions (see ``matching``), each once,
-    in the order of their names.
+    """Return the runs in and below folders that fulfil conditions (see ``matching``), each once, by name.
 
     Raises:
-        InputError: there is no such folder, or no run below it; or a condition is none.
+        InputError: there is no such folder, or no run below it; or a condition is malformed.
     """
-    found: dict[Path, None] = {}
+    directories: dict[Path, None] = {}
     for path in paths:
         if not path.is_dir():
             raise InputError(f"{path}: there is no such folder; expected run directories, or a folder above")
@@ -97,42 +96,39 @@ def find_runs(paths: Iterable[Path], conditions: Iterable[str] = ()) -> list[Run
             raise InputError(f"{path}: there is no run in or below it; expected what nsvm train has written")
         number = re.compile(r"([0-9]+)")  # job 9 is before job 10
         runs.sort(key=lambda run: [int(s) if n % 2 else s for n, s in enumerate(number.split(str(run)))])
-        found |= dict.fromkeys(runs)
-    records = [read_run(directory) for directory in found]
+        directories |= dict.fromkeys(runs)
+    records = [read_run(directory) for directory in directories]
     for condition in conditions:
         records = matching(records, condition)
     return records
 
 
 def read_run(path: Path) -> RunRecord:
-    """Return the record of the run in a directory. What cannot be read counts as a failure of the run."""
-    about = read_status(path)
+    """Return the record of the run in a directory; a run that cannot be read counts as failed."""
+    record = read_status(path)
     try:
         if is_finished(path):
-            about = read_json(path / RESULT)
-            if not isinstance(about.get("settings"), dict):
+            record = read_json(path / RESULT)
+            if not isinstance(record.get("settings"), dict):
                 raise InputError(f"{path / RESULT} is damaged: expected the settings of the run")
-            own = {"settings": about["settings"], **command_in(about)}
-            figures = {name: figure for name, figure in about.items() if name not in own}
+            own = {"settings": record["settings"], **command_in(record)}
+            figures = {name: figure for name, figure in record.items() if name not in own}
             return RunRecord(path, "finished", **own, figures=figures)
         settings = read_config(path) if (path / CONFIG).is_file() else {}
     except InputError as error:
-        return RunRecord(path, "failed", str(error), **command_in(about))
-    return RunRecord(path, *outcome_of(path, about), settings, **command_in(about))
+        return RunRecord(path, "failed", str(error), **command_in(record))
+    return RunRecord(path, *outcome_of(path, record), settings, **command_in(record))
 
 
 def differing(records: Sequence[RunRecord]) -> list[str]:
-    """Return the names of the settings that differ between the runs."""
+    """Return the names of the settings that differ between runs."""
     settings = [flat(record.settings) for record in records]
     names = dict.fromkeys(name for values in settings for name in values)
     return [name for name in names if len({str(values.get(name)) for values in settings}) > 1]
 
 
 def telling(records: Sequence[RunRecord]) -> list[str]:
-    """Return the names of the settings that tell the runs apart for a reader.
-
-    These are the settings that were overridden, with different values; without any, all that differ.
-    """
+    """Return the names of the settings that tell runs apart: overridden ones that differ, or else all."""
     differ, chosen = differing(records), overridden(records)
     return [name for name in differ if name in chosen] or differ
 
@@ -145,7 +141,7 @@ def overridden(records: Sequence[RunRecord]) -> set[str]:
 
 
 def setting_of(key: str, names: Iterable[str]) -> str:
-    """Return the name of the setting that a key of the command line stands for: ``kernel`` names a part."""
+    """Return the setting that a key of the command line stands for: ``kernel.name`` for ``kernel``."""
     key = key.partition("@")[0].replace("/", ".")
     return f"{key}.name" if f"{key}.name" in names else key
 
@@ -163,7 +159,7 @@ def matching(records: Sequence[RunRecord], condition: str) -> list[RunRecord]:
     """Return the records that a condition such as ``algorithm=alg1`` or ``kernel!=rbf`` holds for.
 
     Raises:
-        InputError: it is no condition, or no run has its key.
+        InputError: the condition is malformed, or no run has its key.
     """
     key, equals, wanted = map(str.strip, condition.partition("="))
     if not equals:
@@ -181,7 +177,7 @@ def _equal(value: Any, wanted: str) -> bool:
 
 
 def in_order(records: Sequence[RunRecord], key: str, descending: bool = False) -> list[RunRecord]:
-    """Return the records in the order of a setting or a figure, those without it last; see ``values_of``."""
+    """Return the records sorted by a setting or a figure (see ``values_of``), records without it last."""
 
     def order(pair: tuple[Any, RunRecord]) -> tuple[float, str]:
         value, _ = pair
@@ -195,8 +191,8 @@ def load_runs(*paths: str | Path) -> pd.DataFrame:
     """Return the runs in these folders and below them, one row each.
 
     The columns are ``path``, ``status``, ``message``, the settings by their names on the command line, such
-    as ``algorithm.lam``, and the figures of ``result.json``, such as ``test_accuracy``. What a run lacks is
-    missing.
+    as ``algorithm.lam``, and the figures of ``result.json``, such as ``test_accuracy``. Values that a run
+    lacks are missing.
 
     Raises:
         InputError: there is no such folder, or no run below it.
@@ -214,12 +210,14 @@ def rows_of(records: Sequence[RunRecord]) -> list[dict[str, Any]]:
 
 
 KEPT = ("run", "dataset", "algorithm", "seed", "status", "message")
-"""The columns that are shown even if there is no room for others, beside held-out scores."""
+"""The columns that are shown even where there is no room for others, in addition to held-out scores."""
 
 
 def figures_shown(records: Sequence[RunRecord]) -> list[str]:
-    """Return the figures of the table, if any run has them: held-out scores, by the runs' own metrics first,
-    those on training samples, and others; steps of theta and of each part where the runs differ in them.
+    """Return the figures for a table of runs, whether or not a run has them.
+
+    These are held-out scores, by the runs' own metrics first, training scores and others; steps of theta and
+    of the parts only where runs differ in them.
     """
     metrics = dict.fromkeys([*(str(record.settings.get("metric")) for record in records), "accuracy", "r2"])
     scores = [f"{split}_{metric}" for split in ("validation", "test", "train") for metric in metrics]
@@ -229,10 +227,10 @@ def figures_shown(records: Sequence[RunRecord]) -> list[str]:
 
 
 def runs_table(records: Sequence[RunRecord]) -> tuple[Path, str, dict[str, list[str]]]:
-    """Return the folder above one or more runs, how many of them have which status, and columns of text by
-    their heads: the settings that tell them apart, status and figures.
+    """Return the folder above one or more runs, the number of runs of each status, and columns of text by
+    head: the settings that tell the runs apart, status, figures and message.
     """
-    paths = [Path(os.path.abspath(record.path)) for record in records]  # without the .. that may be in them
+    paths = [Path(os.path.abspath(record.path)) for record in records]  # without ..
     folder = Path(os.path.commonpath([path.parent for path in paths]))
     count = Counter(record.status for record in records)
     rows, figures = [record.values() for record in records], figures_shown(records)
@@ -241,9 +239,9 @@ def runs_table(records: Sequence[RunRecord]) -> tuple[Path, str, dict[str, list[
         name.removesuffix(".name"): [_text(name, row.get(name), name in figures) for row in rows]
         for name in names
     }
-    shown = {head: column for head, column in texts.items() if any(column)}
+    columns = {head: column for head, column in texts.items() if any(column)}
     run = [str(path.relative_to(folder)) for path in paths]
-    return folder, ", ".join(f"{n} {status}" for status, n in count.most_common()), {"run": run, **shown}
+    return folder, ", ".join(f"{n} {status}" for status, n in count.most_common()), {"run": run, **columns}
 
 
 def _text(name: str, value: Any, is_figure: bool) -> str:

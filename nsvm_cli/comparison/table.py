@@ -25,7 +25,7 @@ from nsvm_cli.words import decapitalised, generalisation, no_better
 
 
 def to_csv(rows: Sequence[Comparison], escape: bool = False) -> str:
-    """Return a line for each candidate on each data set, with all digits; for ``escape`` see ``csv_text``."""
+    """Return all digits as CSV, a row for each candidate on each data set; ``escape`` is for ``csv_text``."""
     return csv_text([_figures(row) for row in rows], escape)
 
 
@@ -52,7 +52,7 @@ def _figures(row: Comparison) -> dict[str, Any]:
 
 
 def to_markdown(rows: Sequence[Comparison], notes: Sequence[str] = ()) -> str:
-    """Return a table for each data set, and the notes."""
+    """Return a Markdown table for each data set, and the notes."""
     parts = []
     for title, frame in tables(rows).items():
         lines = [frame.columns, ["---"] * frame.shape[1], *frame.to_numpy()]
@@ -62,12 +62,12 @@ def to_markdown(rows: Sequence[Comparison], notes: Sequence[str] = ()) -> str:
 
 
 def to_latex(rows: Sequence[Comparison], notes: Sequence[str] = ()) -> str:
-    r"""Return a table for each data set, in the style of the package booktabs: \usepackage{booktabs}."""
+    r"""Return a LaTeX table for each data set, in the style of the package booktabs."""
     parts = [r"% needs \usepackage{booktabs}", *(f"% {note}" for note in notes)]
     style = r"\centering\scriptsize\setlength{\tabcolsep}{3pt}"
     for title, frame in tables(rows).items():
         frame = frame.map(latex).rename(columns=latex)
-        # an empty group, for a [ after the \\ of the line above would be an option of it
+        # an empty group, since a [ after the \\ of the line above would be its option
         frame.iloc[:, 0] = "{}" + frame.iloc[:, 0]
         frame.iloc[:, 1:] = frame.iloc[:, 1:].replace("-", "$-$", regex=True)
         columns = "l" + "r" * (frame.shape[1] - 1)
@@ -79,22 +79,22 @@ def to_latex(rows: Sequence[Comparison], notes: Sequence[str] = ()) -> str:
 ESCAPES: dict[str, str | int | None] = {c: f"\\{c}" for c in "&%$#_{}"}
 ESCAPES |= {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
 ESCAPES |= {"±": r"$\pm$", "²": "$^2$", "<": "$<$", ">": "$>$", "|": r"\textbar{}"}
-"""What pandas escapes, and what the usual fonts of LaTeX lack."""
+"""LaTeX for characters that pandas would escape, and for ones that the usual fonts lack."""
 
 
 def latex(text: str) -> str:
-    """Return LaTeX for a text; letters other than Latin ones need lualatex or xelatex."""
+    """Escape a text for LaTeX; letters other than Latin ones need lualatex or xelatex."""
     return text.translate(str.maketrans(ESCAPES))
 
 
 def tables(rows: Sequence[Comparison]) -> dict[str, pd.DataFrame]:
-    """Return the table of each data set as text, by its title; with steps only if its rows differ in them."""
-    found = {}
+    """Return a table of text for each data set, by title; columns of steps are dropped if all are equal."""
+    frames = {}
     for title, group in groupby(rows, lambda row: row.cell.title):
         frame = pd.DataFrame(map(_texts, group))
         equal = [name for name in ("steps of theta", "steps of each part") if frame[name].nunique() == 1]
-        found[title] = frame.drop(columns=equal)
-    return found
+        frames[title] = frame.drop(columns=equal)
+    return frames
 
 
 def _texts(row: Comparison) -> dict[str, str]:
@@ -133,11 +133,11 @@ SENTENCES = {
 
 
 def answers(rows: Sequence[Comparison]) -> list[str]:
-    """Return in words which candidate is best on each data set, by how much, and which do not generalise.
+    """Return sentences on the best candidate of each data set and its lead, and on overfitted ones.
 
-    There are none about a data set with one candidate, or where another reference than the best was named.
+    Data sets with one candidate, or with a named reference that is not the best, have no sentence.
     """
-    said = []
+    sentences = []
     for title, group in groupby(rows, lambda row: row.cell.title):
         scored = [row for row in group if row.cell.scores]
         if len(scored) < 2 or scored[0].minus is not None:
@@ -149,18 +149,18 @@ def answers(rows: Sequence[Comparison]) -> list[str]:
         parts = [f"better than {', '.join(by)}"] * bool(worse)
         parts += [f"no difference to {', '.join(equal)} that these runs can show"] * bool(equal)
         score = f"{title}: {best.cell.candidate} has the best score, {best.cell.score.spread}"
-        said.append(f"{score}: {'; '.join(parts)}.")
+        sentences.append(f"{score}: {'; '.join(parts)}.")
         for row in scored:
             runs = [run.figures for run in row.cell.runs.values()]
             if runs and all(map(no_better, runs)):
-                said.append(f"{row.cell.candidate}: {decapitalised(no_better(runs[0]))}")
+                sentences.append(f"{row.cell.candidate}: {decapitalised(no_better(runs[0]))}")
             elif runs and all(map(generalisation, runs)):
-                said.append(f"{row.cell.candidate} is overfitted: {generalisation(runs[0])}.")
-    return said
+                sentences.append(f"{row.cell.candidate} is overfitted: {generalisation(runs[0])}.")
+    return sentences
 
 
 def notes(rows: Sequence[Comparison], ranks: Ranking | None, runs: int) -> list[str]:
-    """Return what the columns mean, a sentence each, and which of so many runs they are of."""
+    """Return the notes below a comparison of ``runs`` runs: answers, warnings, tests and ranks."""
     cells = [row.cell for row in rows]
     scored = [cell for cell in cells if cell.scores]
     lost = [cell for cell in cells if cell.failed]
@@ -187,21 +187,21 @@ def notes(rows: Sequence[Comparison], ranks: Ranking | None, runs: int) -> list[
 
 
 def cautions(cells: Sequence[Cell], runs: int) -> list[str]:
-    """Return sentences on those of so many runs that no cell counts, and on code of plugins that differs."""
-    counted = [run for cell in cells for run in cell.runs.values()]
+    """Return warnings: runs left out, mixed metrics, differing plugin code."""
+    compared = [run for cell in cells for run in cell.runs.values()]
     sentences = []
-    if left_out := runs - len(counted) - sum(len(cell.failed) for cell in cells):
+    if left_out := runs - len(compared) - sum(len(cell.failed) for cell in cells):
         why = "not finished, failed before settings were recorded, or repeat another's settings and seed"
         sentences.append(f"Left out: {left_out} of {runs} runs ({why}).")
-    if len(metrics := named_metrics(counted)) > 1:
+    if len(metrics := named_metrics(compared)) > 1:
         names = ", ".join(sorted(metric or "none" for metric in metrics))
         sentences.append(f"The runs go by different metrics ({names}): compared is that of their task.")
-    of_parts: dict[str, dict[str, str]] = {}  # runs of other parts have other code
-    for run in counted:
+    paths_by_code: dict[str, dict[str, str]] = {}  # runs with other components load other plugins
+    for run in compared:
         parts = [value for key, value in flat(run.settings).items() if key.endswith((".name", "callbacks"))]
         if code := run.figures.get("plugins_sha256"):
-            of_parts.setdefault(str(parts), {})[str(code)] = str(run.path)
-    if differ := [[*paths.values()] for paths in of_parts.values() if len(paths) > 1]:
+            paths_by_code.setdefault(str(parts), {})[str(code)] = str(run.path)
+    if differ := [[*paths.values()] for paths in paths_by_code.values() if len(paths) > 1]:
         first, second, *_ = differ[0]
         sentences.append(printable(f"The code of plugins differs between runs, as {first} and {second}."))
     return sentences

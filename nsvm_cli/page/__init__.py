@@ -1,1 +1,1 @@
-"""What a person sees in a file: curves, pictures and the HTML page of a report."""
+"""Output in files: curves, pictures and the HTML page of a report."""

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 WINDOW = 11
-"""Records in the moving average over a noisy curve, if it is at least twice as long."""
+"""The number of records in a moving average, which is drawn over noisy curves of twice the length."""
 
 
 @dataclass(frozen=True)
@@ -70,9 +70,9 @@ def draw_curves(run: Path) -> Path:
 
 
 def draw_missing(directories: Sequence[Path]) -> None:
-    """Draw the curves of those finished runs whose settings ask for them and that have none.
+    """Draw the missing curves of finished runs whose settings ask for curves.
 
-    A method without steps has nothing to draw. A failure to draw does not affect the run.
+    Methods without steps have no curves. A failure to draw does not affect the run.
     """
     for number, directory in enumerate(directories, 1):
         try:
@@ -85,10 +85,10 @@ def draw_missing(directories: Sequence[Path]) -> None:
 
 
 def panels_of(run: Path) -> list[Panel]:
-    """Return what there is to draw of the ``metrics.jsonl`` of a run directory.
+    """Return the panels for the ``metrics.jsonl`` of a run directory.
 
     Raises:
-        InputError: it is not the directory of a run, or its metrics are damaged or there are none yet.
+        InputError: the folder is no run directory, or its metrics are damaged or still empty.
     """
     file = run / METRICS
     if not file.is_file():
@@ -100,8 +100,8 @@ def panels_of(run: Path) -> list[Panel]:
     for part, records in parts:
         prefix, last = f"Part {part}: " if len(parts) > 1 else "", records[-1]["step"]
         for title, curves in _curves(records, score if records is parts[-1][1] else None).items():
-            if shown := [curve for curve in curves if any(value for _, value in curve.points)]:
-                panels.append(Panel(f"{prefix}{title}", shown, first, last))
+            if nonzero := [curve for curve in curves if any(value for _, value in curve.points)]:
+                panels.append(Panel(f"{prefix}{title}", nonzero, first, last))
         first = last
     if not panels:
         raise InputError(f"{file} holds nothing to draw yet: expected a record with a value other than 0")
@@ -109,7 +109,7 @@ def panels_of(run: Path) -> list[Panel]:
 
 
 def _curves(records: Sequence[Figures], score: tuple[str, str, float] | None) -> dict[str, list[Curve]]:
-    """Return the curves of each panel, given the score after the last of these steps if there is one."""
+    """Return the curves of each panel; ``score`` is the result's, for the last part of a finished run."""
 
     def curve(key: str, unit: int = 1, noisy: bool = False, **style: str) -> Curve:
         points = [(r["step"], unit * r[key]) for r in records if r.get(key) is not None]
@@ -154,7 +154,7 @@ def _plot_curve(axis: Axes, curve: Curve) -> None:
         halves = [min(WINDOW // 2, n) for n in range(len(values))]  # fewer at first, where curves are steep
         means = [mean(values[n - half : n + half + 1]) for n, half in enumerate(halves)]
         axis.plot(steps, means, **style | {"linewidth": 1.6})
-    elif len(values) == 1:  # a point has no line in the legend either
+    elif len(values) == 1:  # a single point has a marker in the legend, too
         axis.plot(steps, values, "o", **style)
     else:
         axis.plot(steps, values, marker="." if len(values) <= 2 * WINDOW else "", **style)
@@ -166,5 +166,5 @@ def _plot_curve(axis: Axes, curve: Curve) -> None:
         # the more decades, the wider the linear part, whose labels would overlap otherwise
         axis.set_yscale("symlog", linthresh=linear, linscale=max(1, math.log10(largest / linear) / 3))
         locator: Any = axis.yaxis.get_major_locator()
-        locator.set_params(numticks=5)  # as many as a panel has room for
+        locator.set_params(numticks=5)  # a panel has no room for more
         axis.yaxis.set_major_formatter("{x:g}")

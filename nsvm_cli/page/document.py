@@ -1,7 +1,7 @@
-"""Pages: sections of text, tables and pictures as one HTML file that needs nothing else, and runs no script.
+"""Pages: sections of text, tables and pictures as one self-contained HTML file without scripts.
 
-Texts may come from files of others: the template escapes them, and those that a browser should not obey
-either, such as a change of the direction of writing, are shown as escapes.
+Texts may come from files of others: the template escapes markup, and shows characters that cannot be printed,
+such as a change of the direction of writing, as escapes.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ class Command:
 
 @dataclass(frozen=True)
 class Table:
-    """A table, each row of which begins with its name.
+    """A table whose rows begin with their names.
 
     Attributes:
-        numbers: the columns that hold numbers.
-        shades: how dark the background of the cells after the names is, from 0 to 1.
+        numbers: the indices of columns of numbers.
+        shades: the darkness of the background of each cell after the name, from 0 to 1.
     """
 
     caption: str
@@ -41,7 +41,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Picture:
-    """A PNG file, what it shows, and for a figure its width in pixels of the page."""
+    """A PNG file with a description and, for a figure, its width in pixels of the page."""
 
     png: bytes
     text: str
@@ -49,29 +49,32 @@ class Picture:
 
     @property
     def address(self) -> str:
-        """The address of the picture, which holds all of it."""
+        """The picture as a data URL."""
         return f"data:image/png;base64,{base64.b64encode(self.png).decode()}"
 
 
 @dataclass(frozen=True)
 class Images:
-    """Pictures of samples in rows."""
+    """Pictures of samples, in rows."""
 
     caption: str
     images: Sequence[Picture]
 
 
 Block: TypeAlias = str | Mapping[str, str] | Command | Table | Picture | Images
-"""A paragraph, the most important figures by their names, or what blocks.html.jinja has a macro for."""
+"""A paragraph, important figures by name, or an object that has a macro in blocks.html.jinja."""
 
 Blocks: TypeAlias = Iterable[Block | list[Block]]
-"""What a section shows: blocks one below the other, and lists of those that stand side by side."""
+"""The content of a section: blocks one below the other; those in a list stand side by side."""
 
 
 @dataclass(frozen=True)
 class Section:
-    """A part of a page under a heading; ``lacks`` is the sentence in place of what cannot be had, and a part
-    that is ``folded`` is shown at a click.
+    """A part of a page under a heading.
+
+    Attributes:
+        lacks: a sentence that explains why the content is missing, if it is.
+        folded: whether the content is hidden until a click.
     """
 
     title: str
@@ -81,22 +84,22 @@ class Section:
 
 
 def section(title: str, blocks: Blocks, folded: bool = False) -> list[Section]:
-    """Return a section, with a sentence in place of what cannot be had; none if there is nothing to show."""
+    """Return a section in a list, with a sentence if its blocks raise an error; [] if there are no blocks."""
     try:
-        shown = [*blocks]
+        content = [*blocks]
     except (InputError, RunError) as error:
         return [left_out(title, "This part is", error)]
-    return [Section(title, shown, folded=folded)] if shown else []
+    return [Section(title, content, folded=folded)] if content else []
 
 
 def left_out(title: str, what: str, error: Exception) -> Section:
-    """Return a section with nothing but a sentence that says what is left out, and why."""
+    """Return a section that consists of a sentence about what is left out, and why."""
     sentence = f"{what} left out: {error}."
     return Section(title, [sentence], sentence)
 
 
 def render(title: str, subtitle: str, sections: Sequence[Section]) -> str:
-    """Return a page as HTML, with the subtitle below its title."""
+    """Return a page as HTML."""
     from jinja2 import Environment, PackageLoader, StrictUndefined  # slow to import
 
     environment = Environment(

@@ -1,4 +1,4 @@
-"""matplotlib as all pictures use it: its default style, whatever a matplotlibrc says, and without logging."""
+"""Use of matplotlib by all pictures: in its default style, whatever a matplotlibrc says."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SERIES = (
 
 @contextlib.contextmanager
 def new_figure(width: float, height: float) -> Iterator[Figure]:
-    """Yield a figure of this size, in inches, to draw on within the context."""
+    """Yield a figure to draw on within the context; its size is in inches."""
     with _plain_matplotlib():
         from matplotlib.figure import Figure
 
@@ -35,13 +35,13 @@ def new_figure(width: float, height: float) -> Iterator[Figure]:
 
 
 def write_figure(file: Path, figure: Figure) -> Path:
-    """Write a figure as PNG or PDF, as the name of the file ends, and return the file."""
+    """Write a figure as PNG or PDF, depending on the suffix of the file, and return the file."""
     write_atomically(file, _drawn(figure, format=file.suffix[1:]))
     return file
 
 
 def to_picture(figure: Figure, text: str) -> Picture:
-    """Return a figure as a picture of a page; ``text`` says what it shows to those who cannot see it."""
+    """Return a figure as a picture for a page; ``text`` describes it to people who cannot see it."""
     png = _drawn(figure, format="png", dpi=200, transparent=True)
     return Picture(png, text, round(96 * figure.get_figwidth()))
 
@@ -55,15 +55,15 @@ def _drawn(figure: Figure, **options: Any) -> bytes:
 
 @contextlib.contextmanager
 def _plain_matplotlib() -> Iterator[None]:
-    """Use matplotlib's default style, take a $ in a text for a $, and keep its messages to itself."""
+    """Use the default style; disable mathtext and logging."""
     log = logging.getLogger("matplotlib")
     level = log.level
-    log.setLevel(logging.CRITICAL + 1)  # it tells of fonts and caches, which Hydra's logging would print
+    log.setLevel(logging.CRITICAL + 1)  # messages about fonts and caches, which Hydra would print
     try:
         import matplotlib
 
         with warnings.catch_warnings(), matplotlib.rc_context():
-            warnings.simplefilter("ignore")  # of characters that the font does not have
+            warnings.simplefilter("ignore")  # about characters that the font lacks
             matplotlib.rcdefaults()
             # PDF files hold text, where the default would be drawings of letters
             matplotlib.rcParams.update({"text.parse_math": False, "pdf.fonttype": 42})
@@ -73,7 +73,7 @@ def _plain_matplotlib() -> Iterator[None]:
 
 
 def style_axis(axis: Axes, title: str, across: str, up: str = "") -> None:
-    """Apply the common style of all plots to an axis, and name its two directions."""
+    """Apply the common style of plots to an axis, with a title and labels."""
     axis.set_title(title, loc="left", fontsize=10)
     axis.set_xlabel(across, fontsize=8)
     axis.set_ylabel(up, fontsize=8)

@@ -37,33 +37,35 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 MOST_CHARACTERS, MOST_COLUMNS, MOST_MISTAKES, EXPLAINED, MOST_IN_DIAGNOSIS = 120, 30, 24, 5, 1000
-"""The most characters of a value, cells of a sample in a table, mistakes, and predictions explained that
-are shown; and the most samples of a split for a diagnosis, so that it takes no longer than the rest."""
+"""Limits on the characters of a value, the cells of a sample in a table, mistakes and explained predictions;
+and on samples of a split for a diagnosis, so that it takes no longer than the rest."""
 
 MOST_POINTS, MOST_ROWS, BINS = 1000, 200, 10
-"""The most samples in a picture of points, and in one of a kernel matrix; the points of reliability."""
+"""The most samples in a scatter plot, and in a kernel matrix; the number of points of a reliability curve."""
 
 FIGURES = ("figure", "value", "meaning")
 """The head of a table of figures."""
 
 FIRST = ("Diagnosis", "Result", "Training", "Confusion", "Columns", "Settings")
-"""The sections that a report of a run begins with."""
+"""The first sections of a report on a run, in this order."""
 
 SIZE = (4.6, 3.9)
-"""Inches; a page on a phone is about 4.8 wide."""
+"""The size of a picture in inches; a page on a phone is about 4.8 wide."""
 
 MARKERS, LINES, COLORMAP = "osD^vPX*<", ("-.", "-", "--"), "viridis"
 """Markers and lines of classes, fewer than there are colours, for readers who cannot tell colours apart."""
 
 Curves = dict[tuple[str, str, str], tuple[np.ndarray, np.ndarray]]
-"""The points of curves, across and up, by the title and the names of both directions."""
+"""The points of curves, across and up, by title and labels of both axes."""
 
 
 def run_sections(
     run: Path, result: Figures, settings: Sequence[Section], runtime: Mapping[str, Any]
 ) -> list[Section]:
-    """Return what there is to show of a run: settings and curves, its model once it has a checkpoint, and
-    its result, which is empty before it has finished. For ``runtime`` see ``load_trained``.
+    """Return the sections on the settings, curves, model and result of a run.
+
+    The result is empty before the run has finished, and there is no model before its first checkpoint. For
+    ``runtime`` see ``load_trained``.
     """
 
     def of_result(make: Callable[[Figures], Blocks]) -> Blocks:
@@ -99,7 +101,7 @@ def settings_tables(settings: Mapping[str, Any]) -> list[Block]:
 
 
 def pairs(caption: str, values: Mapping[str, Any]) -> Table:
-    """Return values of a JSON file as a table of two columns."""
+    """Return a table of two columns for values of a JSON file."""
     texts = [value if isinstance(value, str) else json.dumps(value) for value in values.values()]
     names = [key.removeprefix(f"{caption}.") for key in values]
     rows = [(name, shortened(text, MOST_CHARACTERS)) for name, text in zip(names, texts, strict=True)]
@@ -118,7 +120,7 @@ def _curves(run: Path) -> Blocks:
 
 
 def confusion_table(result: Figures) -> Blocks:
-    """Show which classes were taken for which: all of them, or of many classes the most frequent."""
+    """Show the confusion matrix, or the most frequent confusions if there are many classes."""
     if "confusion" not in result:
         return
     confusion, split = result["confusion"], words.held_out(result).capitalize()
@@ -134,21 +136,21 @@ def confusion_table(result: Figures) -> Blocks:
 
 
 def data_and_computation(result: Figures) -> Blocks:
-    """Show what was read, and what it was computed with."""
+    """Show the facts on the data, and on the software and hardware of the computation."""
     how = {key: result[key] for key in ("device", "dtype", "engine", "threads")} | flat(result["versions"])
     yield [pairs("data", flat(result["data"])), pairs("computation", how)]
 
 
 def model_sections(run: Path, runtime: Mapping[str, Any]) -> list[Section]:
-    """Return what there is to show of the model of a run; see ``load_trained``."""
-    said: list[str] = []
+    """Return the sections on the model of a run; for ``runtime`` see ``load_trained``."""
+    messages: list[str] = []
     try:
-        model, data = load_trained(run, runtime, said.append)
+        model, data = load_trained(run, runtime, messages.append)
     except (InputError, RunError) as error:
         return [left_out("Model", "Mistakes, support vectors, kernel matrix and features are", error)]
     values = functools.cache(lambda: model.decision_function(data.held_out.x).cpu())
     return [
-        *section("Model", said),
+        *section("Model", messages),
         *section("Columns", _columns(data)),
         *section("Diagnosis", _diagnosis(model, data)),
         *section("Predictions", predictions(model, data)),
@@ -176,7 +178,7 @@ def _diagnosis(model: NSVM, data: Data) -> Blocks:
 
 
 def mistakes(model: NSVM, data: Data, values: Callable[[], Float[Tensor, " m *outputs"]]) -> Blocks:
-    """Show the held-out samples of largest g_decided - g_true (with two classes, 2 |g|), the worst first."""
+    """Show wrongly decided held-out samples by g_decided - g_true (2 |g| for two classes), largest first."""
     task, split, name = model.task, data.held_out, data.splits.held_out
     if not isinstance(task, Classification):
         return
@@ -198,11 +200,11 @@ def mistakes(model: NSVM, data: Data, values: Callable[[], Float[Tensor, " m *ou
 
 
 def _samples(model: NSVM, data: Data, caption: str, x: Iterable[Tensor], texts: Sequence[str]) -> Block:
-    """Return samples with a text beside each: as images, or as rows of a table."""
+    """Return samples with their texts, as images or as rows of a table."""
     if _are_images(model):
         seen = data.splits["train"].x
         bounds = float(seen.min()), float(seen.max())
-        return Images(caption, [image(*shown, bounds) for shown in zip(x, texts, strict=True)])
+        return Images(caption, [image(*pair, bounds) for pair in zip(x, texts, strict=True)])
     encoder, values = model.facts.encoder, [sample.flatten().tolist() for sample in x]
     cells = [
         encoder.cells(row) if encoder else {f"feature {j}": f"{value:.10g}" for j, value in enumerate(row, 1)}
@@ -219,7 +221,7 @@ def _are_images(model: NSVM) -> bool:
 
 
 def image(x: Real[Tensor, "channels height width"], text: str, bounds: tuple[float, float]) -> Picture:
-    """Return a sample as a picture that is black at the lower bound, and white at the upper one."""
+    """Return a sample as a picture that is black at the lower bound and white at the upper bound."""
     from PIL import Image  # slow to import, and not needed for tables
 
     low, high = bounds
@@ -245,8 +247,8 @@ def support_vectors(model: NSVM, data: Data) -> Blocks:
     blocks: list[Block] = []
     for x, y, (decided, total, terms) in zip(some.x, some.y, explain(model, some.x), strict=True):
         answer = f"decided {label(task, decided)}" if classifies else f"predicted {decided:.7g}"
-        shown = sum(value for value, _ in terms)
-        caption = f"{label(task, float(y))}, {answer}: score {total:+.3g}, of which these are {shown:+.3g}"
+        largest = sum(value for value, _ in terms)
+        caption = f"{label(task, float(y))}, {answer}: score {total:+.3g}, of which these are {largest:+.3g}"
         texts = [f"{label(task, float(train.y[j]))}: {value:+.3g}" for value, j in terms]
         rows = [x, *(train.x[j] for _, j in terms)]
         blocks.append(_samples(model, data, caption, rows, ["x", *texts]))
@@ -254,14 +256,14 @@ def support_vectors(model: NSVM, data: Data) -> Blocks:
 
 
 def label(task: Task, y: float) -> str:
-    """Return a label, as the data have it, in words."""
+    """Return the name of a coded class, or a target in the units of the data, as text."""
     if not isinstance(task, Classification):
         return f"{y:.10g}"
     return shortened(task.classes[int(task.index(torch.tensor(y)))])
 
 
 def features(model: NSVM, data: Data) -> Blocks:
-    """Draw held-out samples in the plane of the two principal components of their features."""
+    """Draw the two principal components of the features of held-out samples."""
     some, drawn = some_of(data.held_out, MOST_POINTS, model.settings.seed), list[Block]()
     count = counted(len(some), len(data.held_out), data.splits.held_out)
     yield f"The first two principal components of the features of {count}."
@@ -282,7 +284,7 @@ def features(model: NSVM, data: Data) -> Blocks:
 
 
 def _features(model: NSVM, some: Split) -> Iterator[tuple[str, Float[Tensor, "m n"]]]:
-    """Yield the features before and after training; those of the inputs if there is no theta."""
+    """Yield a title and features before and after training, or the inputs if there is no theta."""
     before = {"before training": model.before_training()} if model.parameters else {}
     last = "after training" if before else "the inputs themselves"
     for stage, each in {**before, last: model}.items():
@@ -293,7 +295,7 @@ def _features(model: NSVM, some: Split) -> Iterator[tuple[str, Float[Tensor, "m 
 
 
 def principal_components(z: Float[Tensor, "m n"]) -> tuple[Float64[np.ndarray, "m 2"], float]:
-    """Return the first two principal components of features, and the share of the variance that they have."""
+    """Return the first two principal components of features, and their share of the variance."""
     z = z.double() - z.double().mean(0)
     U, S, _ = torch.linalg.svd(z, full_matrices=False)
     points = nn.functional.pad(U * S, (0, 1))[:, :2]
@@ -301,9 +303,9 @@ def principal_components(z: Float[Tensor, "m n"]) -> tuple[Float64[np.ndarray, "
 
 
 def kernel_matrices(model: NSVM, data: Data) -> Blocks:
-    """Draw the kernel matrix of some held-out samples, in the order of their classes or targets."""
+    """Draw the kernel matrix of held-out samples, sorted by class or target."""
     some, drawn = some_of(data.held_out, MOST_ROWS, model.settings.seed), list[Block]()
-    order = some.y.argsort(stable=True)  # the codes of classes are in their order
+    order = some.y.argsort(stable=True)  # codes ascend in the order of the classes
     some = Split(some.x[order], some.y[order])
     count = counted(len(some), len(data.held_out), data.splits.held_out)
     kind = "classes" if isinstance(model.task, Classification) else "targets"
@@ -322,7 +324,7 @@ def kernel_matrices(model: NSVM, data: Data) -> Blocks:
 
 
 def _separate_classes(task: Task, y: Float[Tensor, " m"], axis: Axes) -> None:
-    """Draw lines between the classes of a kernel matrix, and write their names beside it if they are few."""
+    """Draw lines between the classes of a kernel matrix, and their names if there are few."""
     for border in (y.diff().nonzero().flatten() + 0.5).tolist():  # pixels have their centres at integers
         axis.axhline(border, color="white", linewidth=0.8)
         axis.axvline(border, color="white", linewidth=0.8)
@@ -345,7 +347,7 @@ def _plot_classes(
 
 
 def predictions(model: NSVM, data: Data) -> Blocks:
-    """Draw the predictions of real targets against the targets of some held-out samples."""
+    """Draw predictions against real targets of held-out samples."""
     if isinstance(model.task, Classification):
         return
     some = some_of(data.held_out, MOST_POINTS, model.settings.seed)
@@ -358,7 +360,7 @@ def predictions(model: NSVM, data: Data) -> Blocks:
 
 
 def class_curves(model: NSVM, data: Data, values: Callable[[], Float[Tensor, " m *outputs"]]) -> Blocks:
-    """Draw how decision values of held-out samples tell the second of two classes, or each, from the rest."""
+    """Draw ROC, precision-recall and reliability curves of the second of two classes, or of each class."""
     task, y = model.task, data.held_out.y
     if not isinstance(task, Classification):
         return
@@ -382,7 +384,7 @@ def class_curves(model: NSVM, data: Data, values: Callable[[], Float[Tensor, " m
 
 
 def _against_rest(positive: np.ndarray, g: Tensor, p: Tensor | None) -> tuple[Curves, list[str]]:
-    """Return the curves of a class against the rest, and the figures that go with them."""
+    """Return the curves of a class against the rest, and AUC, AP, share and p as text."""
     from sklearn import calibration, metrics  # slow to import
 
     fpr, tpr, _ = metrics.roc_curve(positive, g.numpy())

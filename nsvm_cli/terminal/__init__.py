@@ -1,1 +1,1 @@
-"""What a person sees in a terminal: tables, progress, the closing summary."""
+"""Output on a terminal: tables, progress and the closing summary."""

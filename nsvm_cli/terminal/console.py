@@ -31,24 +31,24 @@ WIDE = 10_000
 class Console(rich.console.Console):
     """A rich console that prints strings as they are: without markup, emoji codes or control characters.
 
-    What the encoding of the stream lacks is written as an escape. If ``wide``, lines may be of any length
-    where no terminal would fold them.
+    Characters that the encoding of the stream lacks are written as escapes. If ``wide``, lines may have any
+    length unless a terminal would fold them.
     """
 
     def __init__(self, file: Any = None, wide: bool = False) -> None:
-        # rich asks a stream for its encoding only if it is given one
+        # rich uses the encoding of a stream only if it is an argument
         super().__init__(file=file or sys.stdout, highlight=False)
         if wide and not self.is_terminal and "COLUMNS" not in os.environ:
             self.width = WIDE
 
     def render_str(self, text: str, **options: Any) -> Text:
-        """Convert a string; rich calls this for each one that it is given."""
-        shown = printable(text).encode(self.encoding, "backslashreplace").decode(self.encoding)
-        return super().render_str(shown, **{**options, "markup": False, "emoji": False})
+        """Convert a string; called by rich for every string."""
+        text = printable(text).encode(self.encoding, "backslashreplace").decode(self.encoding)
+        return super().render_str(text, **{**options, "markup": False, "emoji": False})
 
 
 def show_result(result: Figures, directory: Path) -> None:
-    """Print the result of a run as tables, and which classes were taken for which."""
+    """Print the result of a run as tables, with its confusion matrix."""
     title = f"{result['algorithm']} on {result['dataset']}, seed {result['seed']}"
     _show(title, words.scores_of(result), result, result["data"]["classes"], words.held_out(result))
     if sentence := words.no_better(result):
@@ -57,7 +57,7 @@ def show_result(result: Figures, directory: Path) -> None:
 
 
 def show_evaluation(figures: Figures) -> None:
-    """Print the result of ``nsvm evaluate`` as tables, and which classes were taken for which."""
+    """Print the result of ``nsvm evaluate`` as tables, with its confusion matrix."""
     rows = {
         "data": figures["source"],
         "same data as in training": "yes" if figures["same_data"] else "no",
@@ -83,7 +83,7 @@ def show_evaluations(evaluations: Sequence[Figures]) -> None:
 
 
 def _show(title: str, rows: Mapping[str, str], figures: Figures, classes: Sequence[str], split: str) -> None:
-    """Print rows below a title, the confusion matrix if there is one, and the facts below it."""
+    """Print a title, rows, the confusion matrix if there is one, and further figures."""
     console = Console()
     answer(title)
     console.print(_filled(Table(show_header=False), rows.items()))
@@ -93,7 +93,7 @@ def _show(title: str, rows: Mapping[str, str], figures: Figures, classes: Sequen
 
 
 def _confusion_table(figures: Figures, classes: Sequence[str], split: str, console: Console) -> Group | None:
-    """Return the confusion matrix or, for lack of room, the most frequent confusions; None without any."""
+    """Return the confusion matrix or, for lack of room, the most frequent confusions; None if all are 0."""
     cells = figures["confusion"], figures["recall"], [shortened(name) for name in classes]
     if len(classes) <= words.FEW_CLASSES:
         matrix = _table(words.matrix_cells(*cells))
@@ -105,12 +105,12 @@ def _confusion_table(figures: Figures, classes: Sequence[str], split: str, conso
 
 
 def show_columns(rows: words.Rows) -> None:
-    """Print how the columns of a table are read, below a head."""
+    """Print a head and a row for each column of a data set."""
     Console(wide=True).print(_table([tuple(shortened(cell, 40) for cell in row) for row in rows], "left"))
 
 
 def _table(rows: words.Rows, justify: Literal["left", "right"] = "right") -> Table:
-    """Return a table of rows, the first of which is its head."""
+    """Return a table; the first row is its head."""
     columns = (Column(name, justify=justify, no_wrap=True) for name in rows[0])
     return _filled(Table(*columns, box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0)), rows[1:])
 
@@ -122,45 +122,45 @@ def _filled(table: Table, rows: Iterable[Iterable[str]]) -> Table:
 
 
 def show_rows(rows: words.Rows) -> None:
-    """Print figures, one a line."""
+    """Print figures, one per line."""
     columns = Column(), Column(justify="right"), Column()
     Console().print(_filled(Table(*columns, show_header=False, box=None, padding=(0, GAP, 0, 0)), rows))
 
 
 GAP = 2
-"""Blanks after a column of a table without lines between its columns."""
+"""The number of blanks between columns without lines."""
 
 FOLDED, NARROW = ("run", "message"), 16
-"""The columns of a table of runs that may be folded, and the characters from which on they may be."""
+"""The columns of a table of runs that may be folded, and the fewest characters of a folded line."""
 
 
 def show_runs(columns: Mapping[str, Sequence[str]], numbers: Sequence[str], kept: Sequence[str]) -> list[str]:
-    """Print a table of runs, and return the heads there is no room for, which are none of those ``kept``.
+    """Print a table of runs, and return the heads left out for lack of room, which are never ``kept`` ones.
 
-    Columns come by their heads, and ``numbers`` are those of figures. Where the table is too wide, heads take
-    several lines, and names and messages are folded; then columns are left out, the last first.
+    ``columns`` are by head; ``numbers`` are the heads of figures. If the table is too wide, heads are split
+    into several lines, and names and messages are folded; then columns are left out, the last first.
     """
-    console, heads, shown = Console(wide=True), {name: [name] for name in columns}, [*columns]
+    console, heads, names = Console(wide=True), {name: [name] for name in columns}, [*columns]
 
     def width(name: str) -> int:
         longest = max(cell_len(printable(text)) for text in (*heads[name], *columns[name]))
         return GAP + min(longest, NARROW if name in FOLDED else longest)
 
-    if sum(map(width, shown)) > console.width:
+    if sum(map(width, names)) > console.width:
         heads = {name: re.split(r"(?<=[._])", name) for name in columns}
     for name in reversed([*columns]):
-        if name not in kept and sum(map(width, shown)) > console.width:
-            shown.remove(name)
+        if name not in kept and sum(map(width, names)) > console.width:
+            names.remove(name)
     table = Table(box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
-    for name in shown:
+    for name in names:
         side: Any = "right" if name in numbers else "left"
         table.add_column(Group(*heads[name]), justify=side, no_wrap=name not in FOLDED, overflow="fold")
-    console.print(_filled(table, zip(*(columns[name] for name in shown), strict=True)))
-    return [name for name in columns if name not in shown]
+    console.print(_filled(table, zip(*(columns[name] for name in names), strict=True)))
+    return [name for name in columns if name not in names]
 
 
 def progress_bar(console: Console, *columns: progress.ProgressColumn) -> progress.Progress:
-    """Return a bar with the counts and times of one task, which only a terminal shows."""
+    """Return a bar with counts and times, which is shown only on a terminal."""
     return progress.Progress(
         progress.TextColumn("{task.description}", markup=False),
         progress.BarColumn(table_column=Column(min_width=10, max_width=40, ratio=1)),
@@ -176,14 +176,14 @@ def progress_bar(console: Console, *columns: progress.ProgressColumn) -> progres
 
 
 INTERVAL, SHARE = 0.5, 0.02
-"""Seconds between two looks at the jobs, and the most of a core that these may take."""
+"""Seconds between two looks at the jobs, and the largest share of a core that the looks may take."""
 
 
 @contextlib.contextmanager
 def sweep_progress(look: Callable[[], tuple[Sequence[str], int]], total: int | None) -> Iterator[None]:
-    """Show the jobs of a sweep within the context, on stderr, from a thread of its own.
+    """Show the progress of a sweep on stderr within the context, from a separate thread.
 
-    ``look`` returns the lines to print about what is new, and how many of the ``total`` jobs have ended.
+    ``look`` returns lines with news, and the number of the ``total`` jobs that have ended.
     """
     console, over = Console(sys.stderr), threading.Event()
 
