@@ -14,16 +14,8 @@ from typing import Any
 import numpy as np
 from scipy.stats import friedmanchisquare, rankdata, studentized_range
 
-from nsvm_cli.comparison.intervals import (
-    LEVEL,
-    Estimate,
-    Inferred,
-    Values,
-    estimate,
-    holm,
-    mean_test,
-    proportion_interval,
-)
+from nsvm_cli.comparison import intervals
+from nsvm_cli.comparison.intervals import Estimate, estimate
 from nsvm_cli.comparison.records import ONLY_HOW, Repetition, RunRecord, differing, telling
 from nsvm_cli.config.settings import flat
 from nsvm_cli.errors import InputError, did_you_mean
@@ -95,12 +87,12 @@ class Cell:
     def score(self) -> Estimate:
         """The mean score over the seeds; NaN if all runs failed."""
 
-        def interval(scores: Values) -> Inferred:
+        def interval(scores: intervals.Values) -> intervals.Inferred:
             if self.samples is None:
-                low, high, _ = mean_test(scores, self.overlap)
+                low, high, _ = intervals.mean_test(scores, self.overlap)
                 ends = (0.0, None) if sign_of(self.figure) < 0 else (None, 1.0)
                 return np.stack([low, high]).clip(*ends)
-            return 100 * proportion_interval(scores / 100, self.samples, self.overlap)
+            return 100 * intervals.proportion_interval(scores / 100, self.samples, self.overlap)
 
         return estimate([*self.scores.values()], self.digits, interval)
 
@@ -117,7 +109,7 @@ class Cell:
         if self.samples is None and len({*more}) == 1 and more[0]:  # the seeds say nothing about the spread
             return estimate(more, self.digits, lambda differences: np.full(3, math.nan))
         overlap, error = max(self.overlap, other.overlap), 0.0 if self.samples is None else 100 / self.samples
-        return estimate(more, self.digits, partial(mean_test, overlap=overlap, error=error))
+        return estimate(more, self.digits, partial(intervals.mean_test, overlap=overlap, error=error))
 
     @property
     def seeds(self) -> str:
@@ -345,7 +337,7 @@ def compare(candidates: Sequence[Cell], against: str | None = None) -> list[Comp
             others = [cell for cell in ordered if cell is not reference]
             minus = {cell.candidate: cell.minus(reference) for cell in others}
             pairs = product([reference], others) if against else combinations([reference, *others], 2)
-            adjusted = holm([one.minus(other).p for one, other in pairs])
+            adjusted = intervals.holm([one.minus(other).p for one, other in pairs])
             p = {cell.candidate: value for cell, value in zip(others, adjusted, strict=False)}
         rows += [
             Comparison(cell, minus.get(cell.candidate), p.get(cell.candidate, math.nan), float(rank))
@@ -393,10 +385,8 @@ def ranking(candidates: Sequence[Cell]) -> Ranking | None:
     candidates = [cell for cell in candidates if cell.scores]
     if shared_samples(candidates):
         return None
-    over_seeds, scores = (
-        len({cell.dataset for cell in candidates}) == 1,
-        defaultdict[str, dict[Any, float]](dict),
-    )
+    over_seeds = len({cell.dataset for cell in candidates}) == 1
+    scores = defaultdict[str, dict[Any, float]](dict)
     for cell in candidates:
         scores[cell.candidate] |= cell.scores if over_seeds else {cell.dataset: cell.score.mean}
     table = pd.DataFrame(scores).dropna(axis="columns", thresh=FEWEST_BLOCKS).dropna()
@@ -406,19 +396,21 @@ def ranking(candidates: Sequence[Cell]) -> Ranking | None:
     ranks = table.rank(axis=1, ascending=sign_of(candidates[0].figure) < 0).mean().sort_values(kind="stable")
     with np.errstate(invalid="ignore"):  # NaN if all are equal
         p = float(friedmanchisquare(*table.to_numpy().T).pvalue)
-    q = float(studentized_range.ppf(LEVEL, k, np.inf)) / math.sqrt(2)
+    q = float(studentized_range.ppf(intervals.LEVEL, k, np.inf)) / math.sqrt(2)
     critical = q * math.sqrt(k * (k + 1) / (6 * n))
     over = f"{n} {'seeds' if over_seeds else 'data sets'}"
     return Ranking({str(name): rank for name, rank in ranks.items()}, over, p, critical)
 
 
 def shared_samples(candidates: Sequence[Cell]) -> bool:
-    """Return whether the blocks of ranks share samples, where Friedman's test assumes independence.
+    """Return whether there are ranks whose blocks share samples, where Friedman's test assumes independence.
 
     Seeds that split the same samples are not independent: a candidate that these samples happen to suit ranks
     high with every seed. Nor are data sets with a source in common, such as one data set with validation sets
     of several sizes, or with several choices of its classes.
     """
+    if len({cell.candidate for cell in candidates}) < FEWEST_BLOCKS:
+        return False
     sources: dict[str, set[str]] = {}
     for cell in candidates:
         sources.setdefault(cell.dataset, set()).update(cell.sources)

@@ -11,7 +11,6 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import compress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -165,8 +164,8 @@ def matching(records: Sequence[RunRecord], condition: str) -> list[RunRecord]:
     if not equals:
         raise InputError(f"--filter {condition}: expected KEY=VALUE or KEY!=VALUE")
     values = values_of(records, key.removesuffix("!").rstrip())
-    holds = [_equal(value, wanted) != key.endswith("!") for value in values]
-    return [*compress(records, holds)]
+    pairs = zip(records, values, strict=True)
+    return [record for record, value in pairs if _equal(value, wanted) != key.endswith("!")]
 
 
 def _equal(value: Any, wanted: str) -> bool:

@@ -9,14 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from nsvm_cli.comparison.compare import (
-    FEWEST_BLOCKS,
-    Cell,
-    Comparison,
-    Ranking,
-    named_metrics,
-    shared_samples,
-)
+from nsvm_cli.comparison.compare import Cell, Comparison, Ranking, named_metrics, shared_samples
 from nsvm_cli.comparison.intervals import FEWEST_SEEDS, LEVEL, known
 from nsvm_cli.config.settings import flat
 from nsvm_cli.output import printable
@@ -172,13 +165,10 @@ def notes(rows: Sequence[Comparison], ranks: Ranking | None, runs: int) -> list[
         "overlap": any(cell.overlap for cell in scored),
         "official": any(not c.overlap and not c.figures["data"]["generated"] for c in scored),
         "p": not all(math.isnan(row.p) for row in rows),
-        "shared": len({c.candidate for c in scored}) >= FEWEST_BLOCKS and shared_samples(scored),
+        "shared": shared_samples(scored),
     }
-    sentences = [
-        *answers(rows),
-        *cautions(cells, runs),
-        *(SENTENCES[name] for name in applies if applies[name]),
-    ]
+    sentences = [*answers(rows), *cautions(cells, runs)]
+    sentences += [sentence for name, sentence in SENTENCES.items() if applies[name]]
     if ranks is not None:
         order = ", ".join(f"{name} {r:.2f}" for name, r in ranks.ranks.items())
         critical = f"Nemenyi's critical difference at the 5 % level: {ranks.critical:.2f}."

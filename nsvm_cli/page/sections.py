@@ -34,7 +34,7 @@ from nsvm_cli.trainers import TRAINERS
 from nsvm_cli.words import FEW_CLASSES, Figures, counted
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+    pass
 
 MOST_CHARACTERS, MOST_COLUMNS, MOST_MISTAKES, EXPLAINED, MOST_IN_DIAGNOSIS = 120, 30, 24, 5, 1000
 """Limits on the characters of a value, the cells of a sample in a table, mistakes and explained predictions;
@@ -274,8 +274,14 @@ def features(model: NSVM, data: Data) -> Blocks:
             axis = figure.subplots()
             style_axis(axis, title, "first principal component", "second principal component")
             axis.set(xticks=[], yticks=[])
-            if isinstance(model.task, Classification):
-                _plot_classes(model.task, some.y, points, axis)
+            if isinstance(task := model.task, Classification):
+                index = task.index(some.y).long().numpy()
+                for r in np.unique(index):
+                    name, color = shortened(task.classes[r]), SERIES[r % len(SERIES)]
+                    across, up = points[index == r].T
+                    axis.plot(across, up, MARKERS[r % len(MARKERS)], color=color, markersize=3.5, label=name)
+                if len(task.classes) <= FEW_CLASSES:
+                    figure.legend(loc="outside lower center", ncols=3, fontsize=8, frameon=False)
             else:
                 drawing = axis.scatter(points[:, 0], points[:, 1], c=some.y.numpy(), s=22, cmap=COLORMAP)
                 figure.colorbar(drawing, ax=axis, label="target")
@@ -308,8 +314,8 @@ def kernel_matrices(model: NSVM, data: Data) -> Blocks:
     order = some.y.argsort(stable=True)  # codes ascend in the order of the classes
     some = Split(some.x[order], some.y[order])
     count = counted(len(some), len(data.held_out), data.splits.held_out)
-    kind = "classes" if isinstance(model.task, Classification) else "targets"
-    yield f"K on {count}, in the order of their {kind}."
+    task, y, classifies = model.task, some.y, isinstance(model.task, Classification)
+    yield f"K on {count}, in the order of their {'classes' if classifies else 'targets'}."
     for stage, z in _features(model, some):
         K = model.kernel(z, z).double().cpu().numpy()
         with new_figure(*SIZE) as figure:
@@ -317,33 +323,15 @@ def kernel_matrices(model: NSVM, data: Data) -> Blocks:
             axis.set_title(stage, loc="left", fontsize=10)
             figure.colorbar(axis.imshow(K, cmap=COLORMAP, interpolation="none"), ax=axis, shrink=0.8)
             axis.set(xticks=[], yticks=[])
-            if isinstance(model.task, Classification):
-                _separate_classes(model.task, some.y, axis)
+            for border in (y.diff().nonzero().flatten() + 0.5).tolist() if classifies else ():
+                axis.axhline(border, color="white", linewidth=0.8)  # pixels have their centres at integers
+                axis.axvline(border, color="white", linewidth=0.8)
+            if classifies and len(task.classes) <= FEW_CLASSES:
+                present = y.unique().tolist()
+                centres = [float((y == y_r).nonzero().double().mean()) for y_r in present]
+                axis.set_yticks(centres, [label(task, y_r) for y_r in present], fontsize=8)
         drawn.append(to_picture(figure, f"Kernel matrix of {len(some)} samples, {stage}"))
     yield drawn
-
-
-def _separate_classes(task: Task, y: Float[Tensor, " m"], axis: Axes) -> None:
-    """Draw lines between the classes of a kernel matrix, and their names if there are few."""
-    for border in (y.diff().nonzero().flatten() + 0.5).tolist():  # pixels have their centres at integers
-        axis.axhline(border, color="white", linewidth=0.8)
-        axis.axvline(border, color="white", linewidth=0.8)
-    if len(task.classes) <= FEW_CLASSES:
-        present = y.unique().tolist()
-        centres = [float((y == y_r).nonzero().double().mean()) for y_r in present]
-        axis.set_yticks(centres, [label(task, y_r) for y_r in present], fontsize=8)
-
-
-def _plot_classes(
-    task: Classification, y: Float[Tensor, " m"], points: Float64[np.ndarray, "m 2"], axis: Axes
-) -> None:
-    """Plot points in the colours and the markers of their classes."""
-    index = task.index(y).long().numpy()
-    for r in np.unique(index):
-        color, marker, name = SERIES[r % len(SERIES)], MARKERS[r % len(MARKERS)], shortened(task.classes[r])
-        axis.plot(*points[index == r].T, marker, color=color, markersize=3.5, label=name)
-    if len(task.classes) <= FEW_CLASSES:
-        axis.figure.legend(loc="outside lower center", ncols=3, fontsize=8, frameon=False)
 
 
 def predictions(model: NSVM, data: Data) -> Blocks:
