@@ -112,7 +112,7 @@ def _texts(row: Comparison) -> dict[str, str]:
 SENTENCES = {
     "test": "These are test scores: to choose settings, hold out samples with dataset.validation=N.",
     "failed": "Failed runs are left out of means and tests, which favours settings that fail; nsvm compare "
-    "--failed guess scores them as guessing, where a finished run on the same data says how that scores.",
+    "--failed guess scores them as guessing, where a finished run on the same data has its score.",
     "guessed": "Guessed: failed runs, scored as the most frequent class of the training set, or R² = 0.",
     "few": f"Intervals and tests need {FEWEST_SEEDS} seeds.",
     "overlap": "Each seed splits the samples differently; intervals and tests allow for the overlap (Nadeau "
@@ -185,7 +185,7 @@ def cautions(cells: Sequence[Cell], runs: int) -> list[str]:
         sentences.append(f"Left out: {left_out} of {runs} runs ({why}).")
     if len(metrics := named_metrics(compared)) > 1:
         names = ", ".join(sorted(metric or "none" for metric in metrics))
-        sentences.append(f"The runs go by different metrics ({names}): compared is that of their task.")
+        sentences.append(f"The runs go by different metrics ({names}): the table has their task's.")
     paths_by_code: dict[str, dict[str, str]] = {}  # runs with other components load other plugins
     for run in compared:
         parts = [value for key, value in flat(run.settings).items() if key.endswith((".name", "callbacks"))]

@@ -368,7 +368,7 @@ def class_curves(model: NSVM, data: Data, values: Callable[[], Float[Tensor, " m
         yield f"A point of reliability is for {len(y) / BINS:.0f} samples; p is the mean probability of all."
     drawn = [_draw_curves(task, title, curves, what) for title in curves[min(curves)]]
     head = ("class", "AUC", "AP", "share", "p")[: len(rows[0])]
-    yield [*drawn, Table("AUC is that of ROC, AP the average precision", head, rows, range(1, 5))]
+    yield [*drawn, Table("AUC is the area under ROC, AP the average precision", head, rows, range(1, 5))]
 
 
 def _against_rest(positive: np.ndarray, g: Tensor, p: Tensor | None) -> tuple[Curves, list[str]]:

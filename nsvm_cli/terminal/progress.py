@@ -17,13 +17,13 @@ from nsvm_cli.words import figures_of
 
 
 class Progress(Callback):
-    """A bar with the live figures for each part on a terminal, about ten plain lines elsewhere; on stderr.
+    """Show a bar with figures for each part on a terminal, or about ten plain lines elsewhere, on stderr.
 
-    A solver that takes its own steps cannot tell how long they take, nor what follows the last step: its bar
-    only moves, and plain lines tell the time elapsed.
+    Solvers that choose their steps, and the work after the last step, take an unknown time: their bars only
+    move, and plain lines show the elapsed time.
     """
 
-    seconds = 10.0  # between two of these lines; more, the longer it takes
+    seconds = 10.0  # between the first lines with the elapsed time, which become rarer
 
     def __init__(self, title: str, trainer: Trainer[Any]) -> None:
         self.steps, self.total = trainer.part_steps, trainer.total
@@ -63,19 +63,19 @@ class Progress(Callback):
         self._begin("model and scores")
 
     def _begin(self, title: str, part: int = 0) -> None:
-        """Add a bar, of a part if there is one, and let the one above it stop."""
+        """Add a bar, for a part or for the work after the last step, and stop the one above it."""
         self._end()
         total = self.steps[part - 1] if part and not self.endless[part - 1] else None
         self.task = self.bar.add_task(title, total=total, figures="")
 
     def _end(self) -> None:
-        """Let the last bar stop, full; what has no steps counts as one."""
+        """Fill and stop the last bar; work without steps counts as one step."""
         for task in self.bar.tasks[-1:]:
             done = task.completed or 1
             self.bar.update(task.id, completed=done, total=done)
 
     def _move(self, t: int, part: int | None) -> None:
-        """Show step t in the bar of its part."""
+        """Move the bar of a part to step t."""
         number = part or 1
         if len(self.bar.tasks) < number:
             self._begin(f"Part {number}", number)
