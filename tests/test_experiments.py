@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
-from nsvm_cli.cli.train import lines_of
+from nsvm_cli.cli.run_commands import lines_of
 from nsvm_cli.compose.composition import compose_settings
 from nsvm_cli.config.registry import construct
 from nsvm_cli.config.settings import parse_settings, with_values

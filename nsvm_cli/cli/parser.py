@@ -33,8 +33,7 @@ COMMANDS = {
 }
 MODULES = {
     **dict.fromkeys(("columns", "evaluate", "predict", "export", "diagnose"), "model_commands"),
-    **dict.fromkeys(("runs", "compare", "report"), "run_commands"),
-    "reproduce": "train",
+    **dict.fromkeys(("runs", "compare", "report", "reproduce"), "run_commands"),
     "completion": "parser",
 }
 """The modules of the commands that have none of the same name."""

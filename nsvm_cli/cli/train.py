@@ -1,34 +1,58 @@
-"""``nsvm train``, and ``nsvm reproduce``, which runs a suite of its sweeps."""
+"""``nsvm train``: compose configurations, train, and write run directories."""
 
 from __future__ import annotations
 
-import argparse
 import contextlib
-import shlex
-from collections.abc import Mapping, Sequence
+import math
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import yaml
-from omegaconf import OmegaConf
+from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf
 
-from nsvm_cli.cli.job import NO_JOB, Job, Run, expect_flag
 from nsvm_cli.cli.parser import CommandParser, parse
 from nsvm_cli.cli.sweep import Sweep
 from nsvm_cli.compose.composition import (
+    FULL_ERROR,
+    OF_RUN_DIRECTORY,
     complete_overrides,
     compose_settings,
-    conf_folder,
+    plain_values,
     run_app,
     search_folder,
+    settings_words,
+    sources_sha256,
 )
-from nsvm_cli.config.overrides import quoted
-from nsvm_cli.config.settings import flat, parse_settings, with_values
-from nsvm_cli.errors import InputError, RunError, did_you_mean
+from nsvm_cli.config.settings import Settings, code_of, flat, is_record_of, parse_settings, plain, with_values
+from nsvm_cli.errors import InputError, RunError, message_of
 from nsvm_cli.memory import MEMORY_BUDGET
-from nsvm_cli.output import answer, flash, say
-from nsvm_cli.plugins import load_plugins
-from nsvm_cli.storage.run_directory import CONFIG, RESULT, command_in, read_config, read_status
+from nsvm_cli.output import answer, details, flash, say
+from nsvm_cli.page.curves import draw_missing
+from nsvm_cli.plugins import load_plugins, plugin_errors
+from nsvm_cli.storage.files import locked
+from nsvm_cli.storage.run_directory import (
+    CONFIG,
+    RESULT,
+    IfExists,
+    RunDirectory,
+    Status,
+    checkpoints_in,
+    command_in,
+    has_run,
+    is_finished,
+    read_config,
+    read_json,
+    read_status,
+    sweeps_in,
+    write_status,
+)
+
+if TYPE_CHECKING:  # torch takes seconds to import: not before there is something to train
+    from nsvm_cli.runs.experiment import Experiment
 
 FLAGS = ("--help -h", "--hydra-help", "--version", "--resolve", "--run -r", "--multirun -m")
 WITH_VALUE = (
@@ -132,61 +156,210 @@ def estimate(words: Sequence[str], config_dir: str | None) -> None:
         answer("Beyond the steps that were tried, support vectors and seconds follow from a power law.")
 
 
-def reproduce_arguments(parser: CommandParser) -> None:
-    suites = sorted(file.stem for file in (conf_folder() / "suite").glob("*.yaml"))
-    names = f"{', '.join(suites[:-1])} or {suites[-1]}"
-    suite = parser.add(
-        "suite", "SUITE", f"{names}; or a YAML file of your own, with a list of lines of words"
-    )
-    suite.completer = lambda **_: suites  # type: ignore[attr-defined]
-    overrides = "overrides for every sweep; they replace its words with the same key"
-    parser.add("words", "KEY=VALUE", overrides, nargs="*")
-    parser.add("--output", "FOLDER", "where runs go (default: outputs/reproduce/SUITE)", type=Path)
+NO_JOB: dict[str, Any] = {"job": None, "sweep": None}
+"""What the status of a single run says of the sweep that it is part of."""
 
 
-def reproduce(options: argparse.Namespace) -> None:
-    """Run a suite of sweeps, each as nsvm train -m does, and compare the runs: the
-    paper's experiments, tables of classes and real targets, or MNIST with ten
-    digits, with baselines on the same splits. Runs are ordinary ones, in a folder
-    for each data set. To resume after an interruption, run the same command again.
+@dataclass
+class Job:
+    """Train with one configuration; Hydra calls it for each.
 
-    examples:
-      nsvm reproduce quick
-      nsvm reproduce tables seed=0 hydra/launcher=joblib
-      nsvm reproduce my_suite.yaml --output outputs/mine
+    A launcher may do so in another process, with a copy. So a job of a sweep that fails returns normally,
+    and the process that started it reads the failure in ``status.json``. A single run, which has no launcher,
+    stores its failure in ``error``, since Hydra would print more than a line.
+
+    Args:
+        sweep: the mark of this start of a sweep, in the statuses of its jobs.
+        config_dir: the folder of the user's own configurations, if one was named.
     """
-    from nsvm_cli.cli.run_commands import compare
 
-    folder = options.output or Path("outputs/reproduce") / Path(options.suite).stem
-    failures: list[InputError | RunError] = []
-    for line in lines_of(options.suite):
-        by_key = {word.partition("=")[0]: word for word in [*shlex.split(line), *options.words]}
-        words = [*by_key.values()]  # options.words in place of the line's own with the same keys
-        say(f"nsvm train -m {shlex.join(words)}")
+    sweep: str
+    config_dir: str | None = None
+    error: Exception | None = None
+    full_error: bool = field(default_factory=lambda: os.environ.get(FULL_ERROR) == "1")
+
+    def __call__(self, config: DictConfig) -> float | None:
+        """Return the validation score, for sweepers that optimise: NaN if the job fails, None without one."""
+        hydra = HydraConfig.get()
+        several = hydra.mode == RunMode.MULTIRUN
+        words: Any = OmegaConf.to_container(hydra.overrides.task)  # ${oc.env:X} stays as it was written
+        fields = {**NO_JOB, "overrides": settings_words(words), "config_dir": self.config_dir}
+        directory = created = Path(hydra.runtime.output_dir)
+        if several:
+            fields |= {"job": int(hydra.job.num), "sweep": self.sweep, "sources": sources_sha256(hydra)}
+        if several and not hydra.job.chdir:  # a worker of Ray has started in a folder of its cluster
+            os.chdir(hydra.runtime.cwd)
+            directory = Path(hydra.sweep.dir, hydra.sweep.subdir).absolute()
+        run = Run(directory, fields, self.full_error)
         try:
-            train(["-m", *words, f"hydra.sweep.dir={quoted(f'{folder}/${{dataset.name}}')}"])
-        except (InputError, RunError) as error:  # the other sweeps may still succeed
-            failures.append(error)
-    if not failures or any(folder.rglob(RESULT)):
-        compare(parse("compare", [str(folder)]))
-    if failures:
-        more = f"; {len(failures) - 1} more sweeps failed" if failures[1:] else ""
-        raise type(failures[0])(f"{failures[0]}{more}")
+            with run.recorded():
+                settings = parse_settings(plain_values(config))
+                load_plugins(settings.plugins)
+                overwrite, allow_mismatch = (expect_flag(key, config[key]) for key in OF_RUN_DIRECTORY)
+                if_exists: IfExists = "overwrite" if overwrite else "resume" if several else "refuse"
+                run.train(settings, if_exists, allow_mismatch)
+            result = read_json(directory / RESULT)
+            return result.get(f"validation_{result.get('metric')}")
+        except Exception as error:
+            if not several:
+                self.error = error
+            elif not run.held:  # Hydra passes the error on, once the other jobs have ended
+                raise
+            return math.nan
+        finally:
+            for folder in {created, directory}:
+                _remove_if_unused(folder)
 
 
-def lines_of(suite: str) -> list[str]:
-    """Return the lines of a suite in conf/, or of a file.
+@dataclass
+class Run:
+    """A run in a directory, and its status there, which is the run's to write once it has ``held`` that.
 
-    Raises:
-        InputError: there is no such suite, or it is no list of lines.
+    The progress and outcome of a job of a sweep are shown by the process that started the sweep, since the
+    job may run anywhere, and beside others.
+
+    Args:
+        fields: those of the status that say which run it is.
+        changes: the words that change the settings of a run that is resumed.
     """
-    file = Path(suite) if Path(suite).suffix else conf_folder() / "suite" / f"{suite}.yaml"
-    if not file.is_file():
-        names = [other.stem for other in (conf_folder() / "suite").glob("*.yaml")]
-        raise InputError(f"{suite}: there is no such suite; {did_you_mean(suite, names)}")
-    lines = None
-    with contextlib.suppress(OSError, ValueError, yaml.YAMLError):
-        lines = yaml.safe_load(file.read_text())
-    if not isinstance(lines, list) or not all(isinstance(line, str) for line in lines):
-        raise InputError(f"{file}: expected a list of lines, such as '- dataset=digits seed=0,1'")
-    return lines
+
+    directory: Path
+    fields: dict[str, Any]
+    full_error: bool = False
+    changes: Sequence[str] = ()
+    held: bool = False
+
+    @property
+    def single(self) -> bool:
+        return self.fields["job"] is None
+
+    def train(self, settings: Settings, if_exists: IfExists, allow_mismatch: bool) -> None:
+        """Train, or leave alone what has finished in the directory, maybe while another sweep held it."""
+        if if_exists == "resume" and has_run(self.directory) and self._keeps(settings):
+            return
+        self.held = not self.single
+        if self.single:
+            flash("loading PyTorch and the data")
+        from nsvm_cli.parallel.device import take_turns
+        from nsvm_cli.runs.experiment import prepare
+
+        if not self.single and settings.device != "cpu":
+            take_turns(self.fields["job"])
+        experiment = prepare(settings)
+        with RunDirectory(self.directory, plain(settings), if_exists, wait=not self.single) as directory:
+            self.held = True
+            if not self.single and self._keeps(settings):
+                return
+            self.write("running")
+            result = self._loop(experiment, directory, allow_mismatch)
+            self.write("finished")
+        if self.single:
+            from nsvm_cli.terminal.console import show_result
+
+            show_result(result, self.directory)
+            draw_missing([self.directory])
+
+    def _keeps(self, settings: Settings) -> bool:
+        """Return whether the run that the directory holds has finished with these settings, and say so, also
+        where another sweep, or a kill, has left its status.
+
+        Raises:
+            InputError: it has finished and cannot be trained for longer; or is not the same, in a sweep.
+        """
+        at, recorded, finished = self.directory, read_config(self.directory), is_finished(self.directory)
+        same = is_record_of(recorded, settings)
+        if not self.single and not same:
+            advice = "name another hydra.sweep.dir, or overwrite=true"
+            raise InputError(f"{at} holds a run with other settings: {advice}")
+        if finished and not same and recorded["algorithm"].get("name") != settings.algorithm["name"]:
+            raise InputError(f"{at} has finished with another algorithm: start a new run")
+        if finished and not same and not checkpoints_in(at):
+            raise InputError(f"{at} has finished and has no checkpoint (checkpoint.keep): start a new run")
+        if not (finished and same):
+            return False
+        status, result = read_status(at), read_json(at / RESULT)
+        if not self.single or status.get("status") != "finished":
+            self.fields["kept"] = True
+            self.fields["other_code"] = result.get("plugins_sha256") != code_of(settings)
+            self.write("finished")
+        if self.single:
+            stopped = result.get("stopped")
+            answer(f"Finished already: {at}{f', stopped: {stopped}' if stopped else ''}")
+            draw_missing([at])
+        return True
+
+    def _loop(self, experiment: Experiment, directory: RunDirectory, allow_mismatch: bool) -> dict[str, Any]:
+        """Train, with progress on stderr; the first signal to stop ends the run in order."""
+        from nsvm_cli.parallel.signals import Signals
+        from nsvm_cli.runs.train import train_run
+        from nsvm_cli.terminal.progress import Progress
+
+        s, sweep = experiment.settings, None if self.single else self.directory.parent.name
+        title = f"{s.algorithm['name']} on {s.dataset['name']}, seed {s.seed}"
+        words = {word.partition("=")[0]: word for word in (*self.fields["overrides"], *self.changes)}
+        command = {"overrides": [*words.values()], "config_dir": self.fields["config_dir"]}
+        progress = Progress(title, experiment.trainer) if self.single else contextlib.nullcontext()
+        with progress as shown, Signals() as signals:
+            callbacks, tell = ([shown], shown.say) if shown else ([], self._note)
+            return train_run(experiment, directory, callbacks, signals, tell, allow_mismatch, command, sweep)
+
+    def write(self, status: Status, message: str = "") -> None:
+        """Write the status of the run. It keeps naming earlier sweeps, one of which may still run."""
+        if isinstance(own := self.fields["sweep"], str):
+            self.fields["sweep"] = [*sweeps_in(read_status(self.directory)), own]
+        write_status(self.directory, status, message, **self.fields)
+
+    def _note(self, line: str) -> None:
+        """Add a message to the status of a sweep's job, for the process that shows the sweep."""
+        self.fields.setdefault("notices", []).append(line)
+        with contextlib.suppress(OSError):  # the disk may be full
+            self.write("running")
+
+    @contextlib.contextmanager
+    def recorded(self) -> Iterator[None]:
+        """Record an error within the context as the end of the run, and raise it as ``plugin_errors`` does.
+
+        The notices of a sweep's job include the traceback of a bug, or any traceback that is asked for.
+        """
+        try:
+            with plugin_errors():
+                yield
+        except KeyboardInterrupt as interrupt:
+            self._end("interrupted", str(interrupt))
+            raise
+        except Exception as error:
+            full = self.full_error or not isinstance(error, (InputError, RunError, OSError))
+            if full and not self.single:
+                self.fields.setdefault("notices", []).extend(details(error))
+            self._end("failed", message_of(error), exit_code=2 if isinstance(error, InputError) else 1)
+            raise
+
+    def _end(self, status: Status, message: str, **fields: Any) -> None:
+        """Write how the run ended, unless the directory holds another run.
+
+        A finished run that cannot be trained for longer stays finished.
+        """
+        if self.single and is_finished(self.directory):
+            status, message, fields = "finished", "", {}
+        if self.held or not (self.single or has_run(self.directory)):
+            self.held = False
+            with contextlib.suppress(InputError, OSError), locked(self.directory):  # the disk may be full
+                self.fields |= fields
+                self.write(status, message)
+                self.held = True
+
+
+def expect_flag(key: str, value: object) -> bool:
+    """Return a value that has to be true or false."""
+    if not isinstance(value, bool):
+        raise InputError(f"{key}: expected true or false, got {value!r}")
+    return value
+
+
+def _remove_if_unused(directory: Path) -> None:
+    """Remove the empty directory that Hydra created for a job, and outputs/DATASET_ALGORITHM above it."""
+    with contextlib.suppress(OSError):
+        directory.rmdir()
+        if directory.parent.parent.name == "outputs":
+            directory.parent.rmdir()
+            directory.parent.parent.rmdir()

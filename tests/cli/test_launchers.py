@@ -16,7 +16,7 @@ from hydra.experimental.callback import Callback
 from joblib.externals.loky import get_reusable_executor
 from omegaconf import DictConfig
 
-from nsvm_cli.cli.job import Job
+from nsvm_cli.cli.train import Job
 from tests.cli.process import nsvm, refusal, run_files, signalled, start, wait_for
 
 pytestmark = pytest.mark.usefixtures("unchecked")
