@@ -17,8 +17,6 @@ from nsvm_cli.output import details, flash, say, standard_streams
 from nsvm_cli.plugins import load_plugins, plugin_errors
 
 ENDING = (signal.SIGTERM, signal.SIGHUP, signal.SIGXCPU)
-LASTING = ("train", "tune", "reproduce")
-"""The commands whose results are files, so that their output may be lost."""
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -27,7 +25,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     with standard_streams() as lost:
         code = _main(words)
         sys.stdout.flush()
-        if lost and not code and words[0] not in LASTING:
+        if lost and not code and words[0] not in ("train", "tune", "reproduce"):  # whose results are files
             code = 1
             if not isinstance(lost[0], BrokenPipeError):  # a closed pipe needs no message
                 _complain(f"standard output: {lost[0].strerror}", code)

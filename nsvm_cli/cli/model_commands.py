@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from nsvm_cli.cli.parser import DIALECT, MODEL, RUNTIME, CommandParser, given, output_file
+from nsvm_cli.cli.parser import DIALECT, MODEL, RUNTIME, CommandParser, output_file, specified
 from nsvm_cli.errors import InputError, did_you_mean
 from nsvm_cli.output import answer, answer_lines, say
 from nsvm_cli.storage.files import csv_lines, write_atomically, writing
@@ -39,7 +39,7 @@ def columns(options: argparse.Namespace) -> None:
     from nsvm_cli.terminal.console import show_columns
     from nsvm_cli.words import column_rows
 
-    table = survey(options.file, given(options, DIALECT), options.label)
+    table = survey(options.file, specified(options, DIALECT), options.label)
     if options.json:
         answer(json.dumps({**asdict(table), "classes": [*table.classes]}))
         return
@@ -90,7 +90,7 @@ def evaluate(options: argparse.Namespace) -> None:
         from nsvm_cli.compose.composition import compose_settings  # Hydra is needed only here
 
         dataset = dict(compose_settings([f"dataset={name}"], complete=False)["dataset"])
-    runtime = given(options, RUNTIME)
+    runtime = specified(options, RUNTIME)
     if dataset is None and "root" in changes:
         runtime["dataset.root"] = changes["root"]
     rows, paths = list[dict[str, Any]](), [options.path, *further]
@@ -150,8 +150,8 @@ def predict(options: argparse.Namespace) -> None:
     from nsvm_cli.datasets.csv import kind_of, write_parquet
     from nsvm_cli.runs.open_model import open_model
 
-    _, model = open_model(options.model, given(options, RUNTIME), say)
-    blocks = predictions(model, options.file, given(options, DIALECT), options.keep, say)
+    _, model = open_model(options.model, specified(options, RUNTIME), say)
+    blocks = predictions(model, options.file, specified(options, DIALECT), options.keep, say)
     if options.output is None:
         for number, columns in enumerate(blocks):
             answer_lines(_csv_text(columns, number == 0, options.escape_formulas))
@@ -220,7 +220,7 @@ def diagnose(options: argparse.Namespace) -> None:
     from nsvm_cli.terminal.console import show_rows
     from nsvm_cli.words import diagnosis_rows
 
-    runtime = {"device": "auto", **given(options, RUNTIME)}
+    runtime = {"device": "auto", **specified(options, RUNTIME)}
     figures = of(*load_trained(options.path, runtime, say=say))
     if options.json:
         answer(json.dumps(figures, allow_nan=False))

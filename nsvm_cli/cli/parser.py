@@ -155,7 +155,7 @@ def parse(command: str, words: Sequence[str]) -> argparse.Namespace:
     return build_parser(command).commands.choices[command].parse_intermixed_args(words)
 
 
-def given(options: argparse.Namespace, names: Sequence[str]) -> dict[str, Any]:
+def specified(options: argparse.Namespace, names: Sequence[str]) -> dict[str, Any]:
     """Return those of these options that are given."""
     return {name: value for name in names if (value := getattr(options, name)) is not None}
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import yaml
 
-from nsvm_cli.cli.parser import RUNTIME, CommandParser, given, output_file, parse
+from nsvm_cli.cli.parser import RUNTIME, CommandParser, output_file, parse, specified
 from nsvm_cli.errors import InputError, RunError, did_you_mean
 from nsvm_cli.output import answer, answer_lines, say
 from nsvm_cli.storage.files import csv_text
@@ -143,7 +143,7 @@ def report(options: argparse.Namespace) -> None:
 
     folder = options.paths[0] if len(options.paths) == 1 else Path()
     file = options.output or folder / REPORT
-    runtime = {"device": "auto", **given(options, RUNTIME)}
+    runtime = {"device": "auto", **specified(options, RUNTIME)}
     for line in write_report(file, records, runtime, named=options.output is not None):
         say(f"warning: {line}")
     answer(file)

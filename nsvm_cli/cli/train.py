@@ -18,7 +18,7 @@ from nsvm_cli.cli.parser import CommandParser, parse
 from nsvm_cli.cli.sweep import Sweep
 from nsvm_cli.compose.composition import (
     FULL_ERROR,
-    OF_RUN_DIRECTORY,
+    RUN_DIRECTORY_KEYS,
     complete_overrides,
     compose_settings,
     plain_values,
@@ -195,7 +195,7 @@ class Job:
             with run.recorded():
                 settings = parse_settings(plain_values(config))
                 load_plugins(settings.plugins)
-                overwrite, allow_mismatch = (expect_flag(key, config[key]) for key in OF_RUN_DIRECTORY)
+                overwrite, allow_mismatch = (expect_flag(key, config[key]) for key in RUN_DIRECTORY_KEYS)
                 if_exists: IfExists = "overwrite" if overwrite else "resume" if several else "refuse"
                 run.train(settings, if_exists, allow_mismatch)
             result = read_json(directory / RESULT)

@@ -37,12 +37,12 @@ from nsvm_cli.plugins import code_sha256, load_plugins
 
 CONFIG_NAME = "train"
 FULL_ERROR = "HYDRA_FULL_ERROR"
-OF_RUN_DIRECTORY = ("overwrite", "allow_mismatch")
+RUN_DIRECTORY_KEYS = ("overwrite", "allow_mismatch")
 """Keys about what the directory of a run holds already; they are no settings of the run."""
-NO_SETTINGS = ("hydra", "tuned", *OF_RUN_DIRECTORY)
+OTHER_KEYS = ("hydra", "tuned", *RUN_DIRECTORY_KEYS)
 """What a configuration has besides the settings of a run."""
 
-NO_GROUPS = ("hydra", "suite", "tune", "tuned")
+OTHER_FOLDERS = ("hydra", "suite", "tune", "tuned")
 """Folders of configurations that are not chosen with GROUP=OPTION."""
 
 TUNED_BY = {"dataset", "network", "kernel", "algorithm"}
@@ -98,7 +98,7 @@ def _options() -> str:
     words = [*HydraConfig.get().overrides.hydra]  # a search path may be among them
     options = GlobalHydra.instance().config_loader().get_group_options
     listed = functools.partial(options, config_name=CONFIG_NAME, overrides=words)
-    groups = (group for group in listed("", ObjectType.GROUP) if group not in NO_GROUPS)
+    groups = (group for group in listed("", ObjectType.GROUP) if group not in OTHER_FOLDERS)
     return "\n".join(f"{group}: {', '.join(listed(group))}" for group in groups)
 
 
@@ -261,7 +261,7 @@ def plain_values(config: DictConfig, complete: bool = True) -> dict[str, Any]:
     Raises:
         InputError: a value is missing, if it must be ``complete``, or refers to one that does not exist.
     """
-    parts = {str(key): config[key] for key in config if key not in NO_SETTINGS}
+    parts = {str(key): config[key] for key in config if key not in OTHER_KEYS}
     for key, part in parts.items():
         if OmegaConf.is_config(part):
             parts[key] = OmegaConf.to_container(part, resolve=True, throw_on_missing=complete)
@@ -270,7 +270,7 @@ def plain_values(config: DictConfig, complete: bool = True) -> dict[str, Any]:
 
 def settings_words(words: Iterable[str]) -> list[str]:
     """Return the words about settings: not those about what the directory of a run holds already."""
-    return [word for word in words if word.partition("=")[0] not in OF_RUN_DIRECTORY]
+    return [word for word in words if word.partition("=")[0] not in RUN_DIRECTORY_KEYS]
 
 
 def sources_sha256(hydra: Any) -> str | None:
@@ -379,7 +379,7 @@ def _no_such_setting(key: str, names: Iterable[str]) -> str:
     if key in options:
         own = f"a part of your own takes +{key}=VALUE"
         return f"{key}: there is no such setting here, but with {' or '.join(options[key])}; {own}"
-    here = {f"{section}.{other}" for other in names} if section else _groups().union(names) - {*NO_SETTINGS}
+    here = {f"{section}.{other}" for other in names} if section else _groups().union(names) - {*OTHER_KEYS}
     here = here or {other for other in options if other.startswith(f"{section}.")} or _groups()
     return f"{key}: there is no such setting; {did_you_mean(MEANT.get(name, key), here, options)}"
 
@@ -387,4 +387,4 @@ def _no_such_setting(key: str, names: Iterable[str]) -> str:
 def _groups() -> set[str]:
     """Return the groups that a user chooses from."""
     folders = {folder.name for folder in conf_folder().iterdir() if folder.is_dir()}
-    return folders.difference(NO_GROUPS)
+    return folders.difference(OTHER_FOLDERS)

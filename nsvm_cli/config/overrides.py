@@ -30,8 +30,5 @@ def written(value: Any) -> str:
 
 def quoted(text: str) -> str:
     """Return text in quotes, as the value of an override; Hydra unescapes backslashes only before a quote."""
-
-    def escaped(found: re.Match[str]) -> str:
-        return 2 * found[1] + found[2].replace("'", r"\'")
-
-    return "'" + re.sub(r"(\\*)('|$)", escaped, text) + "'"
+    text = re.sub(r"(\\*)'", r"\1\1\'", text)
+    return "'" + re.sub(r"(\\+)\Z", r"\1\1", text) + "'"

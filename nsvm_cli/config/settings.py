@@ -166,13 +166,10 @@ def plain(settings: Settings) -> dict[str, Any]:
     return asdict(settings)
 
 
-WITHOUT_EFFECT = ("checkpoint", "curves", "logger", "plugins")
-"""Settings that affect neither the result nor the metrics."""
-
-
 def with_effect(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings among plain values that affect the result."""
-    return {key: value for key, value in values.items() if key not in WITHOUT_EFFECT}
+    """Return the settings among plain values that affect the result or the metrics."""
+    without = ("checkpoint", "curves", "logger", "plugins")
+    return {key: value for key, value in values.items() if key not in without}
 
 
 def code_of(settings: Settings) -> str | None:
