@@ -273,7 +273,11 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
         estimator = cls(**named, random_state=settings.seed, settings=own)
         estimator._take(model)
         if facts.classes:
-            estimator.classes_ = _as_labels(facts.classes)
+            estimator.classes_ = np.array(facts.classes, dtype=object)
+            with contextlib.suppress(ValueError, OverflowError):
+                numbers = estimator.classes_.astype(int)
+                if (*map(str, numbers),) == facts.classes:
+                    estimator.classes_ = numbers
         estimator.n_features_in_ = facts.shape[0] if facts.columns is None else len(facts.columns)
         if facts.columns is not None:
             estimator.feature_names_in_ = np.array([*facts.columns], dtype=object)
@@ -374,16 +378,6 @@ def _numbers(x: np.ndarray) -> np.ndarray:
     """Return samples as float64, or as the bytes of images, which the model scales to 0..1."""
     dtype = np.uint8 if x.dtype == np.uint8 and x.ndim > 2 else np.float64
     return np.require(x, dtype, ["C", "W"])  # torch rejects read-only arrays and negative strides
-
-
-def _as_labels(names: Sequence[str]) -> np.ndarray:
-    """Return the classes with these names: integers if all of them are, and otherwise text."""
-    texts = np.array(names, dtype=object)
-    with contextlib.suppress(ValueError, OverflowError):
-        numbers: np.ndarray = texts.astype(int)
-        if [*map(str, numbers)] == [*names]:
-            return numbers
-    return texts
 
 
 @functools.lru_cache(maxsize=64)

@@ -129,7 +129,7 @@ def read_cells(
             layout = recognise(file, dialect)
             table, remarks = _read_text(file, layout, dialect, labels, text), layout.remarks
         else:
-            table, remarks = FRAMES[kind](file, dialect)
+            table, remarks = read_frame(file, dialect)
             table = table.assign(**{name: texts(table[name]) for name in labels if name in table})
         if label is not None:
             expect_column("dataset.label" if setting else "--label", path, label, table)
@@ -204,6 +204,7 @@ KINDS = {
     ".jsonl": "JSON",
     ".ndjson": "JSON",
 }
+ARROW = ("Parquet", "Feather")
 
 
 def kind_of(file: Path) -> str:
@@ -241,17 +242,17 @@ def arrow(file: Path) -> Any:
     return dataset.dataset(file, format=kind_of(file).lower(), **folder)
 
 
-def _read_arrow(file: Path, dialect: Dialect) -> tuple[pd.DataFrame, list[str]]:
-    table = arrow(file)
-    expect_room(8 * table.count_rows() * len(table.schema.names), str(file))  # it is compressed
-    return table.to_table().to_pandas(ignore_metadata=True), []  # as for pandas' index
-
-
-def _read_json(file: Path, dialect: Dialect) -> tuple[pd.DataFrame, list[str]]:
+def read_frame(file: Path, dialect: Dialect) -> tuple[pd.DataFrame, list[str]]:
+    """Return the cells of a file that is not a text file, and remarks about how it is written."""
     import pandas as pd
 
-    how: Any = {"dtype": False, "precise_float": True}
-    how["encoding"] = dialect.encoding or "utf-8"
+    if (kind := kind_of(file)) in ARROW:
+        table = arrow(file)
+        expect_room(8 * table.count_rows() * len(table.schema.names), str(file))  # it is compressed
+        return table.to_table().to_pandas(ignore_metadata=True), []  # as for pandas' index
+    if kind == "Excel":
+        return _read_excel(file, dialect)
+    how: Any = {"dtype": False, "precise_float": True, "encoding": dialect.encoding or "utf-8"}
     with opened(file) as stream:
         how["lines"] = stream.read(100).lstrip()[:1] != b"["  # an array of records
     return pd.read_json(file, **how), []
@@ -279,17 +280,13 @@ def _read_excel(file: Path, dialect: Dialect) -> tuple[pd.DataFrame, list[str]]:
     return table.set_axis(head.names, axis="columns"), [*said, *head.remarks]
 
 
-FRAMES = {"Parquet": _read_arrow, "Feather": _read_arrow, "Excel": _read_excel, "JSON": _read_json}
-"""How to read files that are no text with separators, by ``kind_of``."""
-
-
 def header_of(file: Path, dialect: Dialect) -> list[str]:
     """Return the names of the columns of a file."""
     if kind_of(file) == "CSV":
         return recognise(file, dialect).names
-    if FRAMES[kind_of(file)] is _read_arrow:
+    if kind_of(file) in ARROW:
         return [*arrow(file).schema.names]
-    return [*map(str, FRAMES[kind_of(file)](file, dialect)[0])]
+    return [*map(str, read_frame(file, dialect)[0])]
 
 
 def blocks_of_cells(
@@ -305,11 +302,11 @@ def blocks_of_cells(
             pd.read_csv(stream, **parsing(layout, dialect, labels, text), chunksize=rows) as chunks,
         ):
             yield from (tidied(cells, dialect, labels) for cells in chunks)
-    elif FRAMES[kind_of(file)] is _read_arrow:
+    elif kind_of(file) in ARROW:
         for batch in arrow(file).to_batches(batch_size=rows):
             yield tidied(batch.to_pandas(ignore_metadata=True), dialect)
     else:
-        table = tidied(FRAMES[kind_of(file)](file, dialect)[0], dialect)
+        table = tidied(read_frame(file, dialect)[0], dialect)
         yield from (table[start : start + rows] for start in range(0, len(table), rows))
 
 

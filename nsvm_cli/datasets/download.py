@@ -29,23 +29,20 @@ def fetch(address: str, sha256: str | None, folder: Path) -> Path:
     """
     import pooch  # slow to import, and most runs download nothing
 
-    pooch.get_logger().setLevel("WARNING")
-    try:
-        return Path(pooch.retrieve(address, sha256, address.rpartition("/")[2], folder, downloader=_download))
-    except (OSError, ValueError) as error:  # requests' errors are OSErrors
-        raise type(error)(f"{address}: {reason(error)}") from None
-
-
-def _download(address: str, file: str, retrieving: object) -> None:
-    import pooch
-
     def keep_packed(response: Any, **_: object) -> None:
         # some servers send .gz files with an encoding that requests would undo
         response.raw.headers.pop("content-encoding", None)
 
-    say(f"Downloading {address}")
-    as_stored = {"headers": {"Accept-Encoding": "identity"}, "hooks": {"response": keep_packed}}
-    pooch.HTTPDownloader(chunk_size=2**16, timeout=TIMEOUT, **as_stored)(address, file, retrieving)
+    def download(address: str, file: str, retrieving: object) -> None:
+        say(f"Downloading {address}")
+        as_stored = {"headers": {"Accept-Encoding": "identity"}, "hooks": {"response": keep_packed}}
+        pooch.HTTPDownloader(chunk_size=2**16, timeout=TIMEOUT, **as_stored)(address, file, retrieving)
+
+    pooch.get_logger().setLevel("WARNING")
+    try:
+        return Path(pooch.retrieve(address, sha256, address.rpartition("/")[2], folder, downloader=download))
+    except (OSError, ValueError) as error:  # requests' errors are OSErrors
+        raise type(error)(f"{address}: {reason(error)}") from None
 
 
 def reason(error: Exception) -> str:

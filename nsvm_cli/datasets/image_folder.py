@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -77,19 +77,19 @@ class ImageFolder(Images):
             if unknown := sorted({name for _, name in files} - {*names}):
                 where = f"{folders[split]} has classes that {folders['train']} lacks"
                 raise InputError(f"{where}: {', '.join(unknown)}")
-        chosen = {
-            split: [(file, name) for file, name in files if name in (self.classes or names)]
-            for split, files in named.items()
-        }
+        wanted = self.classes or names
+        chosen = [(s, file, name) for s, files in named.items() for file, name in files if name in wanted]
         size = self.size if isinstance(self.size, tuple) else (self.size, self.size)
         reader = ImageReader((1 if self.grey else 3, *size), self.background)
-        x, unreadable = reader.cached([file for files in chosen.values() for file, _ in files])
-        self._expect_readable(unreadable, len(x))
-        r = {name: r for r, name in enumerate(names)}
-        y = np.array([r[name] for files in chosen.values() for _, name in files], int)
-        splits = np.repeat([*chosen], [len(files) for files in chosen.values()])
-        kept = ~np.isin(np.arange(len(x)), [*unreadable])
-        parts = {s: (x[rows], y[rows]) for s in chosen for rows in [kept & (splits == s)]}
+        x, unreadable = reader.cached([file for _, file, _ in chosen])
+        if unreadable and not self.skip_unreadable:
+            what = f"{len(unreadable)} of {len(x)} images cannot be read"
+            reasons = shortened("; ".join(unreadable.values()), LONGEST_LIST)
+            raise InputError(f"{what}; dataset.skip_unreadable=true leaves them out: {reasons}")
+        y = np.searchsorted(names, [name for _, _, name in chosen])
+        splits = np.array([split for split, _, _ in chosen], str)
+        splits[[*unreadable]] = ""
+        parts = {split: (x[splits == split], y[splits == split]) for split in named}
         remarks += [*reader.remarks, *[f"left out {len(unreadable)} unreadable images"] * bool(unreadable)]
         equal = len(x) - len({hash(image.tobytes()) for image in x})
         if equal >= EQUAL_SHARE * len(x):
@@ -168,12 +168,6 @@ class ImageFolder(Images):
             lines = [*lines, f"{folder}: left out {unlisted} images that {self.labels} does not name"]
         remarks += lines
         return listed
-
-    def _expect_readable(self, unreadable: Mapping[int, str], count: int) -> None:
-        if unreadable and not self.skip_unreadable:
-            what = f"{len(unreadable)} of {count} images cannot be read"
-            files = shortened("; ".join(unreadable.values()), LONGEST_LIST)
-            raise InputError(f"{what}; dataset.skip_unreadable=true leaves them out: {files}")
 
 
 def _split(folder: str) -> str | None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
 import time
 import warnings
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -183,8 +184,11 @@ class ImageReader:
 
     def cached(self, files: Sequence[Path]) -> tuple[UInt8[np.ndarray, "m c h w"], dict[int, str]]:
         """Return the same as ``all``, from the user's cache folder if it was decoded before."""
-        states = [(str(file.absolute()), *_state(file)) for file in files]
-        settings = [self.shape, self.background, states]
+        settings: list[Any] = [self.shape, self.background]
+        for file in files:
+            settings.append(str(file.absolute()))
+            with contextlib.suppress(OSError):  # which reading the file reports
+                settings += [file.stat().st_size, file.stat().st_mtime_ns]
         name = hashlib.sha256(json.dumps(settings).encode()).hexdigest()[:32]
         kept = cache_folder() / "images" / f"{name}.safetensors"
         try:
@@ -197,25 +201,11 @@ class ImageReader:
             began = time.monotonic()
         x, unreadable = self.all(files)
         if time.monotonic() - began > KEPT_SECONDS:
-            _keep(kept, x, {"inexact": self._inexact, "unreadable": unreadable})
+            about = {"inexact": self._inexact, "unreadable": unreadable}
+            with contextlib.suppress(OSError):  # the cache may be read-only, or full
+                kept.parent.mkdir(parents=True, exist_ok=True)
+                write_atomically(kept, save({"x": x}, {"about": json.dumps(about)}))
+                for old in kept.parent.glob("*.safetensors"):
+                    if time.time() - old.stat().st_mtime > KEPT_DAYS * 86400:
+                        old.unlink(missing_ok=True)
         return x, unreadable
-
-
-def _state(file: Path) -> tuple[int, int]:
-    try:
-        state = file.stat()
-    except OSError:  # which reading it reports
-        return 0, 0
-    return state.st_size, state.st_mtime_ns
-
-
-def _keep(kept: Path, x: np.ndarray, about: Mapping[str, Any]) -> None:
-    """Write decoded images to the cache folder, if there is one, and delete those that are no longer used."""
-    try:
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(kept, save({"x": x}, {"about": json.dumps(about)}))
-        for old in kept.parent.glob("*.safetensors"):
-            if time.time() - old.stat().st_mtime > KEPT_DAYS * 86400:
-                old.unlink(missing_ok=True)
-    except OSError:
-        return

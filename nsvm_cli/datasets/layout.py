@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bz2
 import codecs
+import contextlib
 import csv
 import gzip
 import io
@@ -12,7 +13,7 @@ import re
 import zipfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice, zip_longest
+from itertools import chain, count, islice, zip_longest
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -140,14 +141,11 @@ def _encoding(file: Path) -> str:
         raise InputError(f"{file} is no text: expected a file of text, or one named .parquet or .xlsx")
     for encoding in ("utf-8-sig" if start.startswith(codecs.BOM_UTF8) else "utf-8", "cp1252"):
         decoder = codecs.getincrementaldecoder(encoding)()
-        try:
-            with opened(file) as stream:
-                while block := stream.read(2**20):
-                    decoder.decode(block)
-                decoder.decode(b"", final=True)
+        with contextlib.suppress(UnicodeDecodeError), opened(file) as stream:
+            while block := stream.read(2**20):
+                decoder.decode(block)
+            decoder.decode(b"", final=True)
             return encoding
-        except UnicodeDecodeError:
-            continue
     return "latin-1"
 
 
@@ -233,12 +231,9 @@ def _begins(rows: Sequence[list[str]], filled: Sequence[int], width: int) -> boo
 
 def _numeric(rows: Sequence[list[str]]) -> set[int]:
     """Return the columns in which most cells are numbers."""
-    found = set()
-    for c in range(max(map(len, rows), default=0)):
-        cells = [row[c] for row in rows if len(row) > c and row[c]]
-        if cells and 2 * sum(number_parts(cell) is not None for cell in cells) > len(cells):
-            found.add(c)
-    return found
+    columns = enumerate(zip_longest(*rows, fillvalue=""))
+    numbers = {c: [number_parts(cell) is not None for cell in cells if cell] for c, cells in columns}
+    return {c for c, are_numbers in numbers.items() if 2 * sum(are_numbers) > len(are_numbers)}
 
 
 def _are_names(first: list[str], below: Sequence[list[str]]) -> bool:
@@ -274,10 +269,7 @@ def _unique(names: Sequence[str]) -> list[str]:
     """Return names that differ, as pandas has them."""
     unique: list[str] = []
     for k, name in enumerate(names):
-        name = again = name or f"Unnamed: {k}"
-        n = 0
-        while again in unique:
-            n += 1
-            again = f"{name}.{n}"
-        unique.append(again)
+        name = name or f"Unnamed: {k}"
+        numbered = chain([name], (f"{name}.{n}" for n in count(1)))
+        unique.append(next(other for other in numbered if other not in unique))
     return unique

@@ -40,15 +40,16 @@ class OpenML(TableSource):
     label: str | None = None
 
     def load(self, rng: np.random.Generator, text: Collection[str] = ()) -> Table:
-        source, said = f"OpenML {self.id}" if self.path is None else self.path, list[str]()
         if self.path is None:
+            source, remarks = f"OpenML {self.id}", list[str]()
             cells, target = _from_openml(self.id)
         else:
-            cells, said = read_cells(self.path, "dataset.path", Dialect(), text=[*text, *self.text])
+            source = self.path
+            cells, remarks = read_cells(source, "dataset.path", Dialect(), text=[*text, *self.text])
             target = cells.columns[-1]
         label = self.label or target
         expect_column("dataset.label", source, label, cells)
-        return Table(cells, (source,), label, self, origins=(f"OpenML {self.id}",), remarks=tuple(said))
+        return Table(cells, (source,), label, self, origins=(f"OpenML {self.id}",), remarks=tuple(remarks))
 
 
 def _from_openml(number: int) -> tuple[pd.DataFrame, str | None]:
