@@ -49,20 +49,20 @@ SHORT = {
     "lr": "optimizer.lr",
     "widths": "network.widths",
 }
-"""Parameters of the estimators and the settings of ``nsvm train`` that they stand for."""
+"""Parameters of the estimators that are short for settings of ``nsvm train``."""
 
 HOW = ("dtype", "device", "engine", "threads", "class_weight")
-"""Parameters that are settings of the same name."""
+"""Parameters with the names of settings."""
 
 PARTS = ("algorithm", "network", "kernel", "optimizer", "loss")
 
 OTHERS = ("penalties", "init", "freeze", "callbacks", "multiclass", "memory_budget")
 
 DATASET = ("scaling", "validation", "drop", "include", "text", "missing", "decimal", "thousands")
-"""The settings of data sets that apply to arrays and data frames."""
+"""Settings of data sets that apply to arrays and data frames."""
 
 APPLY = (*PARTS, *HOW, *OTHERS, "seed", *(f"dataset.{key}" for key in DATASET))
-"""The settings of ``nsvm train`` that apply to an estimator, unlike others of data sets, files and scores."""
+"""The settings of ``nsvm train`` that apply to an estimator."""
 
 
 @dataclass(eq=False, repr=False)
@@ -70,26 +70,27 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
     """The base class of both estimators.
 
     Args:
-        algorithm, network, kernel, optimizer, loss: the parts, by their names as on the command line or as
-            objects, such as ``RBF(0.5)`` or an ``nn.Module``, which are copied before training; None for
-            the network and kernel of ``nsvm train dataset=csv`` with this algorithm, and for the hinge loss,
-            or the epsilon-insensitive one.
-        lam, steps, batch_size, gamma, lr, widths: the settings that are changed most often; None for the
-            values in ``settings``, or else the defaults of ``nsvm train dataset=csv`` with this algorithm.
-        settings: settings of these parts by name, such as ``{"algorithm.solver": "pegasos"}``, and
-            ``penalties``, ``init``, ``freeze``, ``callbacks``, ``multiclass``, ``memory_budget``,
-            ``dataset.scaling`` and ``dataset.validation``, the samples to calibrate probabilities on.
-        class_weight: how much each class counts, as scikit-learn has it: "balanced" or a dictionary.
-        callbacks: objects that observe training, after those that ``settings`` name.
+        algorithm, network, kernel, optimizer, loss: names as on the command line, or objects such as
+            ``RBF(0.5)`` or an ``nn.Module``, which are copied before training. None selects the network and
+            kernel of ``nsvm train dataset=csv`` with this algorithm, and the hinge loss or, for real targets,
+            the epsilon-insensitive loss.
+        lam, steps, batch_size, gamma, lr, widths: common settings; None for the values in ``settings``, or
+            otherwise the defaults of ``nsvm train dataset=csv`` with this algorithm.
+        settings: more settings by name, such as ``{"algorithm.solver": "pegasos"}``: settings of the five
+            above, ``penalties``, ``init``, ``freeze``, ``callbacks``, ``multiclass``, ``memory_budget``,
+            and settings of data sets, such as ``dataset.scaling``. ``dataset.validation`` holds out samples
+            for calibrating probabilities.
+        class_weight: the weights of classes, as in scikit-learn: "balanced" or a dictionary.
+        callbacks: objects that observe training, after the callbacks in ``settings``.
         random_state: the seed, or another ``random_state`` of scikit-learn.
         dtype, device, engine, threads: as on the command line.
 
     Attributes:
         model_: the trained model, ``nsvm_cli.models.nsvm.NSVM``.
-        settings_: the settings it was trained with.
+        settings_: the settings that the model was trained with.
         n_support_: the number of support vectors.
-        kernel_parameters_: what the kernel has learnt.
-        n_features_in_, feature_names_in_: the features, as scikit-learn has them.
+        kernel_parameters_: the learnt parameters of the kernel.
+        n_features_in_, feature_names_in_: the features, as in scikit-learn.
     """
 
     _task: ClassVar[Literal["classification", "regression"]]
@@ -116,14 +117,14 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
     threads: int | None = 1
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the parameters and, if ``deep``, those of objects, such as ``kernel__gamma``."""
+        """Return the parameters; if ``deep``, also the parameters of objects, such as ``kernel__gamma``."""
         params: dict[str, Any] = super().get_params(deep)
         for part in PARTS if deep else ():
             params |= {f"{part}__{key}": value for key, value in (fields_of(params[part]) or {}).items()}
         return params
 
     def set_params(self, **params: Any) -> Self:
-        """Set parameters; those of a part that is a dataclass replace it by another object."""
+        """Set parameters; a parameter of a dataclass, such as ``kernel__gamma``, replaces the object."""
         inner = {key: params.pop(key) for key in [*params] if "__" in key}
         super().set_params(**params)
         for key in [*inner]:
@@ -139,7 +140,7 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
         return self
 
     def _named(self, text: str) -> str:
-        """Return a message with the names that settings have in Python."""
+        """Return a message with settings called by their names in Python."""
 
         def parameter(key: re.Match[str]) -> str:
             part = getattr(self, key[1])
@@ -165,7 +166,7 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
             WARN.reset(default)
 
     def _section(self, part: str) -> dict[str, Any]:
-        """Return the settings of a part that is a name or an object; without a name, the object itself."""
+        """Return the settings of a part, or the object itself if no registered name has its class."""
         registry, value = Registry.kinds[part], getattr(self, part)
         if value is None or isinstance(value, str):
             return {} if value is None else {"name": value}
@@ -210,10 +211,10 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
         return parse_settings(with_values(composed, {**sections, **changes}))
 
     def _checked(self, X: Any, y: Any, **checks: Any) -> tuple[Any, np.ndarray]:
-        """Return samples, an array or a data frame, and classes or targets, as scikit-learn checks them."""
+        """Return samples, an array or a data frame, and labels, checked by scikit-learn."""
         if not _is_table(X):
             return validate_data(self, X, y, allow_nd=True, **checks)  # type: ignore[no-any-return]
-        validate_data(self, X, skip_check_array=True)  # records the names
+        validate_data(self, X, skip_check_array=True)  # sets n_features_in_ and feature_names_in_
         return X, check_X_y(np.zeros((len(X), 1)), y, estimator=self, **checks)[1]
 
     def _train(self, X: Any, y: np.ndarray, weight: Any, classes: Iterable[Any] = ()) -> None:
@@ -234,7 +235,7 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
         self.n_support_, self.kernel_parameters_ = len(model.expansion.alpha), model.kernel_parameters
 
     def _of_model(self, compute: Callable[[NSVM, torch.Tensor], Any], X: Any) -> np.ndarray:
-        """Return what the model computes of samples; one of a table encodes a data frame."""
+        """Return the result of ``compute`` for samples; the model of a table encodes a data frame."""
         check_is_fitted(self, "model_")
         encoder = self.model_.facts.encoder
         if encoder is not None and _is_table(X):
@@ -252,12 +253,12 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """Return the estimator of a model file or run directory, with the settings that it was trained with.
+        """Return the estimator of a model file or run directory, with the settings of its training.
 
-        Classes are integers if all of them are, and otherwise text.
+        Classes are integers if all their names are, and otherwise text.
 
         Raises:
-            InputError: there is no such file, it is damaged, or of another kind of task.
+            InputError: the file is missing or damaged, or holds a model for another kind of task.
         """
         with cls()._in_python():
             model = load_model(path)
@@ -284,7 +285,7 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
         return estimator
 
     def save(self, path: str | Path) -> None:
-        """Write the model file, which ``nsvm evaluate`` and ``nsvm predict`` read as well."""
+        """Write a model file, which ``load``, ``nsvm evaluate`` and ``nsvm predict`` read."""
         check_is_fitted(self, "model_")
         save_model(Path(path), self.model_, named=True)
 
@@ -305,14 +306,14 @@ class NSVMClassifier(ClassifierMixin, _NSVM):  # type: ignore[misc]
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> NSVMClassifier:
         """Train on samples X of shape (m, n), or (m, channels, height, width) for images, and classes y.
 
-        The columns of a data frame are read as those of a CSV file: they may hold text and empty cells, and
-        are matched by name in prediction, where others are ignored. Bytes of more than two dimensions are
-        pixels, and are divided by 255, here and in prediction. A sample of weight w counts as w samples, one
-        of weight 0 is left out.
+        The columns of a data frame are read like a CSV file: they may hold text and empty cells. Prediction
+        matches columns by name, and ignores others. Arrays of bytes with more than two dimensions are pixels,
+        which are divided by 255, also in prediction. A sample of weight w counts as w samples; samples of
+        weight 0 are left out.
 
         Raises:
-            InputError: a parameter is wrong, or does not suit the data; it is a ValueError.
-            RunError: training diverged; it is a RuntimeError.
+            InputError: a parameter is invalid or does not suit the data. It is a ValueError.
+            RunError: training diverged. It is a RuntimeError.
         """
         X, y = self._checked(X, y)
         check_classification_targets(y)
@@ -321,7 +322,7 @@ class NSVMClassifier(ClassifierMixin, _NSVM):  # type: ignore[misc]
         return self
 
     def decision_function(self, X: Any) -> np.ndarray:
-        """Return g(x): of shape (m,), positive for the second of two classes; or (m, classes)."""
+        """Return g(x), of shape (m,) for two classes, positive for the second; otherwise (m, classes)."""
         return self._of_model(NSVM.decision_function, X)
 
     def predict(self, X: Any) -> np.ndarray:
@@ -331,7 +332,7 @@ class NSVMClassifier(ClassifierMixin, _NSVM):  # type: ignore[misc]
 
     @available_if(_is_calibrated)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> np.ndarray:
-        """Return the probability of each class, of shape (m, classes), if the model is calibrated."""
+        """Return the probabilities of the classes, of shape (m, classes), if the model is calibrated."""
         return self._of_model(lambda model, x: model.probabilities(model.decision_function(x)), X)
 
 
@@ -355,21 +356,21 @@ def load_model(path: str | Path) -> NSVM:
     """Return the trained model in a file or a run directory.
 
     Raises:
-        InputError: there is no such file, or it is damaged.
+        InputError: the file is missing or damaged.
     """
     with own_threads():
         return open_model(path)[1]
 
 
 def _is_table(X: Any) -> bool:
-    """Return whether this is a data frame with unique strings as column names."""
+    """Return whether X is a data frame with unique strings as column names."""
     import pandas as pd
 
     return isinstance(X, pd.DataFrame) and X.columns.is_unique and all(isinstance(n, str) for n in X.columns)
 
 
 def _table(X: Any, settings: Mapping[str, Any]) -> Table:
-    """Return a data frame as a table whose cells are written as the settings of a data set say."""
+    """Return a data frame as a table, read with the settings for decimals and missing values."""
     dialect = construct(Dialect, "", written_as(settings))
     return Table(tidied(X.reset_index(drop=True), dialect), ("X",), signs=dialect.signs)
 
@@ -382,5 +383,5 @@ def _numbers(x: np.ndarray) -> np.ndarray:
 
 @functools.lru_cache(maxsize=64)
 def _composed(words: tuple[str, ...], classes: tuple[object, ...], task: str) -> dict[str, Any]:
-    """Return the settings of ``nsvm train`` with these words, which depend on the ``classes`` by then."""
+    """Return the settings of ``nsvm train`` with these words; ``classes`` are a key of the cache."""
     return compose_settings(["dataset=csv", f"dataset.path={ARRAYS}", f"task={task}", *words], complete=False)

@@ -1,4 +1,4 @@
-"""Data sets: one class and one YAML file per source; splits and scaling are shared by all."""
+"""Data sets: one class and one YAML file for each source; splits and scaling are common to all."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ DATASETS |= {
 
 
 class Splits(dict[str, Split]):
-    """The raw splits ``train``, ``validation``, ``test`` and ``all``.
+    """The unscaled splits ``train``, ``validation``, ``test`` and ``all``.
 
-    Each split is created on first access, so an unused test set is never touched.
+    Each split is created on first access, so that an unused test set is never read.
     """
 
     def __init__(self, samples: Samples, rows: Mapping[str, np.ndarray]) -> None:
@@ -61,7 +61,7 @@ class Splits(dict[str, Split]):
 
     @property
     def held_out(self) -> Literal["validation", "test"]:
-        """The name of the split that runs are scored on: the test set, unless there is a validation set."""
+        """The split that runs are scored on: ``validation`` if it has samples, otherwise ``test``."""
         return "validation" if self.sizes["validation"] else "test"
 
     def __missing__(self, name: str) -> Split:
@@ -73,10 +73,7 @@ class Splits(dict[str, Split]):
 
 @dataclass(frozen=True)
 class Data:
-    """A data set and its splits.
-
-    For a table, ``columns`` says how they are read, and ``encoder`` turned them into features.
-    """
+    """A data set and its splits; for a table, also how its columns were read, and their encoder."""
 
     samples: Samples
     splits: Splits
@@ -92,13 +89,13 @@ class Data:
 
     @functools.cached_property
     def absent(self) -> tuple[str, ...]:
-        """The classes without a training sample of a weight above 0, which are known and never predicted."""
+        """The classes without training samples of a weight above 0, which are never predicted."""
         present = self.task.strata(self.splits["train"].y)
         return tuple(name for name, members in present if name and not members.any())
 
     @property
     def training(self) -> tuple[Task, Tensor]:
-        """The task of training, which tells the classes that are not ``absent``, and its targets."""
+        """The task of training, with the classes that are not ``absent``, and its targets."""
         y, names = self.splits["train"].y, self.task.classes
         if not isinstance(self.task, Classification) or not self.absent:
             return self.task, self.task.targets(y)
@@ -110,13 +107,13 @@ class Data:
         return task_for([names[r] for r in present]), torch.from_numpy(codes)
 
     def weights(self, class_weight: ClassWeight) -> Float64[np.ndarray, " m"] | None:
-        """Return the weights of the training samples, with mean 1: their own, times those of their classes.
-        None if there are neither.
+        """Return the weights of the training samples times the weights of their classes, with mean 1.
 
-        ``balanced`` gives each class the same sum, as scikit-learn's ``compute_class_weight`` does.
+        Return None if there are neither. With ``balanced`` the weights of each class have the same sum, as
+        in scikit-learn's ``compute_class_weight``.
 
         Raises:
-            InputError: there is no such class.
+            InputError: ``class_weight`` names an unknown class.
         """
         train, names = self.splits["train"], self.task.classes
         if class_weight is None and train.weight is None:
@@ -135,21 +132,21 @@ class Data:
 
     @functools.cached_property
     def duplicates(self) -> int:
-        """The number of held-out samples that have exactly the features of a training sample."""
-        seen, rows = (
+        """The number of held-out samples with exactly the features of a training sample."""
+        trained, held_out = (
             [hash((row + 0).tobytes()) for row in split.x.numpy()]  # no -0.0
             for split in (self.splits["train"], self.held_out)
         )
-        return int(np.isin(rows, seen).sum())
+        return int(np.isin(held_out, trained).sum())
 
     @property
     def unseen(self) -> list[str]:
-        """Lines about categories that no training row has, if there are any."""
+        """Lines about categories that no training row has."""
         x = self.samples.x
         return unseen_categories(self.encoder.unseen(x), len(x)) if self.encoder else []
 
     def remarks(self) -> list[str]:
-        """Return lines about how the data are read, and what matters for trusting a score."""
+        """Return lines about how the data were read, and warnings that affect how far to trust a score."""
         lines, name = [*summary(self.columns or ()), *self.unseen], self.splits.held_out
         lines += [f"class {c} is never predicted: its training samples have weight 0" for c in self.absent]
         size = self.splits.sizes[name]
@@ -164,7 +161,7 @@ class Data:
 
 
 def build_source(settings: Mapping[str, Any]) -> Source:
-    """Return the source that a ``dataset:`` section names, without loading data."""
+    """Return the source that a ``dataset:`` section names, without loading its data."""
     return build(DATASETS, "dataset", settings)
 
 
@@ -180,7 +177,7 @@ def load_data(
 
     Args:
         memory_budget: see ``memory_limit``.
-        task, encoder: those of a model, if the data are for one that was trained before.
+        task, encoder: the task and the encoder of a trained model, if the data are meant for one.
 
     Raises:
         InputError: a setting is wrong, or the data are missing or damaged.
@@ -212,16 +209,16 @@ def split_data(
     fold: str | None = None,
     table: Table | None = None,
 ) -> Data:
-    """Split samples, whose features may be those of a ``table``; see ``split_rows`` and ``Source``.
+    """Split samples, whose features are encoded from ``table`` if it is given; see ``split_rows``.
 
-    The encoder of a table and the scale of real targets are fitted to its training set, of which samples of
-    weight 0 are no part. For the task of a trained model, classes may be absent or rare.
+    The encoder and the scale of real targets are fitted to the training set, without samples of weight 0.
+    With the task of a trained model, classes may be absent or rare.
 
     Raises:
-        InputError: there are too few samples for such a split, a table cannot be encoded, or the task does
-            not suit the data.
+        InputError: there are too few samples for the split, the table cannot be encoded, or the task does not
+            suit the data.
     """
-    columns, found = None, dict[str, list[str]]()
+    columns, doubtful = None, dict[str, list[str]]()
     if kind != (expected := samples.task.kind):
         what = "classes" if expected == "classification" else "real targets"
         raise InputError(f"{samples.source} has {what}: expected task={expected}, got task={kind}")
@@ -239,8 +236,8 @@ def split_data(
     if table is not None:
         if encoder and not task:
             x, y = splits["train"].x.numpy(), splits["train"].y.numpy()
-            found = suspicions(x, y, encoder, bool(samples.classes))
-        columns = describe(table, encoder.known if encoder else {}, found)
+            doubtful = suspicions(x, y, encoder, bool(samples.classes))
+        columns = describe(table, encoder.known if encoder else {}, doubtful)
     task = task if task and kind == "regression" else _task(samples, rows["train"])
     return Data(samples, splits, global_scaling, task, columns, encoder)
 

@@ -1,4 +1,4 @@
-"""The contract of a data set: a source loads labelled samples, or a table of them, which are then split."""
+"""The contract of data sets: a source loads labelled samples or a table, which are then split."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 BLOCK_ROWS = 256
-"""Samples to convert at a time, to save memory."""
+"""Number of samples to convert at a time, to save memory."""
 
 
 def as_float(x: Values) -> Values:
@@ -37,23 +37,25 @@ def as_float(x: Values) -> Values:
 
 
 ARRAYS = "arrays"
-"""The source of samples that an estimator was given, which no file holds."""
+"""The source of arrays that were passed to an estimator."""
 
 
 @dataclass(frozen=True)
 class Samples:
     """All samples of a source.
 
-    ``x`` holds numbers, or the bytes of images (see ``as_float``). ``y`` holds the codes of ``classes``, in
-    their order: -1 and +1 for two, 0, 1, 2, ... for more; without classes, real targets. Rows from
-    ``official_test`` on are the official test set, the same for every seed, and those before it, from
-    ``official_validation`` on, the official validation set. ``groups`` and ``times`` are those of the
-    samples, if they decide how to split (see ``split_rows``). ``generated`` says that the
-    samples were drawn for this seed, so that the runs of other seeds are independent. ``origins`` name what
-    the samples were chosen from, if it is not the data set of their name: two choices from one origin are no
-    independent data sets. ``weight`` says how much each sample counts in training; see ``Data.weights``.
-    ``numbers`` are those of the rows of a table in its files, from 1. ``remarks`` are lines about how the
-    samples were read, for the user.
+    Attributes:
+        x: numbers, or the bytes of images (see ``as_float``).
+        y: the codes of ``classes``: -1 and +1 for two, 0, 1, 2, ... for more; without classes, real targets.
+        official_test: the first row of the official test set, which is the same for every seed.
+        official_validation: the first row of the official validation set, which precedes the test set.
+        generated: whether the samples were drawn for this seed, so that runs of other seeds are independent.
+        origins: names of the data that the samples were chosen from, if they differ from the data set's name;
+            data sets with a common origin are not independent.
+        groups, times: the group or time of each sample, if they decide how to split (see ``split_rows``).
+        weight: how much each sample counts in training; see ``Data.weights``.
+        numbers: the numbers of a table's rows in their files, from 1.
+        remarks: lines about how the samples were read, for the user.
     """
 
     x: Float64[np.ndarray, "m ..."] | UInt8[np.ndarray, "m ..."]
@@ -109,13 +111,13 @@ class Samples:
 
 
 def expect_column(setting: str, source: object, name: str | None, names: Iterable[object]) -> None:
-    """Raise an InputError about a setting unless a column that it names is there."""
-    if name not in (known := [*map(str, names)]):
-        raise InputError(f"{setting}: {source} has no column {name!r}; {did_you_mean(str(name), known)}")
+    """Raise an InputError unless the column that a setting names exists."""
+    if name not in (columns := [*map(str, names)]):
+        raise InputError(f"{setting}: {source} has no column {name!r}; {did_you_mean(str(name), columns)}")
 
 
 EACH = " each"
-"""What follows the number of validation samples of each class."""
+"""Ending of a number of validation samples per class, such as "200 each"."""
 
 Validation = Annotated[
     Annotated[int, Field(ge=0, le=10**12)]
@@ -123,7 +125,7 @@ Validation = Annotated[
     | Annotated[str, Field(pattern=f"^[1-9][0-9]{{0,11}}{EACH}$")],
     expecting("a number of samples, a share such as 0.2, or a number of each class such as '200 each'"),
 ]
-"""How many samples are held out for validation; see ``split_rows``."""
+"""The number of validation samples; see ``split_rows``."""
 
 
 def _fold(text: str) -> str:
@@ -134,20 +136,20 @@ def _fold(text: str) -> str:
 
 
 ScalingKind = Literal["standard", "channels", "minmax", "none"]
-"""To mean 0 and deviation 1, also by channel, to 0..1, or not at all; see ``fit_scaling``."""
+"""How samples are scaled; see ``fit_scaling``."""
 
 
 @pydantic.dataclasses.dataclass(frozen=True, kw_only=True, config=STRICT)
 class Source:
     """A data set. To add one, derive from this class and register it in ``DATASETS``.
 
-    ``validation`` is the number of samples that are split off the training set, or their share, or the number
-    of each class; every choice is made by these. ``fold`` = K/N makes fold K of N, counted from 0, the test
-    set. See ``split_rows``. ``scaling`` says how samples are scaled.
+    ``validation`` is the number of validation samples, which are taken from the training set, or their share,
+    or their number per class; models and settings are selected by these samples. ``fold`` = K/N makes fold K
+    of N, counted from 0, the test set. See ``split_rows``.
     """
 
     global_scaling: ClassVar[bool] = False
-    """Scale with a single mean and standard deviation, rather than with one per feature."""
+    """Whether to scale all features by one mean and standard deviation, rather than each by its own."""
 
     scaling: ScalingKind = "standard"
 
@@ -156,7 +158,7 @@ class Source:
     fold: Annotated[str, AfterValidator(_fold)] | None = None
 
     def load(self, rng: np.random.Generator) -> Samples | Table:
-        """Return all samples; ``rng`` is for sources that generate them.
+        """Return all samples, drawn with ``rng`` if the source generates them.
 
         Raises:
             InputError: the data are missing or damaged.
@@ -168,12 +170,12 @@ class Source:
 class TableSource(Source):
     """A source of tables.
 
-    Identifiers and the columns in ``drop`` are not used as features, unless ``include`` names them; columns
-    in ``text`` hold categories even if they look like numbers. The class ``positive`` comes last; with two
+    Columns in ``drop``, and identifiers that ``include`` does not name, are not used as features; columns in
+    ``text`` hold categories even if they look like numbers. The class ``positive`` comes last; with two
     classes, F1 and average precision are computed for it. Rows are split by the columns ``group`` and
-    ``time`` (see ``split_rows``), and the column ``weight`` says how much each row counts in training.
+    ``time`` (see ``split_rows``), and weighted in training by the column ``weight``.
 
-    ``load`` also takes ``text``, further columns to read as text.
+    ``load`` takes an argument ``text`` with the names of more columns to read as text.
     """
 
     drop: Annotated[tuple[Text, ...], BeforeValidator(lambda names: names or ())] = ()  # null in older files
@@ -187,13 +189,15 @@ class TableSource(Source):
 
 @dataclass(frozen=True)
 class Table:
-    """Labelled rows before encoding: a cell may hold text, or nothing. See ``datasets/encoding.py``.
+    """Labelled rows before encoding, whose cells may hold text or be empty; see ``datasets/encoding.py``.
 
-    The index numbers the rows of a file: they come from one or, from row ``official_test`` on, from another
-    one, the official test set, and likewise from ``official_validation`` on. The column ``label`` holds the
-    labels, if there are any; neither it nor the columns that the ``settings`` name are features. ``origins``
-    holds the checksums of the files, as in ``Samples``. ``signs`` are the stated signs of numbers (see
-    ``Dialect.signs``). ``remarks`` are lines about how the files were read.
+    Attributes:
+        rows: the rows of all files; the index is the number of a row in its file, from 0.
+        files: the files, or other names of the origin of the rows, for messages.
+        label: the column of labels, if there is one.
+        settings: the settings that name columns with a role other than a feature.
+        official_test, official_validation, origins, remarks: as in ``Samples``.
+        signs: the signs of numbers that the user has stated; see ``Dialect.signs``.
     """
 
     rows: pd.DataFrame
@@ -208,7 +212,7 @@ class Table:
 
     @property
     def roles(self) -> dict[str, str]:
-        """The purpose of each column that is not a feature, by name."""
+        """The role of each column that is not a feature, by name."""
         names = {role: getattr(self.settings, role) for role in ("group", "time", "weight")}
         roles = {name: role for role, name in {**names, "label": self.label}.items() if name is not None}
         return roles | dict.fromkeys(self.settings.drop, "left out")
@@ -225,7 +229,7 @@ class Table:
 
     @functools.cached_property
     def written(self) -> dict[str, Numbers | Doubt | None]:
-        """How the numbers of each column with text are written, from all rows of the first file."""
+        """How the numbers of each column of text are written, judged by all rows of the first file."""
         first = self.rows.iloc[self.first_file]
         text = {
             str(name): cells if cells.dtype == "str" else cells.map(str, na_action="ignore")
@@ -241,19 +245,18 @@ class Table:
 
     @property
     def source(self) -> str:
-        """The origin of the rows, for messages."""
+        """The name of the first file, for messages."""
         return self.files[0]
 
     def place(self, row: int, column: object) -> str:
-        """Return the name of a cell, for the beginning of a message."""
+        """Return the place of a cell, for the beginning of a message."""
         file = self.files[sum(row >= start for start in self.starts)]
         return f"{file}: column {column}, row {self.rows.index[row] + 1}"
 
 
 @dataclass(frozen=True)
 class Split:
-    """Some of the samples: ``x`` is ``(m, *shape)``, numbers or the bytes of images (see ``as_float``), or
-    holds features, ``y`` the coded labels or real targets, ``weight`` their weights, if they have any."""
+    """The samples of one split, as tensors; see ``Samples``."""
 
     x: Float[Tensor, "m ..."] | UInt8[Tensor, "m ..."]
     y: Float64[Tensor, " m"]

@@ -1,4 +1,4 @@
-"""How each column of a table is read, for people: its kind, gaps, first cells, and what looks wrong."""
+"""Descriptions of a table's columns for people: kinds, gaps, first cells, and likely mistakes."""
 
 from __future__ import annotations
 
@@ -41,19 +41,19 @@ if TYPE_CHECKING:
     import pandas as pd
 
 LONGEST_LINE = 300
-"""The most characters of a line that names columns."""
+"""The maximum length of a line that names columns."""
 
 FIRST = 6
-"""The cells that are shown of a column."""
+"""The number of cells of a column to show."""
 
 MOST_ROWS = 3000
-"""The most rows in which one column is tried as the only feature."""
+"""The maximum number of rows in which single columns are tried as the only feature."""
 
 GIVEN_AWAY = 0.95
-"""The least share of the errors of the majority, or of the mean, that a suspicious column avoids."""
+"""The minimum share of the errors of a constant prediction that a suspicious column avoids."""
 
 FEWEST = 5
-"""The fewest rows with similar cells."""
+"""The minimum number of rows with similar cells."""
 
 LIKELY = ("label", "class", "target", "y", "outcome", "diagnosis", "survived", "churn", "species", "quality")
 """Usual names of labels."""
@@ -61,8 +61,8 @@ LIKELY = ("label", "class", "target", "y", "outcome", "diagnosis", "survived", "
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table: its kind, for text the number of categories, the number of empty cells, its first
-    cells as they are read, and lines about it.
+    """The description of a column: its kind, number of categories of text, number of empty cells, first cells
+    as they are read, and lines about it.
     """
 
     name: str
@@ -76,20 +76,25 @@ class Column:
 def describe(
     table: Table, columns: Mapping[str, Any], doubtful: Mapping[str, Sequence[str]]
 ) -> tuple[Column, ...]:
-    """Return how each column is read by a model that knows ``columns`` (see ``read_columns``)."""
+    """Return the description of each column of a table.
+
+    Args:
+        columns: the columns by name, as ``read_columns`` returns them.
+        doubtful: more lines about columns, by name.
+    """
 
     def described(name: Any) -> Column:
-        held, known = table.rows[name], columns.get(str(name), ID)
-        cells = texts(held) if held.dtype == "object" else held  # Parquet may hold lists
+        raw, known = table.rows[name], columns.get(str(name), ID)
+        cells = texts(raw) if raw.dtype == "object" else raw  # Parquet may hold lists
         empty = cells.isna() | (cells == "")
         count, values, remarks = None, texts(cells.iloc[:FIRST]), []
         kind = table.roles.get(name, known if isinstance(known, str) else "text")
         if isinstance(known, Doubt):
             kind, remarks = "number", [f"{known}; {remedy({str(name): known})}"]
         elif isinstance(known, Dates):
-            kind, values = "date", days(held.iloc[:FIRST], known.format).map(day, na_action="ignore")
+            kind, values = "date", days(raw.iloc[:FIRST], known.format).map(day, na_action="ignore")
         elif isinstance(known, Numbers):
-            kind, values = "number", numbers(table, held.iloc[:FIRST], known)
+            kind, values = "number", numbers(table, raw.iloc[:FIRST], known)
             remarks = [] if known.is_plain else [str(known)]
         elif kind in ("text", ID, "label"):
             count = None if kind == ID else cells[~empty].nunique()
@@ -100,20 +105,20 @@ def describe(
             kind = EMPTY
         elif not isinstance(known, str | Doubt) and (cells == cells.iloc[0]).all():
             kind = "constant"
-        shown = tuple(None if gap else value for value, gap in zip(values, empty, strict=False))
+        first = tuple(None if gap else value for value, gap in zip(values, empty, strict=False))
         if kind == ID and all(map(is_number, filter(None, values))):
             remarks = [
                 f"counts on from row to row: if it is a time, add {override('dataset.time', str(name))}"
             ]
-        said = *remarks, *doubtful.get(str(name), ())
-        return Column(str(name), kind, count, int(empty.sum()), shown, said)
+        remarks += doubtful.get(str(name), ())
+        return Column(str(name), kind, count, int(empty.sum()), first, tuple(remarks))
 
     return tuple(map(described, table.rows))
 
 
 @dataclass(frozen=True)
 class Survey:
-    """How a table would be read: its rows, the classes with their shares, its columns, and lines about it."""
+    """The description of a table: number of rows, classes with their shares, columns, and lines about it."""
 
     rows: int
     classes: dict[str, float]
@@ -122,10 +127,14 @@ class Survey:
 
 
 def survey(path: str, written: Mapping[str, Any], label: str | None) -> Survey:
-    """Return how training would read a file written like this (see ``Dialect``), were all rows for training.
+    """Return the description of a file as training would read it, with all rows in the training set.
+
+    Args:
+        written: how the file is written; see ``Dialect``.
+        label: the column of labels; by default "label", if there is such a column.
 
     Raises:
-        InputError: it cannot be read, or has no such column of labels.
+        InputError: the file cannot be read, or has no such column.
     """
     dialect = construct(Dialect, "", written)
     rows, lines = read_cells(path, "", dialect, label)
@@ -169,7 +178,7 @@ def survey(path: str, written: Mapping[str, Any], label: str | None) -> Survey:
 
 
 def _about_rows(rows: pd.DataFrame, classes: Mapping[str, float]) -> Iterator[str]:
-    """Yield lines about the classes, and about rows that stand twice."""
+    """Yield lines about the classes and about repeated rows."""
     if classes:
         shares = ", ".join(f"{name} {share:.1%}" for name, share in classes.items())
         yield shortened(f"{len(classes)} classes: {shares}", LONGEST_LINE)
@@ -178,16 +187,16 @@ def _about_rows(rows: pd.DataFrame, classes: Mapping[str, float]) -> Iterator[st
 
 
 def remarks_on(columns: Sequence[Column]) -> list[str]:
-    """Return the remarks on columns, a line for each with the columns that have it."""
+    """Return the remarks on columns, one line for each remark with the columns that have it."""
     names: dict[str, list[str]] = {}
     for column in columns:
         for remark in column.remarks:
             names.setdefault(remark, []).append(column.name)
-    return [shortened(f"{', '.join(some)}: {remark}", LONGEST_LINE) for remark, some in names.items()]
+    return [shortened(f"{', '.join(group)}: {remark}", LONGEST_LINE) for remark, group in names.items()]
 
 
 def _targets(table: Table) -> tuple[np.ndarray, tuple[str, ...]]:
-    """Return the codes of the labels and the classes; or real targets where classes are too many, or rare."""
+    """Return the codes of the labels and the classes; or real targets if numbers are too many or too rare."""
     try:
         samples = labelled(table, "classification")
         counts = table.rows[table.label].value_counts()
@@ -200,11 +209,11 @@ def _targets(table: Table) -> tuple[np.ndarray, tuple[str, ...]]:
 
 
 def summary(columns: Sequence[Column]) -> list[str]:
-    """Return a few lines about the columns of a table, if there are any, for a run."""
+    """Return a few lines about the columns of a run's table; none without columns."""
     names: dict[str, list[str]] = {}
     for column in columns:
         names.setdefault(column.kind, []).append(column.name)
-    counts = ", ".join(f"{len(some)} {kind}" for kind, some in names.items())
+    counts = ", ".join(f"{len(group)} {kind}" for kind, group in names.items())
     missing = sum(column.missing for column in columns)
     advice = {
         "date": f"dates are read as {', '.join(DATE_FEATURES)}",
@@ -218,7 +227,7 @@ def summary(columns: Sequence[Column]) -> list[str]:
 
 
 def unseen_categories(counts: Mapping[str, int], rows: int) -> list[str]:
-    """Return lines about cells of text, of so many rows, with categories that no training row has."""
+    """Return lines about categories unseen in training, given the number of such cells in each column."""
     everywhere = [name for name, count in counts.items() if count == rows > 1]
     warning = "all {} cells of {} are unseen in training: is the file in another encoding?"
     lines = [warning.format(rows, name) for name in everywhere]
@@ -232,7 +241,7 @@ def unseen_categories(counts: Mapping[str, int], rows: int) -> list[str]:
 def suspicions(
     x: Float64[np.ndarray, "m n"], y: Float64[np.ndarray, " m"] | None, encoder: TableEncoder, classes: bool
 ) -> dict[str, list[str]]:
-    """Return lines about the columns whose features are ``x``, and whose codes or targets are ``y``."""
+    """Return warnings about columns by name, given features x and the codes or targets y."""
     lines: dict[str, list[str]] = {}
     rows = np.random.default_rng(0).permutation(len(x))[:MOST_ROWS]
     for name, known, part in encoder.parts(x):
@@ -251,8 +260,8 @@ def suspicions(
 
 
 def _ends(x: np.ndarray) -> Iterator[tuple[float, float, bool]]:
-    """Yield the least and the largest value, each with the least of the other values, and whether it is
-    farther from these than they spread.
+    """Yield the minimum and the maximum of x, each with the minimum of the other values, and whether it is
+    farther from these than their range.
     """
     for value in (float(x.min()), float(x.max())):
         if np.count_nonzero(others := x != value) >= FEWEST:
@@ -266,8 +275,8 @@ def _ends(x: np.ndarray) -> Iterator[tuple[float, float, bool]]:
 def _codes(x: np.ndarray) -> list[str]:
     """Return lines about numbers that may be codes of missing values, or identifiers.
 
-    A number is taken for a code only if it is whole, repeated, and either negative, the only one, or as far
-    from all others as -999 or 9999.
+    A code is a repeated integer that is either the only negative number, or far from all other numbers and
+    negative or written with nines, such as -999 or 9999.
     """
     lines = []
     for value, low, far in _ends(x):
@@ -283,15 +292,15 @@ def _codes(x: np.ndarray) -> list[str]:
 
 
 def _gives_away(x: np.ndarray, y: np.ndarray, classes: bool) -> str:
-    """Return how well the values of one column predict y, if they nearly do; else an empty line.
+    """Return how well the values of one column predict y, if they nearly do; otherwise "".
 
-    Each half of the rows is predicted from the other: by the mean, or the most frequent class, of the rows
-    with similar values, five and more.
+    Each half of the rows is predicted from the other half: by the mean, or the most frequent class, of at
+    least ``FEWEST`` rows with similar values.
     """
-    known = np.unique(y)
-    if classes and 2 * FEWEST * len(known) > len(y):
+    codes = np.unique(y)
+    if classes and 2 * FEWEST * len(codes) > len(y):
         return ""
-    targets = (y[:, None] == known) * 1.0 if classes else y[:, None]
+    targets = (y[:, None] == codes) * 1.0 if classes else y[:, None]
     predicted, first = np.empty_like(targets), np.arange(len(y)) % 2 == 0
     for train in (first, ~first):
         group = np.searchsorted(np.unique(np.sort(x[train])[::FEWEST])[1:], x, "right")
@@ -299,8 +308,8 @@ def _gives_away(x: np.ndarray, y: np.ndarray, classes: bool) -> str:
         means = members @ targets[train] / np.maximum(members.sum(1), 1)[:, None]
         predicted[~train] = means[group[~train]]
     if classes:
-        wrong = float(np.mean(known[predicted.argmax(1)] != y))
-        given_away = wrong <= (1 - GIVEN_AWAY) * (1 - targets.mean(0).max())
-        return f"the label in {100 * (1 - wrong):.4g} % of rows" if given_away else ""
+        wrong = float(np.mean(codes[predicted.argmax(1)] != y))
+        few = wrong <= (1 - GIVEN_AWAY) * (1 - targets.mean(0).max())
+        return f"the label in {100 * (1 - wrong):.4g} % of rows" if few else ""
     r2 = 1 - float(np.mean((predicted[:, 0] - y) ** 2) / np.var(y)) if np.ptp(y) else 0.0
     return f"the target with an R^2 of {r2:.3f}" if r2 >= GIVEN_AWAY else ""

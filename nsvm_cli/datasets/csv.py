@@ -1,4 +1,4 @@
-"""Tables in files: read by pandas, one column of labels, all others features."""
+"""Tables in files, read by pandas: one column holds labels, the others are features."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ if TYPE_CHECKING:
     import pandas as pd
 
 MISSING = ("", "#N/A", "#NA", "<NA>", "N/A", "NA", "NULL", "NaN", "n/a", "nan", "null")
-"""The texts of missing values in all columns except labels: most of pandas' list."""
+"""Texts that stand for missing values in all columns except labels; most of pandas' list."""
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
 class CSV(Dialect, TableSource):
-    """A table in a file: CSV and the like, Excel, Parquet or JSON lines, as the end of its name says.
+    """A table in a file: CSV or similar text, Excel, Parquet or JSON lines, as its suffix says.
 
-    Labels are numbers or text, the names of the classes, which are sorted in ascending order; or real
-    targets; rows without one are refused, unless ``skip_unlabelled``, and classes with fewer rows than
-    ``min_count`` are left out. Features are numbers, dates or text, and may be missing. The rows of
-    ``test_path`` and ``validation_path``, if they are given, are the test set and the validation set.
+    Labels are the names of classes, which are sorted in ascending order, or real targets. Rows without a
+    label are an error, unless ``skip_unlabelled`` is true; classes with fewer rows than ``min_count`` are
+    left out. Features are numbers, dates or text, and may be missing. ``test_path`` and ``validation_path``
+    name tables with the test set and the validation set.
     """
 
     path: str
@@ -48,9 +48,9 @@ class CSV(Dialect, TableSource):
     validation_path: str | None = None
 
     def load(self, rng: np.random.Generator, text: Collection[str] = ()) -> Table:
-        """Return the rows of a file, followed by those of the files of the validation and test sets, if any.
+        """Return the rows of ``path``, followed by the rows of ``validation_path`` and ``test_path``.
 
-        A column of the first file that holds text is text in the others, too.
+        Columns that hold text in the first file are read as text in the others.
         """
         import pandas as pd  # slow to import, and most runs read no table
 
@@ -59,11 +59,11 @@ class CSV(Dialect, TableSource):
         tables: list[pd.DataFrame] = []
         remarks: list[str] = []
         for name, path in paths.items():
-            cells, said = read_cells(path, f"dataset.{name}", self, self.label, [*text, *self.text])
+            cells, lines = read_cells(path, f"dataset.{name}", self, self.label, [*text, *self.text])
             counts = (tables[0] if tables else cells)[self.label].value_counts().drop("", errors="ignore")
             left_out = [*counts.index[counts < self.min_count], *[""] * self.skip_unlabelled]
             tables.append(cells[~cells[self.label].isin(left_out)] if left_out else cells)
-            remarks += said
+            remarks += lines
             if skipped := len(cells) - len(tables[-1]):
                 remarks += [f"{path}: left out {skipped} rows without a label or of rare classes"]
             cells = tables[-1]
@@ -83,7 +83,7 @@ class CSV(Dialect, TableSource):
         )
 
     def _expect_columns(self, first: pd.DataFrame, other: pd.DataFrame, what: str) -> None:
-        """Expect another table to have the columns of the first; one without weights gets weights of 1."""
+        """Raise an InputError unless two tables have the same columns; missing weights become 1."""
         if self.weight in first and self.weight not in other:
             other[self.weight] = 1.0
         different = first.columns.symmetric_difference(other.columns).difference([*self.drop])
@@ -101,15 +101,15 @@ def read_cells(
     label: str | None = None,
     text: Collection[str] = (),
 ) -> tuple[pd.DataFrame, list[str]]:
-    """Return the cells of a regular file, and lines about how it is written.
+    """Return the cells of a table, and lines about how its file is written.
 
     Args:
-        setting: the one that names the file, for messages; empty if it is named without one.
+        setting: the setting that names the file, for messages; empty if there is none.
         label: the column of labels, which is read as text.
-        text: columns that are text even if they look like numbers.
+        text: other columns to read as text.
 
     Raises:
-        InputError: there is no such file or column, or it holds no table.
+        InputError: the file or the column is missing, or the file holds no table.
         RunError: memory ran out.
     """
     what, file = f"{setting}={path}" if setting else path, Path(os.path.expanduser(path))
@@ -121,8 +121,8 @@ def read_cells(
             advice = f", relative to the folder where the command is run; name it with {setting}=FILE"
             relative = setting and not file.is_absolute()
             raise InputError(f"{what} {problem}: expected a CSV file{advice if relative else ''}")
-        # before it is read: a stranger's settings may name any file
-        if (size := file.stat().st_size) == 0:  # as of those of /proc, which may be endless
+        # checked before reading, because a stranger's settings may name any file
+        if (size := file.stat().st_size) == 0:  # files in /proc, which may be endless, have size 0 as well
             raise InputError(f"{what} cannot be read as {kind}: it is empty")
         expect_room(size, what)
         if kind == "CSV":
@@ -151,8 +151,10 @@ def read_cells(
 def _read_text(
     file: Path, layout: Layout, dialect: Dialect, labels: Collection[str], text: Collection[str]
 ) -> pd.DataFrame:
-    """Return the cells of a text file. Columns in which some cells are no numbers are text; so are numbers
-    with points if a comma is a decimal sign.
+    """Return the cells of a text file.
+
+    Columns are text if some of their cells are not numbers, or if their points may separate thousands because
+    another column has decimal commas.
     """
     import pandas as pd
 
@@ -162,7 +164,7 @@ def _read_text(
         return cells
 
     table = read(text)
-    mixed = [*map(str, table.columns[table.dtypes == "object"])]  # numbers in some blocks of rows
+    mixed = [*map(str, table.columns[table.dtypes == "object"])]  # pandas found numbers in some blocks only
     fractions = table.select_dtypes("float")
     pointed = [str(name) for name, cells in fractions.items() if _are_thousandths(cells.to_numpy())]
     words = [cells for name, cells in table.items() if cells.dtype == "str" and name not in labels]
@@ -172,13 +174,13 @@ def _read_text(
 
 
 def _are_thousandths(x: np.ndarray) -> bool:
-    """Return whether no number has more than three decimals: 1.200 may be 1,200. The first ones often do."""
+    """Return whether all numbers have at most three decimals, so that 1.200 may mean 1,200."""
     blocks = (x[start : start + 2**16] * 1000 for start in range(0, len(x), 2**16))
     return all(np.allclose(block, block.round(), 0, 1e-6, equal_nan=True) for block in blocks)
 
 
 def tidied(table: pd.DataFrame, dialect: Dialect, labels: Collection[str] = ()) -> pd.DataFrame:
-    """Return a table without blanks around its text, and without codes of missing values, in labels ""."""
+    """Return a table with stripped text, and gaps (in labels, "") in place of codes of missing values."""
     new: dict[Any, pd.Series] = {}
     for name, cells in table.items():
         codes: set[Any] = {"", *dialect.codes(name)}
@@ -208,14 +210,14 @@ ARROW = ("Parquet", "Feather")
 
 
 def kind_of(file: Path) -> str:
-    """Return how a file holds a table, by the end of its name; a folder of Parquet files is one table."""
+    """Return the format of a table by its file's suffix; a folder of Parquet files is one table."""
     if os.path.isdir(file) and any(chain(file.glob("*.parquet"), file.glob("*=*/**/*.parquet"))):
         return "Parquet"
     return KINDS.get(file.suffix.lower(), "CSV")
 
 
 def parquet() -> Any:
-    """Return pyarrow.parquet, which is an extra."""
+    """Return pyarrow.parquet, or raise an InputError that says how to install it."""
     try:
         import pyarrow.parquet
     except ImportError:
@@ -224,7 +226,7 @@ def parquet() -> Any:
 
 
 def write_parquet(file: BinaryIO, blocks: Iterable[Mapping[str, Sequence[Any]]]) -> int:
-    """Write blocks of columns to a Parquet file, and return the number of their rows."""
+    """Write blocks of columns to a Parquet file, and return the number of rows."""
     import pandas as pd
 
     parquet()
@@ -234,7 +236,7 @@ def write_parquet(file: BinaryIO, blocks: Iterable[Mapping[str, Sequence[Any]]])
 
 
 def arrow(file: Path) -> Any:
-    """Return pyarrow's Dataset of a Parquet or Feather file, or of a folder of Parquet files."""
+    """Return a Parquet or Feather file, or a folder of Parquet files, as a Dataset of pyarrow."""
     parquet()
     from pyarrow import dataset
 
@@ -249,7 +251,7 @@ def read_frame(file: Path, dialect: Dialect) -> tuple[pd.DataFrame, list[str]]:
     if (kind := kind_of(file)) in ARROW:
         table = arrow(file)
         expect_room(8 * table.count_rows() * len(table.schema.names), str(file))  # it is compressed
-        return table.to_table().to_pandas(ignore_metadata=True), []  # as for pandas' index
+        return table.to_table().to_pandas(ignore_metadata=True), []  # which would set pandas' index
     if kind == "Excel":
         return _read_excel(file, dialect)
     how: Any = {"dtype": False, "precise_float": True, "encoding": dialect.encoding or "utf-8"}
@@ -276,8 +278,8 @@ def _read_excel(file: Path, dialect: Dialect) -> tuple[pd.DataFrame, list[str]]:
     rows = cells.iloc[:HEAD_ROWS].apply(texts).to_numpy().tolist()
     head = find_names([row if any(row) else [] for row in rows], dialect.header)
     table = cells.iloc[head.rows :].reset_index(drop=True).infer_objects()
-    said = [f"sheet {sheet!r} of {len(sheets)}"] * (len(sheets) > 1 and dialect.sheet is None)
-    return table.set_axis(head.names, axis="columns"), [*said, *head.remarks]
+    remarks = [f"sheet {sheet!r} of {len(sheets)}"] * (len(sheets) > 1 and dialect.sheet is None)
+    return table.set_axis(head.names, axis="columns"), [*remarks, *head.remarks]
 
 
 def header_of(file: Path, dialect: Dialect) -> list[str]:
@@ -292,7 +294,7 @@ def header_of(file: Path, dialect: Dialect) -> list[str]:
 def blocks_of_cells(
     file: Path, dialect: Dialect, labels: Collection[str], text: Collection[str], rows: int
 ) -> Iterator[pd.DataFrame]:
-    """Yield the cells of a file, some rows at a time; see ``read_cells``."""
+    """Yield the cells of a file in blocks of at most ``rows`` rows; see ``read_cells``."""
     import pandas as pd
 
     if kind_of(file) == "CSV":
@@ -313,10 +315,7 @@ def blocks_of_cells(
 def parsing(
     layout: Layout, dialect: Dialect, labels: Collection[str], text: Collection[str]
 ) -> dict[str, Any]:
-    """Return pandas' options for a table.
-
-    Columns of text are never taken for numbers or truth values, nor labels such as NA for an empty cell.
-    """
+    """Return arguments of pandas' ``read_csv``, which keep labels and columns of text verbatim."""
     names = layout.names
     if dialect.decimal == "," or dialect.thousands == ".":  # which pandas would take for a decimal sign
         text = names
@@ -337,7 +336,7 @@ def parsing(
 
 @contextmanager
 def reading(what: str) -> Iterator[None]:
-    """Turn what pandas or a decompressor raises or warns of into an InputError about ``what``.
+    """Turn the errors and warnings of pandas or a decompressor into an InputError about ``what``.
 
     Raises:
         RunError: memory ran out.

@@ -1,4 +1,4 @@
-"""Downloads into the user's cache folder, by pooch."""
+"""Downloads into the user's cache folder, with pooch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import platformdirs
 from nsvm_cli.output import say
 
 TIMEOUT = (10, 60)
-"""Seconds to wait for a connection and between two reads."""
+"""Timeouts in seconds of a connection and of a read."""
 
 
 def cache_folder() -> Path:
@@ -20,12 +20,11 @@ def cache_folder() -> Path:
 
 
 def fetch(address: str, sha256: str | None, folder: Path) -> Path:
-    """Return the file of this address in a folder, downloaded unless the folder has it.
-
-    It has this checksum, if that is known.
+    """Return a file in the folder, downloaded from its address if it is missing or damaged.
 
     Raises:
-        OSError, ValueError: it cannot be downloaded, or its checksum is another one.
+        OSError: the file cannot be downloaded.
+        ValueError: the file does not have the checksum, if one is given.
     """
     import pooch  # slow to import, and most runs download nothing
 
@@ -46,7 +45,7 @@ def fetch(address: str, sha256: str | None, folder: Path) -> Path:
 
 
 def reason(error: Exception) -> str:
-    """Return the cause of a failure in a few words, without urllib3's text about connections and retries."""
+    """Return the cause of a failed download, without urllib3's details of connections and retries."""
     from urllib3.exceptions import NewConnectionError
 
     cause = getattr(error.args[0], "reason", error) if error.args else error

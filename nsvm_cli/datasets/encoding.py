@@ -1,4 +1,4 @@
-"""Tables as features: text becomes one-hot features, dates become numbers, and gaps are filled."""
+"""Encoding of tables: text becomes one-hot features, dates become numbers, and gaps are filled."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
     import pandas as pd
 
 ID, EMPTY = "id", "empty"
-"""Why a column has no features: it holds identifiers, or nothing."""
+"""Why a column has no features: it holds identifiers, or is empty."""
 
 MOST_CATEGORIES = 1000
-"""The largest number of categories in a column of text."""
+"""The maximum number of categories in a column of text."""
 
 PLAIN = Numbers()
 
 TRUTH = {"TRUE": "True", "true": "True", "FALSE": "False", "false": "False"}
-"""The other spellings of truth values that pandas knows."""
+"""Other spellings of truth values that pandas reads."""
 
 Name = Annotated[str, Field(max_length=4096)]
 """The name of a column, a category or a class."""
@@ -46,45 +46,44 @@ ISO = "ISO8601"
 
 @dataclass(frozen=True, config=STRICT)
 class Dates:
-    """What a model knows of a column of dates: pandas' format, and the median in days since 1970."""
+    """How the dates of a column are written, as a format of pandas, and their median in days since 1970."""
 
     format: Annotated[str, Field(max_length=64)]
     median: Annotated[float, Field(ge=-1e7, le=1e7)]
 
     def __post_init__(self) -> None:
-        try:  # the format may be a stranger's
+        try:  # the format may come from an untrusted file
             days(["1"], self.format)
         except Exception:
             raise ValueError(f"expected a format of dates, got {shown(self.format)}") from None
 
 
 DATE_FEATURES = ("days", "month", "weekday")
-"""The features of a date: days since 1970 with a fraction, 1 to 12, and 0 to 6 from Monday on; in UTC."""
+"""The features of a date, in UTC: days since 1970 with a fraction, 1 to 12, and 0 (Monday) to 6."""
 
 
 Known: TypeAlias = Numbers | Dates | tuple[str, ...]
 
 Columns = dict[Name, float | Categories | Dates | Numbers]
-"""For each column of a model's table, by name and in the order of the table: the median of plain numbers, or
-how others are written, the categories of text, in which "" stands for an empty cell, or what is known of
-dates.
+"""The columns of a model's table by name, in the order of the table: the median of plain numbers, the
+notation of other numbers or of dates, or the categories of text, where "" stands for an empty cell.
 """
 
 
 @dataclass(frozen=True, config=STRICT)
 class TableEncoder:
-    """Turn the rows of a table into features: first the columns of numbers, then those of dates and of text.
+    """Encode the rows of a table as features: first columns of numbers, then columns of dates, then text.
 
-    A column of numbers is a feature, in which the median fills empty cells. A column of dates, filled
-    likewise, has a feature for each of ``DATE_FEATURES``. A column of text has one for each category, which
-    is 1 in its rows and else 0; text of any other category is encoded as zeros.
+    A column of numbers is one feature, and a column of dates has ``DATE_FEATURES``; the median fills empty
+    cells of both. A column of text has one feature for each category, which is 1 in its rows and otherwise
+    0; unseen categories are encoded as zeros.
     """
 
     columns: Columns
 
     @functools.cached_property
     def known(self) -> dict[str, Known]:
-        """The kinds of the columns, in the order of their features; plain numbers as ``Numbers``."""
+        """The columns in the order of their features, with plain numbers as ``Numbers``."""
         known = {name: Numbers(median=k) if isinstance(k, float) else k for name, k in self.columns.items()}
         return dict(sorted(known.items(), key=lambda item: (Numbers, Dates, tuple).index(type(item[1]))))
 
@@ -99,10 +98,10 @@ class TableEncoder:
         return [name + ending for name, known in self.known.items() for ending in _endings(known)]
 
     def __call__(self, table: Table) -> Float64[np.ndarray, "m n"]:
-        """Return the features of all rows. Columns are matched by name, others are ignored.
+        """Return the features of all rows. Columns are matched by name; other columns are ignored.
 
         Raises:
-            InputError: a column is missing, or a cell in a column of numbers or dates is none.
+            InputError: a column is missing, or a cell is not a number or a date in a column of these.
         """
         cells = table.cells
         if missing := [name for name in self.columns if name not in cells]:
@@ -129,7 +128,7 @@ class TableEncoder:
         yield from zip(self.known, self.known.values(), np.split(x, ends, axis=1), strict=False)
 
     def cells(self, x: Sequence[float]) -> dict[str, str]:
-        """Return the cells that the features of a row stand for; gaps are filled, unseen text is empty."""
+        """Return the cells of an encoded row, with gaps filled and unseen text left out."""
         cells = dict.fromkeys(self.columns, "")
         for name, known, [part] in self.parts(np.array([x])):
             if isinstance(known, tuple):
@@ -139,21 +138,21 @@ class TableEncoder:
         return cells
 
     def unseen(self, x: Float64[np.ndarray, "m n"]) -> dict[str, int]:
-        """Return in how many rows of features each column of text has a category unseen in training."""
+        """Return the number of rows with unseen categories for each column of text that has any."""
         text = {name: part for name, known, part in self.parts(x) if isinstance(known, tuple)}
         counts = {name: int((~part.any(1)).sum()) for name, part in text.items()}
         return {name: count for name, count in counts.items() if count}
 
 
 def _places(cells: pd.Series, categories: Sequence[str]) -> Float64[np.ndarray, " m"]:
-    """Return the place of each cell among the categories; NaN if it has none."""
+    """Return the index of each cell among the categories; NaN if it is not among them."""
     places = {text: r for r, text in enumerate(categories)}
     filled = cells.fillna("") if cells.dtype == "str" else texts(cells)
     return by_value(filled, lambda values: texts(values).map(places)).to_numpy(float)
 
 
 def _endings(known: Known) -> list[str]:
-    """Return what follows the name of a column in the names of its features."""
+    """Return the endings of the names of a column's features."""
     if isinstance(known, Numbers):
         return [""]
     if isinstance(known, Dates):
@@ -162,10 +161,10 @@ def _endings(known: Known) -> list[str]:
 
 
 def fit_encoder(table: Table, rows: np.ndarray) -> TableEncoder:
-    """Return the encoder fitted to the training rows; other rows do not influence it. See ``read_columns``.
+    """Return the encoder fitted to the training rows; see ``read_columns``.
 
     Raises:
-        InputError: a column is in doubt, or has a number or name that no model file can hold; or no column
+        InputError: a column is ambiguous, or has a number or name that a model file cannot hold; or no column
             has features.
     """
     _expect_columns(table)
@@ -190,9 +189,9 @@ def fit_encoder(table: Table, rows: np.ndarray) -> TableEncoder:
 
 
 def read_columns(table: Table, rows: np.ndarray) -> dict[str, Any]:
-    """Return what is known of each column, as in ``Columns``, or a ``Doubt``, or why it is left out.
+    """Return each column as in ``Columns``, as a ``Doubt``, or with the reason why it is left out.
 
-    All rows of the first file say what kind of column it is, and the training rows what a model knows of it.
+    The kind of a column depends on all rows of the first file; medians and categories on the training rows.
     """
     rows = np.sort(rows)
     read = {str(name): _read(table, cells, rows) for name, cells in table.cells.items()}
@@ -200,20 +199,22 @@ def read_columns(table: Table, rows: np.ndarray) -> dict[str, Any]:
     named = {
         name: ID if identifies and name not in wanted else known for name, (known, identifies) in read.items()
     }
-    if all(isinstance(known, str) for known in named.values()):  # there is nothing else
+    if all(isinstance(known, str) for known in named.values()):  # identifiers are all there is to learn from
         return {name: known for name, (known, _) in read.items()}
     return named
 
 
 def _read(table: Table, cells: pd.Series, rows: np.ndarray) -> tuple[Any, bool]:
-    """Return what is known of a column, and whether it holds identifiers.
+    """Return a column as ``read_columns`` does, and whether it holds identifiers.
 
-    Identifiers are counters, and texts too many for categories, in which there are no numbers.
+    Identifiers are counters, and texts that are too many for categories.
     """
     present, training = cells.iloc[table.first_file].dropna(), cells.iloc[rows]
     if present.empty or training.isna().all():
         return EMPTY, False
-    if cells.dtype != "category" and str(cells.name) not in table.settings.text:  # by a data frame, or stated
+    if (
+        cells.dtype != "category" and str(cells.name) not in table.settings.text
+    ):  # categories of a data frame, or stated
         plain = PLAIN if cells.dtype.kind in "iuf" else None  # truth values and dates are no numbers
         notation = table.written.get(str(cells.name), plain)
         if isinstance(notation, Doubt):
@@ -230,7 +231,7 @@ def _read(table: Table, cells: pd.Series, rows: np.ndarray) -> tuple[Any, bool]:
 
 
 def _counts(x: pd.Series) -> bool:
-    """Return whether integers only rise or only fall, mostly by equal steps."""
+    """Return whether numbers are integers that only rise or only fall, mostly by equal steps."""
     steps = x.diff().iloc[1:]
     if len(x) < 3 or not ((steps > 0).all() or (steps < 0).all()):
         return False
@@ -238,10 +239,10 @@ def _counts(x: pd.Series) -> bool:
 
 
 def features(table: Table, encoder: TableEncoder | None) -> Float64[np.ndarray, "m n"]:
-    """Return the features of all rows; without an encoder the cells, all of them numbers, in their order.
+    """Return the features of all rows; without an encoder, the columns of the table, which must hold numbers.
 
     Raises:
-        InputError: a cell is empty or not a number, or the encoder lacks a column, or there are no columns.
+        InputError: a cell is empty or not a number, a column of the encoder is missing, or there are none.
     """
     if encoder is not None:
         return encoder(table)
@@ -272,8 +273,10 @@ def is_nested(cells: pd.Series) -> bool:
 
 
 def parsed(cells: pd.Series, notation: Numbers = PLAIN) -> tuple[pd.Series, pd.Series]:
-    """Return cells as numbers in float64, NaN where they are not, and which of them are text: neither empty
-    nor a number in this notation. True and 1_0 are text. Cells that hold numbers need no currency or unit.
+    """Return cells as numbers in float64, NaN where they are not, and a mask of the cells that are text.
+
+    Text is neither empty nor a number in this notation, such as True and 1_0. In a data frame, cells that
+    hold numbers need no currency or unit.
     """
     import pandas as pd
     from pandas.api.types import is_bool_dtype, is_numeric_dtype
@@ -284,8 +287,8 @@ def parsed(cells: pd.Series, notation: Numbers = PLAIN) -> tuple[pd.Series, pd.S
     if cells.dtype != "str":
         x = notation(cells.astype(object).map(str, na_action="ignore"))
         if not (notation.is_plain or notation.rescales):
-            held = pd.Series([isinstance(cell, (int, float)) for cell in cells], cells.index)
-            x = x.mask(held, pd.to_numeric(cells.where(held), errors="coerce").astype("float64"))
+            numeric = pd.Series([isinstance(cell, (int, float)) for cell in cells], cells.index)
+            x = x.mask(numeric, pd.to_numeric(cells.where(numeric), errors="coerce").astype("float64"))
     else:
         x = notation(cells)
     return x, x.isna() & cells.notna()
@@ -304,8 +307,8 @@ def numbers(
         InputError: a cell is neither empty nor a finite number.
     """
     if notation is None:
-        known = table.written.get(str(cells.name))
-        notation = known if isinstance(known, Numbers) else PLAIN
+        written = table.written.get(str(cells.name))
+        notation = written if isinstance(written, Numbers) else PLAIN
     notation = replace(notation, **table.signs)
     x, text = parsed(cells, notation)
     what = what or f"a number ({notation})".removesuffix(" ()")
@@ -314,7 +317,7 @@ def numbers(
 
 
 def expect_cells(table: Table, cells: pd.Series, wrong: pd.Series, what: str, hint: str = "") -> None:
-    """Raise an InputError about the first cell of a column that is wrong, if there is one."""
+    """Raise an InputError about the first ``wrong`` cell: ``what`` was expected, and ``hint`` is advice."""
     for row in np.flatnonzero(wrong)[:1].tolist():
         cell = cells.iloc[[row]]
         got = shown(cell.item()) if texts(cell).item() else "an empty cell"
@@ -322,15 +325,16 @@ def expect_cells(table: Table, cells: pd.Series, wrong: pd.Series, what: str, hi
 
 
 def _format_of(cells: pd.Series) -> str | None:
-    """Return pandas' format of a column of dates: ISO, or the only one that all cells have; None if there is
-    none. Dates such as 03/04/2024 are ambiguous, unless one of them has a day above 12.
+    """Return pandas' format of a column of dates: ISO, or the only format of all cells; otherwise None.
+
+    Dates such as 03/04/2024 are ambiguous, unless one of them has a day above 12.
     """
     fitting = [form for form, share in date_formats(cells).items() if share == 1]
     return fitting[0] if fitting and (len(fitting) == 1 or fitting[0] == ISO) else None
 
 
 def date_formats(cells: pd.Series) -> dict[str, float]:
-    """Return formats of dates that the first cells may have, with the shares of all cells that have them."""
+    """Return formats that suit the first dates, with the shares of all cells that they suit."""
     from pandas.tseries.api import guess_datetime_format
 
     present = cells.dropna().drop_duplicates() if cells.dtype == "str" else cells.dropna()
@@ -338,7 +342,7 @@ def date_formats(cells: pd.Series) -> dict[str, float]:
     if not re.search(r"\d", " ".join(map(str, first))):
         return {}
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # about the order of day and month
+        warnings.simplefilter("ignore")  # the order of day and month is checked below
         guesses = [guess_datetime_format(str(cell), dayfirst=day) for cell in first for day in (False, True)]
     complete = [form for form in guesses if form and "%Y" in form and "%d" in form]
     complete = [form.replace("%B", "%b") if "May" in " ".join(map(str, first)) else form for form in complete]
@@ -348,7 +352,7 @@ def date_formats(cells: pd.Series) -> dict[str, float]:
 
 
 def days(cells: Any, form: str) -> pd.Series:
-    """Return dates as days since 1970 in UTC; NaN where a cell is none in this format."""
+    """Return dates as days since 1970 in UTC; NaN where a cell is not a date in this format."""
     import pandas as pd
 
     cells = pd.Series(cells)
@@ -356,7 +360,7 @@ def days(cells: Any, form: str) -> pd.Series:
         return by_value(cells, lambda values: days(values.astype(object), form))
     if cells.dtype.kind != "M":
         cells = cells.astype(object).map(str, na_action="ignore")
-        cells = cells.mask(cells.isin(["now", "today"]))  # which pandas knows
+        cells = cells.mask(cells.isin(["now", "today"]))  # which pandas would read as dates
     dates = pd.to_datetime(cells, format=form, errors="coerce", utc=True)
     epoch = pd.Timestamp("1970-01-01", tz="UTC").as_unit("us")
     since: pd.Series = (dates.dt.as_unit("us") - epoch) / np.timedelta64(86400, "s")
@@ -373,15 +377,12 @@ def times(table: Table, cells: pd.Series) -> Float64[np.ndarray, " m"]:
 
 
 def day(since: float) -> str:
-    """Return days since 1970 as a date, with the time if there is one."""
+    """Return days since 1970 as text: the date, and the time unless it is midnight."""
     return str(np.datetime64(round(since * 86400), "s")).replace("T00:00:00", "")
 
 
 def texts(cells: pd.Series) -> pd.Series:
-    """Return cells as text, with one spelling of truth values; "" where they are empty.
-
-    A number of a data frame is the text of its value, without a fraction of 0.
-    """
+    """Return cells as text, "" where they are empty, with one spelling of truth values and without ".0"."""
 
     def text(cell: object) -> str:
         written = str(cell)

@@ -1,4 +1,4 @@
-"""Images: scikit-learn's digits; MNIST, its kin and CIFAR-10, whose published files are verified."""
+"""Images: scikit-learn's digits, and the verified files of MNIST, Fashion-MNIST, KMNIST and CIFAR-10."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from nsvm_cli.storage.files import read_regular
 from nsvm_cli.tasks import encode
 
 LARGEST_FILE = 2**28
-"""The most bytes of a file: more than the largest that is published."""
+"""The maximum size of a file in bytes, above the sizes of all published files."""
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
 class Images(Source):
-    """Images of several classes, of which ``classes`` are chosen by name; None for all."""
+    """Images of the ``classes`` with these names; None for all classes."""
 
     global_scaling: ClassVar[bool] = True
 
@@ -82,9 +82,9 @@ class SklearnDigits(Images):
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
 class ImageFiles(Images):
-    """Images from files below ``root``; pixels are bytes, which stand for 0..1.
+    """Images from published files below ``root``. Pixels are bytes, which stand for 0..1.
 
-    Without ``root`` they are in the user's cache folder, and downloaded first if they are missing.
+    Without ``root``, files are downloaded once into the user's cache folder.
     """
 
     address: ClassVar[str]
@@ -107,7 +107,7 @@ class ImageFiles(Images):
         """Return the content of a published file.
 
         Raises:
-            InputError: it is missing or damaged, or cannot be downloaded.
+            InputError: the file is missing or damaged, or cannot be downloaded.
         """
         try:
             file = self.folder / name
@@ -116,7 +116,7 @@ class ImageFiles(Images):
             content = read_regular(file, LARGEST_FILE)
             if (got := hashlib.sha256(content).hexdigest()) != self.sums[name]:
                 raise ValueError(f"{file} is not the published file: its SHA-256 is {got}")
-        except (OSError, RuntimeError, ValueError) as error:  # RuntimeError: there is no such user's folder
+        except (OSError, RuntimeError, ValueError) as error:  # RuntimeError: ~name of an unknown user
             what = "the files cannot be downloaded" if self.root is None else f"dataset.root={self.root}"
             omit = "" if self.root is None else "omit dataset.root to download them, "
             reason = message_of(error) if isinstance(error, OSError) else error
@@ -129,9 +129,9 @@ class ImageFiles(Images):
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
 class MNIST(ImageFiles):
-    """MNIST with the official split (paper, Section 5.2: the classes 0 versus 1).
+    """MNIST with the official split, by default the classes 0 and 1 (paper, Section 5.2).
 
-    The files below ``root`` have torchvision's layout, ``root/MNIST/raw/*-ubyte.gz``.
+    The files are ``root/MNIST/raw/*-ubyte.gz``, as in torchvision.
     """
 
     address = "https://ossci-datasets.s3.amazonaws.com/mnist/"
@@ -180,7 +180,7 @@ class KMNIST(MNIST):
 
 
 def _values(file: bytes) -> UInt8[np.ndarray, "..."]:
-    """Return what a packed IDX file of bytes holds: after its shape, whose length is the fourth byte."""
+    """Return the array in a compressed IDX file of bytes. Its fourth byte is the number of dimensions."""
     content = gzip.decompress(file)
     shape = np.frombuffer(content, ">u4", count=content[3], offset=4)
     return np.frombuffer(content, np.uint8, offset=4 + 4 * content[3]).reshape(shape)
@@ -195,8 +195,8 @@ CIFAR10_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog
 class CIFAR10(ImageFiles):
     """CIFAR-10 with the official split, 60,000 colour images of ten classes (Krizhevsky, 2009).
 
-    They are read from the archive ``root/cifar-10-binary.tar.gz``; torchvision reads that of another release,
-    which holds pickles.
+    The images are read from ``root/cifar-10-binary.tar.gz``. torchvision reads another archive, which holds
+    pickles.
     """
 
     address = "https://www.cs.toronto.edu/~kriz/"
@@ -218,6 +218,6 @@ class CIFAR10(ImageFiles):
 
 
 def _records(content: bytes) -> tuple[np.ndarray, np.ndarray]:
-    """Return images and labels from records: a label, then the pixels, red, green and blue, row by row."""
+    """Return images and labels from records, each a label followed by the red, green and blue pixels."""
     records = np.frombuffer(content, np.uint8).reshape(-1, 1 + 3 * 32 * 32)
     return records[:, 1:].reshape(-1, 3, 32, 32), records[:, 0]

@@ -27,13 +27,13 @@ SPLITS = {name: split for split, names in NAMES.items() for name in names.split(
 """The names of folders of splits, in lower case."""
 
 FILLERS = {"data", "dataset", "set", "image", "images", "imgs", "samples"}
-"""Words beside these, as in train_images and Test-Data."""
+"""Words beside the names of splits, as in train_images and Test-Data."""
 
 LONGEST_LIST = 1000
-"""The most characters of a list of files in a message."""
+"""The maximum length of a list of files in a message."""
 
 EQUAL_SHARE = 0.1
-"""The share of images from which it is said that they equal others."""
+"""The minimum share of duplicate images for a remark."""
 
 
 def _colour(name: str) -> str:
@@ -48,12 +48,13 @@ Side = Annotated[int, Field(ge=1, le=1024)]
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
 class ImageFolder(Images):
-    """Images below ``path``, whose folders are the classes; or, with folders such as train, val and test in
-    it, whose folders are. ``validation_path`` and ``test_path`` name such folders elsewhere, which may lack
-    classes. ``labels`` is a table with columns ``file``, below ``path``, and ``label``.
+    """Images below ``path``, in a folder for each class, or in such folders below train, val and test.
 
-    An image is scaled until it covers ``size``, a side or height and width, and its middle is taken.
-    Transparent pixels are laid on ``background``.
+    ``validation_path`` and ``test_path`` name folders elsewhere, which may lack classes. ``labels`` is a
+    table with the columns ``file``, a path below ``path``, and ``label``.
+
+    Images are scaled to cover ``size``, a side or height and width, and cropped at the centre. Transparent
+    pixels are laid on ``background``.
     """
 
     path: str
@@ -98,24 +99,24 @@ class ImageFolder(Images):
 
     def _folders(self, remarks: list[str]) -> dict[str, Path]:
         """Return the folders of the splits, the training set first."""
-        given = {"train": self.path, "validation": self.validation_path, "test": self.test_path}
-        folders = {split: Path(os.path.expanduser(path)) for split, path in given.items() if path is not None}
+        paths = {"train": self.path, "validation": self.validation_path, "test": self.test_path}
+        folders = {split: Path(os.path.expanduser(path)) for split, path in paths.items() if path is not None}
         for split, folder in folders.items():
             if not folder.is_dir():
                 key = "path" if split == "train" else f"{split}_path"
                 what = "is not a folder" if folder.exists() else "does not exist"
-                raise InputError(f"dataset.{key}={given[split]} {what}: expected a folder of images")
+                raise InputError(f"dataset.{key}={paths[split]} {what}: expected a folder of images")
         inside = _subfolders(folders["train"])
         named = [(kind, folder) for folder in inside if (kind := _split(folder.name))]
-        of_split = dict(sorted(named, key=lambda item: [*given].index(item[0])))
+        of_split = dict(sorted(named, key=lambda item: [*paths].index(item[0])))
         whole = len(named) == len(inside)
         if len(folders) > 1 or self.labels is not None or "train" not in of_split or not (named[1:] or whole):
             return folders
         if not whole or len(of_split) < len(named) or not _subfolders(of_split["train"]):
-            found = ", ".join(folder.name for folder in inside)
+            names = ", ".join(folder.name for folder in inside)
             expected = "expected folders of classes, or train and test with folders of classes in them"
             advice = f"name the training set with dataset.path={of_split['train']}"
-            raise InputError(f"dataset.path={self.path}: {expected}, found {found}; {advice}")
+            raise InputError(f"dataset.path={self.path}: {expected}, found {names}; {advice}")
         bare = [split for split, folder in of_split.items() if not _subfolders(folder)]
         remarks += [f"{of_split[split]} has no folders of classes: left out" for split in bare]
         folders = {split: folder for split, folder in of_split.items() if split not in bare}
@@ -123,7 +124,7 @@ class ImageFolder(Images):
         return folders
 
     def _named(self, folder: Path, remarks: list[str]) -> list[tuple[Path, str]]:
-        """Return the images in the folders of classes, each with its class."""
+        """Return the images in the folders of the classes, each with its class."""
         files, others = images_below(folder)
         in_class = [(file, file.relative_to(folder).parts[0]) for file in files if file.parent != folder]
         if loose := len(files) - len(in_class):
@@ -132,7 +133,7 @@ class ImageFolder(Images):
             counts = (f"{count} {suffix or 'without ending'}" for suffix, count in others.most_common())
             kinds = shortened(", ".join(counts), LONGEST_LIST // 8)
             remarks.append(f"{folder}: left out files in none of the formats that are read: {kinds}")
-        if empty := sorted({found.name for found in _subfolders(folder)} - {name for _, name in in_class}):
+        if empty := sorted({below.name for below in _subfolders(folder)} - {name for _, name in in_class}):
             remarks.append(f"{folder}: no images in {', '.join(empty)}")
         if not in_class:
             flat = f"; {loose} images are in no folder: dataset.labels names a table of their classes"
@@ -144,7 +145,7 @@ class ImageFolder(Images):
         return in_class
 
     def _listed(self, folder: Path, remarks: list[str]) -> list[tuple[Path, str]]:
-        """Return the images that the table of labels names, by their path or by their name without ending."""
+        """Return the images that the table of labels names, by path, name or name without suffix."""
         columns = ["file", "label"]
         table, lines = read_cells(str(self.labels), "dataset.labels", Dialect(), text=columns)
         for name in columns:
@@ -152,18 +153,18 @@ class ImageFolder(Images):
         if table[columns].isna().any(axis=None):
             raise InputError(f"dataset.labels={self.labels}: expected a file and a label in each row")
         files, _ = images_below(folder)
-        known = dict[str, set[Path]]()
+        by_name = dict[str, set[Path]]()
         for file in files:
             for key in (str(file.relative_to(folder)), file.name, file.stem):
-                known.setdefault(key, set()).add(file)
+                by_name.setdefault(key, set()).add(file)
         listed = []
         for name, label in zip(table["file"], table["label"], strict=True):
-            found = known.get(name, {folder / name})
-            if len(found) > 1 and not (found := found & {folder / name}):
-                several = ", ".join(map(str, sorted(known[name])[:2]))
+            matches = by_name.get(name, {folder / name})
+            if len(matches) > 1 and not (matches := matches & {folder / name}):
+                several = ", ".join(map(str, sorted(by_name[name])[:2]))
                 advice = f"{name} may be {several}: name paths below {folder}"
                 raise InputError(f"dataset.labels={self.labels}: {advice}")
-            listed.append((min(found), label))
+            listed.append((min(matches), label))
         if unlisted := len({*files} - {file for file, _ in listed}):
             lines = [*lines, f"{folder}: left out {unlisted} images that {self.labels} does not name"]
         remarks += lines
@@ -171,11 +172,11 @@ class ImageFolder(Images):
 
 
 def _split(folder: str) -> str | None:
-    """Return the split that a folder is named after, if it is."""
+    """Return the split that a folder is named after; None for other folders."""
     words = [word for word in re.split(r"[\s_-]+", folder.lower()) if word not in FILLERS]
     return SPLITS.get(" ".join(words))
 
 
 def _subfolders(folder: Path) -> Sequence[Path]:
     """Return the folders in a folder, except hidden ones."""
-    return sorted(found for found in folder.iterdir() if found.is_dir() and not is_hidden(found.name))
+    return sorted(below for below in folder.iterdir() if below.is_dir() and not is_hidden(below.name))

@@ -1,4 +1,4 @@
-"""Image files as bytes of pixels: turned, laid on a background, scaled and cut."""
+"""Image files as bytes of pixels: turned, laid on a background, scaled and cropped."""
 
 from __future__ import annotations
 
@@ -38,26 +38,27 @@ ENDINGS = {
     "PPM": ".pbm .pgm .ppm .pnm",
 }
 FORMATS = {ending: kind for kind, endings in ENDINGS.items() for ending in endings.split()}
-"""The endings of the names of images, and their formats: for EPS, Pillow would start Ghostscript."""
+"""Suffixes of images and their formats. EPS is not among them, because Pillow would start Ghostscript."""
 
 MODES = {1: "L", 3: "RGB"}
 """Pillow's modes for one and three channels."""
 
 EXACT = ("1", "L", "P", "RGB")
-"""Pillow's modes that convert to these without clipping and without losing transparency."""
+"""Pillow's modes that convert to ``MODES`` without clipping and without losing transparency."""
 
 KEPT_SECONDS, KEPT_DAYS = 1.0, 30
-"""Decoding that takes longer is cached; entries that have not been used for this many days are deleted."""
+"""The seconds from which on decoding is cached, and the days after which unused entries are deleted."""
 
 
 def is_hidden(name: str) -> bool:
-    """Return whether a file or folder of this name holds no images of the user."""
+    """Return whether a file or folder of this name is hidden, or holds metadata."""
     return name.startswith(".") or name == "__MACOSX"
 
 
 def images_below(folder: Path) -> tuple[list[Path], Counter[str]]:
-    """Return the images in a folder and its subfolders, in the order of torchvision's ImageFolder, and the
-    endings of the names of other files. Hidden files and folders are skipped.
+    """Return the images in a folder and its subfolders, and counts of the suffixes of other files.
+
+    The images are in the order of torchvision's ImageFolder. Hidden files and folders are skipped.
     """
     images, others = [], Counter[str]()
     for root, _, names in sorted(os.walk(folder, followlinks=True)):
@@ -76,9 +77,8 @@ class ImageReader:
 
     Args:
         shape: channels, 1 or 3, height and width.
-        background: the colour below transparent pixels, by a name or as #rrggbb; an image is scaled until it
-            covers height and width, and its middle is taken. None: images have this shape already, and are
-            not transparent.
+        background: the colour below transparent pixels, a name or #rrggbb. Images are scaled to cover height
+            and width, and cropped at the centre. With None, an image must have this shape and be opaque.
     """
 
     def __init__(self, shape: tuple[int, ...], background: str | None) -> None:
@@ -98,11 +98,11 @@ class ImageReader:
         """Return the pixels of an image file, turned by its EXIF orientation.
 
         Raises:
-            InputError: it is damaged or of another size, or would be clipped or lose its transparency.
+            InputError: the image is damaged or has another size, or would be clipped or lose transparency.
         """
         from PIL import Image, UnidentifiedImageError
 
-        # a TGA begins like anything
+        # any file may look like a TGA
         formats = {"TGA"} if file.suffix.lower() == ".tga" else ENDINGS.keys() - {"TGA"}
         try:
             with open_regular(file) as content, Image.open(content, formats=[*formats]) as image:
@@ -161,7 +161,7 @@ class ImageReader:
         self._inexact.setdefault(what, []).append(str(file))
 
     def all(self, files: Sequence[Path]) -> tuple[UInt8[np.ndarray, "m c h w"], dict[int, str]]:
-        """Return the pixels of image files, and why some cannot be read, by their numbers."""
+        """Return the pixels of image files, and the reasons why some cannot be read, by index."""
         size = len(files) * int(np.prod(self.shape))
         expect_room(size, f"{len(files)} images")
         x, unreadable = np.zeros((len(files), *self.shape), np.uint8), dict[int, str]()
@@ -183,7 +183,7 @@ class ImageReader:
         return x, dict(sorted(unreadable.items()))
 
     def cached(self, files: Sequence[Path]) -> tuple[UInt8[np.ndarray, "m c h w"], dict[int, str]]:
-        """Return the same as ``all``, from the user's cache folder if it was decoded before."""
+        """Return the result of ``all``, from the user's cache folder if the files were decoded before."""
         settings: list[Any] = [self.shape, self.background]
         for file in files:
             settings.append(str(file.absolute()))

@@ -1,4 +1,4 @@
-"""Labels of a table as codes or targets, and its columns of groups, times and weights."""
+"""The labels of a table as codes or targets, and its columns of groups, times and weights."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ if TYPE_CHECKING:
     import pandas as pd
 
 MOST_CLASSES = 1000
-"""The largest number of classes: each has a coefficient for every support vector, and confusions with all."""
+"""The maximum number of classes, each with a coefficient for every support vector and a row of confusions."""
 
 MAX_FRACTIONAL_CLASSES = 20
-"""Labels with more different numbers than this, some of them not integers, are targets, not classes."""
+"""The maximum number of distinct labels that are classes if some labels are not integers."""
 
 
 def labelled(table: Table, kind: str, task: Task | None = None) -> Samples:
-    """Return the samples of a table, as yet without features.
+    """Return the samples of a table without their features.
 
     Args:
-        task: that of a model, whose classes these are, and which needs none of the columns for roles; None
-            for the classes of the table, in ascending order.
+        task: the task of a trained model, which has the classes and does not need groups, times and weights;
+            None for the classes of the table, in ascending order.
 
     Raises:
-        InputError: there are no rows, a label is missing or unknown, a target is not a number, or a column
-            for a role is missing or has other cells.
+        InputError: there are no rows, a label is missing or unknown, a target is not a number, or a column of
+            groups, times or weights is missing or has invalid cells.
     """
     y, classes = _code_labels(table, kind, task.classes if task else None)
     lenient = task is not None
@@ -71,7 +71,7 @@ def _code_labels(
 
 
 def _classes(labels: pd.Series, table: Table) -> tuple[str, ...]:
-    """Return the labels in ascending order, as numbers if all are, or else as text; the positive one last."""
+    """Return the classes in ascending order, of numbers if all are numbers; the positive class last."""
     import pandas as pd
 
     names = pd.Series(sorted(labels.unique()), dtype=object)
@@ -101,7 +101,7 @@ def _weights(table: Table, cells: pd.Series) -> Float64[np.ndarray, " m"]:
 
 
 def _by_role(table: Table, role: str, read: Callable[..., np.ndarray], lenient: bool) -> np.ndarray | None:
-    """Return what the settings name a column for; None if they name none, or it may be missing and is."""
+    """Return the column with a role; None if the settings name none, or, if ``lenient``, if it is missing."""
     name = getattr(table.settings, role)
     if name is None or (lenient and name not in table.rows):
         return None

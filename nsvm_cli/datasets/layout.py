@@ -1,4 +1,4 @@
-"""The layout of a table in a text file: its encoding, what separates its cells, and where its names are."""
+"""The layout of a table in a text file: its encoding, its separator, and the line of its names."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ from nsvm_cli.datasets.notation import Decimal, Thousands, number_parts
 from nsvm_cli.errors import InputError
 
 SEPARATORS = ("\t", ";", "|", ",")
-"""The characters that are recognised as separators, the least usual within cells first."""
+"""Recognised separators, those that are least common within cells first."""
 
 WHITESPACE = "whitespace"
 """The separator of columns with any number of blanks between them."""
 
 HEAD, FEWEST_LINES, HEAD_ROWS = 2**18, 20, 1000
-"""The characters and the lines of a text file, and the rows of any, in which a layout is recognised."""
+"""The characters and lines of a text file, and the rows of any file, by which a layout is recognised."""
 
 ZEROS = re.compile(r"0\d+")
 """Digits with leading zeros, such as a postal code."""
 
-csv.field_size_limit(2**31 - 1)  # names may be long; longer ones than a model may have are refused later
+csv.field_size_limit(2**31 - 1)  # names that are too long for a model are refused later
 
 
 def parse_separator(typed: str) -> str:
-    """Return the separator of the cells of a table, or raise an InputError."""
-    separator = "\t" if typed == r"\t" else typed  # how one types a tab in a shell
+    """Return the separator of cells, or raise an InputError if it is invalid."""
+    separator = "\t" if typed == r"\t" else typed  # as a tab is typed in a shell
     if separator != WHITESPACE and (len(separator) != 1 or not separator.isascii() or separator in '"\r\n'):
         expected = (
             rf"expected one ASCII character as separator, such as ; or \t, or {WHITESPACE}, and no quote"
@@ -52,16 +52,16 @@ def parse_separator(typed: str) -> str:
 
 
 Code = Annotated[str, BeforeValidator(str), Field(max_length=256)]
-"""What stands in a cell for a missing value; it may be typed as a number, such as -999."""
+"""The text of a missing value, which may be typed as a number, such as -999."""
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
 class Dialect:
-    """How a table is written; what is None is recognised.
+    """How a table is written; settings that are None are recognised.
 
-    The names of the columns are in line ``header``, from 1; true: in the first; false: there are none.
-    ``missing`` lists codes of missing values for all columns, or for each by its name. ``sheet`` is one of an
-    Excel file.
+    ``header`` is the line of the names of columns, counted from 1; true: the first line; false: no line.
+    ``missing`` lists codes of missing values for all columns, or for each column by its name. ``sheet`` is a
+    sheet of an Excel file.
     """
 
     separator: Annotated[str, AfterValidator(parse_separator)] | None = None
@@ -75,7 +75,7 @@ class Dialect:
 
     @property
     def signs(self) -> dict[str, Any]:
-        """The signs of decimals and thousands, if they are stated."""
+        """The signs of decimals and thousands that are stated."""
         stated = {"decimal": self.decimal, "thousands": self.thousands}
         return {name: sign for name, sign in stated.items() if sign is not None}
 
@@ -85,12 +85,12 @@ class Dialect:
 
 
 def written_as(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of a data set that say how cells are written, for new tables of its model."""
+    """Return the settings of a data set that also apply to other tables that its model reads."""
     return {key: settings[key] for key in ("decimal", "thousands", "missing") if key in settings}
 
 
 class Layout(NamedTuple):
-    """The names of columns, the rows up to them, how a file is written, and lines about it."""
+    """The names of columns, the number of rows before the first sample, and how a file is written."""
 
     names: list[str]
     rows: int
@@ -100,7 +100,7 @@ class Layout(NamedTuple):
 
 
 def opened(file: Path) -> Any:
-    """Open a file that may be compressed, as the end of its name says."""
+    """Return a file opened for reading, decompressed if its suffix says so."""
     suffix = file.suffix.lower()
     if suffix == ".zip":
         archive = zipfile.ZipFile(file)
@@ -113,11 +113,11 @@ def opened(file: Path) -> Any:
 
 
 def recognise(file: Path, dialect: Dialect) -> Layout:
-    """Return the layout of a text file; a table with commas or tabs in UTF-8 needs no line about it.
+    """Return the layout of a text file, with remarks unless it has commas or tabs and is in UTF-8.
 
     Raises:
-        InputError: it is no text.
-        UnicodeDecodeError: it is not in the encoding that the dialect states.
+        InputError: the file is not text.
+        UnicodeDecodeError: the file is not in the encoding of the dialect.
     """
     encoding = dialect.encoding or _encoding(file)
     lines: list[str] = []
@@ -126,13 +126,13 @@ def recognise(file: Path, dialect: Dialect) -> Layout:
             lines.append(line)
     separator = dialect.separator or _separator(lines, dialect.comment)
     head = find_names([*_rows(lines, separator, dialect.comment)], dialect.header)
-    said = [] if separator in ",\t" else [f"separator {separator!r}"]
-    said += [] if encoding in ("utf-8", "utf-8-sig") else [f"encoding {encoding}"]
-    return head._replace(remarks=[*said, *head.remarks], separator=separator, encoding=encoding)
+    remarks = [] if separator in ",\t" else [f"separator {separator!r}"]
+    remarks += [] if encoding in ("utf-8", "utf-8-sig") else [f"encoding {encoding}"]
+    return head._replace(remarks=[*remarks, *head.remarks], separator=separator, encoding=encoding)
 
 
 def _encoding(file: Path) -> str:
-    """Return the first of a few encodings that suits the whole file."""
+    """Return the first of several encodings in which the whole file can be read."""
     with opened(file) as stream:
         start = stream.read(2**12)
     if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
@@ -150,7 +150,7 @@ def _encoding(file: Path) -> str:
 
 
 def _rows(lines: Sequence[str], separator: str, comment: str | None) -> Iterator[list[str]]:
-    """Yield the cells of each line, none for one without cells or of a comment."""
+    """Yield the cells of each line; an empty list for an empty line or a comment."""
     if separator == WHITESPACE:
         rows: Iterator[list[str]] = (
             [quoted or bare for quoted, bare in re.findall(r'"([^"]*)"|(\S+)', line)] for line in lines
@@ -163,11 +163,11 @@ def _rows(lines: Sequence[str], separator: str, comment: str | None) -> Iterator
 
 
 def _separator(lines: Sequence[str], comment: str | None) -> str:
-    """Return the separator with which the most lines have the same number of cells, more than one."""
+    """Return the separator that gives the most lines the same number of cells, more than one."""
 
     def alike(separator: str) -> tuple[float, int]:
         widths = [len(row) for row in _rows(lines, separator, comment or "#") if row]
-        widths = widths[1:] or widths  # without a line of names, which may have none for the names of rows
+        widths = widths[1:] or widths  # without the line of names, which may lack a name for the first column
         width, count = Counter(widths).most_common(1)[0] if widths else (1, 0)
         return (count / len(widths), width) if width > 1 else (0.0, 1)
 
@@ -180,11 +180,11 @@ def _separator(lines: Sequence[str], comment: str | None) -> str:
 
 
 def find_names(rows: Sequence[list[str]], header: bool | int | None) -> Layout:
-    """Find the column names in the first rows of a file; a row may be empty.
+    """Return the layout of a table, given the first rows of its file, which may be empty.
 
-    Rows above that have fewer cells than most, or only one, are titles. The first row of the table has the
-    names, unless it has numbers where rows below have; so has the second, if it has words where others have
-    numbers.
+    Rows at the top that have fewer cells than most rows, or only one, are titles. The first row of the table
+    holds names, unless it has numbers in columns of numbers. The second row continues the names if it has
+    words in columns of numbers.
     """
     filled = [at for at, row in enumerate(rows) if any(row)]
     if not filled:
@@ -212,7 +212,7 @@ def find_names(rows: Sequence[list[str]], header: bool | int | None) -> Layout:
         first = [*first, ""] if last_empty else ["", *first]
     names = _unique(first)
     cells = zip_longest(*below, fillvalue="")
-    codes = [name for name, some in zip(names, cells, strict=False) if any(map(ZEROS.fullmatch, some))]
+    codes = [name for name, column in zip(names, cells, strict=False) if any(map(ZEROS.fullmatch, column))]
     if codes:
         keep = override("dataset.text", codes)
         remarks = [*remarks, f"numbers of {', '.join(codes)} lose leading zeros; {keep} keeps them"]
@@ -220,7 +220,7 @@ def find_names(rows: Sequence[list[str]], header: bool | int | None) -> Layout:
 
 
 def _begins(rows: Sequence[list[str]], filled: Sequence[int], width: int) -> bool:
-    """Return whether a table of this width begins at the first of the rows that are filled."""
+    """Return whether a table of this width begins at the first of the rows ``filled``."""
     row, below = rows[filled[0]], [len(rows[at]) for at in filled[1:2]]
     if row[0].startswith("#") and len(row) != width:
         return False
@@ -230,14 +230,14 @@ def _begins(rows: Sequence[list[str]], filled: Sequence[int], width: int) -> boo
 
 
 def _numeric(rows: Sequence[list[str]]) -> set[int]:
-    """Return the columns in which most cells are numbers."""
+    """Return the indices of the columns in which most cells are numbers."""
     columns = enumerate(zip_longest(*rows, fillvalue=""))
     numbers = {c: [number_parts(cell) is not None for cell in cells if cell] for c, cells in columns}
     return {c for c, are_numbers in numbers.items() if 2 * sum(are_numbers) > len(are_numbers)}
 
 
 def _are_names(first: list[str], below: Sequence[list[str]]) -> bool:
-    """Return whether a row has the names of the columns of those below it."""
+    """Return whether a row names the columns of the rows below it."""
     cells = [(c, first[c]) for c in _numeric(below) if c < len(first)]
     numbers = [(c, cell) for c, cell in cells if (parts := number_parts(cell)) and parts[0] == ("", "")]
     if numbers:  # such as years, or the numbers that pandas gives columns without names
@@ -249,11 +249,11 @@ def _are_names(first: list[str], below: Sequence[list[str]]) -> bool:
             counted or (years and not among & {cell for _, cell in numbers})
         )
     seen = [{row[c] for row in below if len(row) > c} for c in range(len(first))]
-    return not below or any(cell and cell not in known for cell, known in zip(first, seen, strict=True))
+    return not below or any(cell and cell not in cells for cell, cells in zip(first, seen, strict=True))
 
 
 def _are_more_names(second: list[str], below: Sequence[list[str]]) -> bool:
-    """Return whether a row below the names has words where all others have numbers."""
+    """Return whether the row below the names has words where all other rows have numbers."""
     numeric = _numeric(below)
     words = [second[c] for c in numeric if c < len(second)]
     seen = {(c, cell) for row in below for c, cell in enumerate(row) if cell}
@@ -266,7 +266,7 @@ def _are_more_names(second: list[str], below: Sequence[list[str]]) -> bool:
 
 
 def _unique(names: Sequence[str]) -> list[str]:
-    """Return names that differ, as pandas has them."""
+    """Return the names, made unique as pandas does."""
     unique: list[str] = []
     for k, name in enumerate(names):
         name = name or f"Unnamed: {k}"

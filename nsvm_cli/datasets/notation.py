@@ -1,4 +1,4 @@
-"""Numbers as people write them: with signs for thousands, a currency, a unit, or as times of day."""
+"""Numbers as people write them: with separators of thousands, a currency, a unit, or as times of day."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 SAME = str.maketrans({"\u2212": "-", "\u2019": "'", "\u00a0": " ", "\u202f": " ", "\u2009": " "})
-"""Minus signs, apostrophes and blanks that are read like the ones on a keyboard."""
+"""Minus signs, apostrophes and blanks, and the ASCII characters that they are read as."""
 
 CURRENCY = "$€£¥₹₽₩₺₪₫₦฿"
 
@@ -31,17 +31,17 @@ NUMBER = re.compile(
     r"(?P<core>(?:\d(?:[\d.,' ]*\d)?[.,]?|[.,]\d+)(?:[eE][+-]?\d+)?)"
     r"\s*(?P<suffix>(?:\+|[^\d\s.,'+-][^\d]{0,15}(?:(?<=m)[23])?)?)"
 )
-"""A number and what stands beside it. Before it, only two or three capitals and a blank are a currency:
-C00017 and Ward 1 are names.
+"""A number with a prefix and a suffix. Letters before a number are a currency only if they are two or three
+capitals and a blank follows: C00017 and Ward 1 are names.
 """
 
 CLOCK = re.compile(r"(-?)(\d{1,4}):([0-5]\d)(?::([0-5]\d(?:\.\d+)?))?(?:\s*([AP])\.?M\.?)?", re.IGNORECASE)
 
 FEW = 20
-"""The largest number of different cells that may be codes, such as ratings or missing values."""
+"""The maximum number of distinct cells that may be codes, such as ratings or missing values."""
 
 MOST_CODES = 8
-"""The largest number of codes of missing values in advice."""
+"""The maximum number of codes of missing values that advice lists."""
 
 Decimal = Literal[".", ","]
 Thousands = Literal["", ".", ",", "'", " "]
@@ -49,11 +49,11 @@ Thousands = Literal["", ".", ",", "'", " "]
 
 @functools.lru_cache(2**16)
 def number_parts(text: str) -> tuple[tuple[str, str], str, str] | None:
-    """Return what stands before and after a number, its sign and its digits; None if there is no number."""
-    found = NUMBER.fullmatch(text.translate(SAME).strip())
-    if found is None or (found["before"] and found["sign"]):
+    """Return the prefix and suffix of a number, its sign, and its digits; None if the text is no number."""
+    match = NUMBER.fullmatch(text.translate(SAME).strip())
+    if match is None or (match["before"] and match["sign"]):
         return None
-    return (found["prefix"], found["suffix"].strip()), found["before"] + found["sign"], found["core"]
+    return (match["prefix"], match["suffix"].strip()), match["before"] + match["sign"], match["core"]
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -72,9 +72,9 @@ class Numbers:
 
     @functools.cached_property
     def form(self) -> re.Pattern[str]:
-        """The form of a number without its sign and unit.
+        """The pattern of a number without its sign and unit.
 
-        Groups are of three digits, or of two before the last as in India, and the first has no zero.
+        Groups have three digits, or two before the last group as in India, and do not begin with 0.
         """
         between, point = re.escape(self.thousands), re.escape(self.decimal)
         groups = rf"[1-9]\d{{0,2}}(?:{between}\d{{3}})+|[1-9]\d?(?:{between}\d{{2}})+{between}\d{{3}}"
@@ -83,7 +83,7 @@ class Numbers:
 
     @property
     def is_plain(self) -> bool:
-        """Whether numbers are written as Python writes them."""
+        """Whether the numbers are written as in Python."""
         return (self.decimal, self.thousands, self.prefix, self.suffix, self.clock) == (
             ".",
             "",
@@ -94,11 +94,11 @@ class Numbers:
 
     @property
     def rescales(self) -> bool:
-        """Whether a number without its unit may mean another one: 5 % may be .05."""
+        """Whether a number without its unit may have another value, as 0.05 for 5 %."""
         return self.clock or self.suffix in ("%", "‰")
 
     def number(self, text: str) -> float | None:
-        """Return the number that a text stands for, if it is one in this notation."""
+        """Return the value of a number in this notation; None for other text."""
         if self.clock:
             if (time := CLOCK.fullmatch(text.translate(SAME).strip())) is None:
                 return None
@@ -111,24 +111,24 @@ class Numbers:
         return float(sign + core.replace(self.thousands, "").replace(self.decimal, "."))
 
     def __call__(self, texts: pd.Series) -> pd.Series:
-        """Return the numbers of cells of text in float64; NaN where they are empty or no number."""
+        """Return the values of cells of text in float64; NaN where they are empty or not numbers."""
         import pandas as pd
 
         def numbers(texts: pd.Series) -> pd.Series:
             x = pd.Series(np.nan, texts.index)
             if self.is_plain:
                 x = pd.to_numeric(texts, errors="coerce").astype("float64")
-            others = texts[x.isna()]  # of plain numbers, those with the minus sign of typesetters
+            others = texts[x.isna()]  # may be plain numbers with a typographic minus sign
             return x.fillna(pd.Series([*map(self.number, others)], others.index, "float64"))
 
         return by_value(texts, numbers)
 
     def __str__(self) -> str:
-        """What is said of numbers that are not plain."""
-        said = [f"decimal sign {self.decimal!r}"] * (self.decimal != ".")
-        said += [f"thousands separated by {self.thousands!r}"] * bool(self.thousands)
-        said += [f"{affix!r} is not part of the number" for affix in (self.prefix, self.suffix) if affix]
-        return "times of day in seconds" if self.clock else ", ".join(said)
+        """Return how the numbers differ from plain ones."""
+        lines = [f"decimal sign {self.decimal!r}"] * (self.decimal != ".")
+        lines += [f"thousands separated by {self.thousands!r}"] * bool(self.thousands)
+        lines += [f"{affix!r} is not part of the number" for affix in (self.prefix, self.suffix) if affix]
+        return "times of day in seconds" if self.clock else ", ".join(lines)
 
 
 READINGS = (
@@ -143,8 +143,10 @@ READINGS = (
 
 @plain_dataclass(frozen=True)
 class Doubt:
-    """A column that is not certain to hold numbers: which cells are none, the most frequent first, with their
-    counts; without such cells, the signs of this example are in doubt.
+    """A column that may or may not hold numbers.
+
+    ``cells`` counts the cells that are not numbers, the most frequent first. If it is empty, the comma in
+    ``example`` is ambiguous.
     """
 
     cells: Mapping[str, int]
@@ -159,12 +161,12 @@ class Doubt:
 
 
 def remedies(doubts: Mapping[str, Doubt]) -> list[tuple[str, Any, str]]:
-    """Return the settings of a data set that resolve the doubts, with their values and their meanings."""
+    """Return settings of a data set that resolve the doubts, with their values and meanings."""
     cells = dict.fromkeys(cell for doubt in doubts.values() for cell in doubt.cells)
     columns = {name: [*doubt.cells] for name, doubt in doubts.items() if doubt.cells}
     settings: list[tuple[str, Any, str]] = []
     if 0 < len(cells) <= MOST_CODES:
-        numeric = any(is_number(cell.split()[0]) for cell in cells)  # which other columns may have
+        numeric = any(is_number(cell.split()[0]) for cell in cells)  # other columns may hold such numbers
         settings.append(("missing", columns if numeric else [*cells], "missing values"))
     if columns:
         settings.append(("text", [*columns], "categories"))
@@ -180,40 +182,43 @@ def remedy(doubts: Mapping[str, Doubt]) -> str:
 
 
 def is_number(text: str) -> bool:
-    """Return whether text is a finite number in the form that columns of numbers may hold."""
+    """Return whether pandas reads the text as a finite number."""
     import pandas as pd
 
     return math.isfinite(pd.to_numeric(text, errors="coerce"))
 
 
 def by_value(cells: pd.Series, function: Callable[[pd.Series], Any]) -> pd.Series:
-    """Return what a function makes of cells, computed once for each value; NaN where they are empty."""
+    """Return a function of cells, computed once for each distinct value; NaN where they are empty."""
     import pandas as pd
 
     codes, unique = pd.factorize(cells)
     values = pd.Series(unique)
-    made = pd.Series(function(values))
-    return cells if made.equals(values) else made.reindex(codes).set_axis(cells.index)
+    results = pd.Series(function(values))
+    return cells if results.equals(values) else results.reindex(codes).set_axis(cells.index)
 
 
 def notations(
     columns: Mapping[str, pd.Series], decimal: Decimal | None = None, thousands: Thousands | None = None
 ) -> dict[str, Numbers | Doubt | None]:
-    """Return how the numbers of columns of text are written; None where text is no number.
+    """Return how the numbers of columns of text are written; None for columns that hold no numbers.
 
-    A sign that one column proves counts for all. ``decimal`` and ``thousands`` are stated, if they are given.
+    A decimal sign that is certain in one column applies to all columns.
+
+    Args:
+        decimal, thousands: the signs that the user has stated.
     """
-    found = {name: _Column.of(cells.dropna()) for name, cells in columns.items()}
+    read = {name: _Column.of(cells.dropna()) for name, cells in columns.items()}
     if decimal is None and thousands in (".", ","):
         decimal = "," if thousands == "." else "."
-    proven = {column.proven for column in found.values() if column} - {None}
+    proven = {column.proven for column in read.values() if column} - {None}
     if decimal is None and len(proven) == 1:
         decimal = proven.pop()
-    return {name: column.decided(decimal, thousands) if column else None for name, column in found.items()}
+    return {name: column.notation(decimal, thousands) if column else None for name, column in read.items()}
 
 
 def _suits(affix: tuple[str, str] | None, core: str, wanted: tuple[str, str]) -> bool:
-    """Return whether a number has this currency and unit; 0 needs none, unless it may be a code."""
+    """Return whether a number has the currency and unit ``wanted``, or is 0 without any."""
     return affix == wanted or (affix == ("", "") and not core.strip("0."))
 
 
@@ -226,7 +231,10 @@ def _shape(core: str) -> str:
 
 @plain_dataclass(frozen=True)
 class _Column:
-    """Cells with their counts, and the shapes of those that are numbers: all digits are 9, but a first 0."""
+    """A column of text: its cells with their counts, and the shapes of the cells that are numbers.
+
+    In a shape each digit is 9, except for a leading 0.
+    """
 
     counts: Mapping[str, int]
     affix: tuple[str, str]
@@ -235,7 +243,7 @@ class _Column:
 
     @classmethod
     def of(cls, cells: pd.Series) -> _Column | None:
-        """Return the column of the cells that most are written like; None if most cells are no numbers."""
+        """Return the column with the affixes of most cells; None if most cells are not numbers."""
         counts: dict[Any, int] = cells.groupby(cells, sort=False).size().to_dict()
         clocks = [text for text in counts if ":" in text and CLOCK.fullmatch(text.translate(SAME).strip())]
         if clocks and 2 * len(clocks) >= len(counts):
@@ -248,21 +256,22 @@ class _Column:
         return cls(counts, affix, {text: _shape(core) for text, core in suits.items()})
 
     def best(self, among: Sequence[Numbers] = READINGS) -> list[Numbers]:
-        """Return the readings by which the most cells are numbers."""
+        """Return the readings in which the most cells are numbers."""
         shapes = Counter(self.shapes.values())
         fits = [sum(n for shape, n in shapes.items() if way.form.fullmatch(shape)) for way in among]
         return [way for way, count in zip(among, fits, strict=True) if count == max(fits)]
 
     @property
     def proven(self) -> Decimal | None:
-        """The decimal sign, if the cells can only be read with one."""
+        """The decimal sign, if only one suits the cells."""
         decimals = {way.decimal for way in self.best()}
         return decimals.pop() if not self.clock and len(decimals) == 1 else None
 
-    def decided(self, decimal: Decimal | None, thousands: Thousands | None) -> Numbers | Doubt | None:
-        """Return the notation that all cells fit, or why it is in doubt; None for text.
+    def notation(self, decimal: Decimal | None, thousands: Thousands | None) -> Numbers | Doubt | None:
+        """Return the notation of the cells, or a doubt about it; None if they are text.
 
-        Signs that are given are the only ones; others are taken if they are the simplest or proven.
+        Args:
+            decimal, thousands: the only signs to consider; None for any.
         """
         if self.clock:
             return self._unless_others(Numbers(clock=True), {*self.shapes})
@@ -276,17 +285,17 @@ class _Column:
         fitting = {shape for shape in shapes if best[0].form.fullmatch(shape)}
         known: Numbers | Doubt = replace(best[0], prefix=self.affix[0], suffix=self.affix[1])
         if best[0] == Numbers(thousands=",") and Numbers(decimal=",") in best:
-            # 1,308: whole numbers below 1,000 tell groups
+            # in 1,308 the comma separates thousands if whole numbers are all below 1,000
             whole = [len(shape) for shape in self.shapes.values() if shape.isdecimal()]
             if max(whole, default=4) > 3:
                 known = Doubt({}, next(text for text in self.shapes if "," in text))
         return self._unless_others(known, {text for text, shape in self.shapes.items() if shape in fitting})
 
     def _unless_others(self, known: Numbers | Doubt, numbers: Set[str]) -> Numbers | Doubt | None:
-        """Return what is known of the column, unless it has other cells than these numbers.
+        """Return ``known`` if all cells are ``numbers``, otherwise a doubt; None if the column is text.
 
-        Other cells are taken for codes of missing values, or for typing errors, which is in doubt; too many
-        that mix digits and letters, or ratings such as 3+, or too many words, are text.
+        A few other cells may be codes of missing values or typing errors, which is a doubt. Ratings such as
+        3+, many words, and many cells that mix digits and letters make the column text.
         """
         others = Counter({text: n for text, n in self.counts.items() if text not in numbers})
         if not others:

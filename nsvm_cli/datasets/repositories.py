@@ -1,4 +1,4 @@
-"""Tables of public repositories: OpenML, and the Penn Machine Learning Benchmarks."""
+"""Tables of public repositories: OpenML and the Penn Machine Learning Benchmarks."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
 class OpenML(TableSource):
-    """A data set of OpenML by its number, which the openml package downloads once into its cache.
+    """A data set of OpenML, by its number. The openml package downloads it once into its cache.
 
-    The label is ``label``, or the column that OpenML names as the target. ``path`` is a copy to read instead:
-    a CSV file with the label in its last column, with or without a header.
+    The label is the column ``label``, by default the target that OpenML names. ``path`` is a local copy to
+    read instead: a CSV file with the label in its last column, with or without a header.
     """
 
     id: PositiveInt
@@ -54,7 +54,7 @@ class OpenML(TableSource):
 
 def _from_openml(number: int) -> tuple[pd.DataFrame, str | None]:
     """Return the table of a data set, and the name of its target."""
-    logging.disable(logging.WARNING)  # errors are reported below, in one line
+    logging.disable(logging.WARNING)  # errors are reported below in one line
     os.environ["OPENML_SKIP_PARQUET"] = "true"  # openml gets parquet over plain http, without a checksum
     try:
         import openml  # slow to import, and needed only here
@@ -87,8 +87,8 @@ class PMLB(TableSource):
     """A table of the Penn Machine Learning Benchmarks (Olson et al., 2017; Romano et al., 2022).
 
     ``root`` has ``TABLE/TABLE.tsv.gz``, like ``datasets`` in PMLB's repository, or, as in its first releases,
-    ``classification/TABLE.csv.gz`` and ``regression/TABLE.tsv.gz``. Without ``root`` a table is downloaded
-    once into the user's cache folder, from one commit of the repository.
+    ``classification/TABLE.csv.gz`` and ``regression/TABLE.tsv.gz``. Without ``root``, the table is downloaded
+    once into the user's cache folder, from a fixed commit of the repository.
     """
 
     table: Annotated[str, Field(pattern=r"^[_A-Za-z0-9][_A-Za-z0-9.+-]*$", max_length=128)]
@@ -111,7 +111,7 @@ class PMLB(TableSource):
         return files[self.table]
 
     def _downloaded(self) -> Path:
-        """Return the file of the table in the cache; the commit in its address stands for a checksum."""
+        """Return the file of the table in the cache. Its address names a commit, instead of a checksum."""
         try:
             return fetch(f"{ADDRESS}/{self.table}/{self.table}.tsv.gz", None, cache_folder() / "PMLB")
         except (OSError, ValueError) as error:

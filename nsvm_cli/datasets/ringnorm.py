@@ -1,4 +1,4 @@
-"""Breiman's Ringnorm, generated without a file or network."""
+"""Breiman's Ringnorm, which is generated rather than read from a file."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from nsvm_cli.datasets.base import Samples, Source
 
 DIMENSION = 20
 MEAN = 2 / np.sqrt(DIMENSION)
-"""a, the mean of class B in every feature."""
+"""The mean a of class B in each feature."""
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)

@@ -1,4 +1,4 @@
-"""Standardisation (paper, Section 5.1) and other scalings, fitted on the training set, for all splits."""
+"""Standardisation (paper, Section 5.1) and other scalings, fitted to the training set."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Weights = Float64[Tensor, " m"] | None
 
 @dataclass(frozen=True)
 class Scaling:
-    """x -> (x - mean) / std, in float64. mean and std have the shape of a sample, or ()."""
+    """The map x -> (x - mean) / std, in float64. ``mean`` and ``std`` have the shape of a sample, or ()."""
 
     mean: Float64[Tensor, "..."]
     std: Float64[Tensor, "..."]
@@ -24,7 +24,7 @@ class Scaling:
     def __call__(
         self, x: Real[Tensor, "m ..."], dtype: torch.dtype = torch.float64
     ) -> Float[Tensor, "m ..."]:
-        """Return the scaled samples, computed in float64 and converted to ``dtype``."""
+        """Return scaled samples, computed in float64 and converted to ``dtype``."""
         scaled = torch.empty(x.shape, dtype=dtype)
         for block, rows in zip(scaled.split(BLOCK_ROWS), x.split(BLOCK_ROWS), strict=True):
             block.copy_((as_float(rows) - self.mean) / self.std)
@@ -32,9 +32,9 @@ class Scaling:
 
 
 def mean_and_std(x: Float64[Tensor, "m ..."], w: Weights, dim: tuple[int, ...] | int = 0) -> list[Tensor]:
-    """Return mean and sample standard deviation, in which a sample of weight w counts as w samples.
+    """Return the mean and the sample standard deviation, where a sample of weight w counts as w samples.
 
-    Weights below 1 on average are no numbers of samples: the deviation is then as if their mean were 1.
+    Weights with a mean below 1 are rescaled to mean 1 for the standard deviation.
     """
     if w is None:
         return [*reversed(torch.std_mean(x, dim=dim, correction=1))]
@@ -48,19 +48,19 @@ def mean_and_std(x: Float64[Tensor, "m ..."], w: Weights, dim: tuple[int, ...] |
 def fit_scaling(
     x: Real[Tensor, "m ..."], global_scaling: bool, kind: ScalingKind = "standard", w: Weights = None
 ) -> Scaling:
-    """Return the scaling that gives x mean 0 and *sample* standard deviation 1, or one of another kind.
+    """Return the scaling of ``kind`` fitted to x; by default, to mean 0 and *sample* standard deviation 1.
 
-    A constant feature becomes 0, rather than being divided by 0; a feature of 0 and 1, such as one of a
-    category, stays as it is, unless all features share the scaling.
+    A constant feature becomes 0. With one scaling per feature, ``standard`` leaves features of zeros and ones
+    unchanged, such as those of categories.
 
     Args:
-        global_scaling: whether to use one mean and deviation for all features, rather than one for each.
-        kind: ``channels`` uses one mean and deviation for each channel of images, as pretrained networks
-            expect; ``minmax`` maps x to 0..1, and ``none`` leaves all values as they are.
+        global_scaling: whether to scale all features by one mean and standard deviation.
+        kind: ``standard``; ``channels``, with one mean and standard deviation for each channel of images, as
+            pretrained networks expect; ``minmax``, which maps x to 0..1; or ``none``, which keeps all values.
         w: the weights of the samples; see ``mean_and_std``.
 
     Raises:
-        InputError: the mean or the deviation of a feature is not finite.
+        InputError: the mean or the standard deviation of a feature is not finite.
     """
     dim = (0, *range(2, x.ndim)) if kind == "channels" else tuple(range(x.ndim)) if global_scaling else 0
     mean, std = mean_and_std(as_float(x), w, dim)

@@ -15,7 +15,7 @@ from nsvm_cli.errors import InputError
 from nsvm_cli.randomness import Stream, derived_seed, generator
 
 TEST_FRACTION = 0.1
-"""Fraction of data without an official split: 740 of Ringnorm's 7400 samples, as in the paper."""
+"""The test set's share of data without an official split: 740 of Ringnorm's 7400, as in the paper."""
 
 
 def split_rows(
@@ -23,19 +23,19 @@ def split_rows(
 ) -> dict[str, np.ndarray]:
     """Return the rows of each split: ``train``, ``validation``, ``test`` and ``all``.
 
-    The test set is the official one; or the fold K of N, from ``fold`` = K/N; or else a tenth, with a sample
-    of each class. Then the validation set is taken from the training set. Both have the classes in
-    proportion, and are random, unless the samples have times: the latest are then held out. Samples of one
-    group, or of one time, stay together.
+    The test set is the official one, or fold K of N with ``fold`` = K/N, or otherwise a tenth of the samples,
+    with at least one of each class. The validation set is taken from the other samples. Both are random and
+    stratified by class, unless the samples have times: the latest are then held out. Samples of the same
+    group or time stay together.
 
     Args:
-        validation: the number of validation samples; or their share, between 0 and 1, which leaves at least
-            one of a class to train on; or the number for each class, such as ``200 each``.
-        lenient: whether classes may be absent or rare, as in data for a model that was trained before. Sets
-            are then as large as the samples allow.
+        validation: the number of validation samples; their share, between 0 and 1, which leaves at least one
+            training sample of each class; or their number per class, such as ``200 each``.
+        lenient: whether classes may be absent or rare, as in data for a trained model. Sets are then as large
+            as the samples allow.
 
     Raises:
-        InputError: there are too few samples for such a split.
+        InputError: there are too few samples for the split.
     """
     rows = np.arange(len(samples.y))
     if samples.times is not None and (samples.groups is not None or fold is not None):
@@ -56,7 +56,7 @@ def split_rows(
 
 
 def _test_set(samples: Samples, rows: np.ndarray, fold: str | None, seed: int) -> np.ndarray:
-    """Return the rows of a test set: a fold, or a tenth, at random or the latest samples."""
+    """Return the rows of a test set: a fold, the latest samples, or a random tenth."""
     if fold is not None or samples.groups is not None:
         k, n = map(int, (fold or "0/10").split("/"))
         return _fold(samples, rows, k, n, derived_seed(seed, Stream.SPLIT), fixed=fold is not None)
@@ -64,7 +64,7 @@ def _test_set(samples: Samples, rows: np.ndarray, fold: str | None, seed: int) -
         return _latest(samples, rows, math.ceil(len(rows) * TEST_FRACTION))
     sizes = [*_sizes(samples, rows).values()]
     total = sum(sizes) * TEST_FRACTION
-    # published splits of more classes, and of none, are rounded up
+    # published results use sizes rounded up for more classes and for regression
     total = max(round(total) if len(sizes) == 2 else math.ceil(total), sum(map(bool, sizes)))
     counts = _shared_out(sizes, TEST_FRACTION, total, sizes)
     return _draw(samples, rows, counts, generator(seed, Stream.SPLIT))
@@ -98,34 +98,34 @@ def _validation_set(
 
 
 def _fold(samples: Samples, rows: np.ndarray, k: int, n: int, seed: int, fixed: bool = False) -> np.ndarray:
-    """Return the rows of fold k of n, or of fewer folds if n is not ``fixed`` and there are fewer groups."""
+    """Return the rows of fold k of n; unless n is ``fixed``, of fewer folds if there are fewer groups."""
     # slow to import, and most runs have no folds
     from sklearn.model_selection import GroupKFold, KFold, StratifiedGroupKFold, StratifiedKFold
 
     groups, classes = samples.groups, bool(samples.classes)
     sizes = _sizes(samples, rows).values()
     if groups is None:
-        found = {"samples of each class" if classes else "samples": min(sizes)}
+        available = {"samples of each class" if classes else "samples": min(sizes)}
         splitter = StratifiedKFold if classes else KFold
     else:
-        found = {"groups": len(np.unique(groups[rows])), "samples of some class": max(sizes)}
+        available = {"groups": len(np.unique(groups[rows])), "samples of some class": max(sizes)}
         splitter = StratifiedGroupKFold if classes else GroupKFold
-    n = n if fixed else max(2, min(n, *found.values()))
-    for what, count in found.items():
+    n = n if fixed else max(2, min(n, *available.values()))
+    for what, count in available.items():
         if count < n:
             hint = "; for fewer folds: dataset.fold=K/N" if n > 2 else ""
             expected = f"expected at least {n} {what} for {n} folds, found {count}"
             raise InputError(f"{samples.source}: {expected}{hint}")
     of_rows = rows, samples.y[rows], None if groups is None else groups[rows]
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # of classes rarer than folds, see ``Data.remarks``
+        warnings.simplefilter("ignore", UserWarning)  # classes rarer than folds: see ``Data.remarks``
         folds = [test for _, test in splitter(n, shuffle=True, random_state=seed).split(*of_rows)]
     chosen: np.ndarray = rows[folds[k]]
     return chosen
 
 
 def _latest(samples: Samples, rows: np.ndarray, count: int) -> np.ndarray:
-    """Return the rows of the latest samples: at least so many, and all that have a time of one of these."""
+    """Return the rows of at least ``count`` latest samples, and of all samples with the same times."""
     times: np.ndarray = samples.times[rows]  # type: ignore[index]
     chosen: np.ndarray = rows[times >= np.sort(times)[-count]]
     if len(chosen) == len(rows):
@@ -134,11 +134,11 @@ def _latest(samples: Samples, rows: np.ndarray, count: int) -> np.ndarray:
 
 
 FEWEST_ROWS = 3
-"""The fewest rows of a class that suit any split."""
+"""The minimum number of rows of a class for any split."""
 
 
 def expect_two_of_each(samples: Samples) -> None:
-    """Expect two samples of each class, one of which may be held out."""
+    """Raise an InputError unless each class has two samples, one to train on and one to hold out."""
     sizes = _sizes(samples, np.arange(len(samples.y)))
     if few := [name for name, size in sizes.items() if size < 2]:
         rare = [name for name, size in sizes.items() if name and size < FEWEST_ROWS]
@@ -154,7 +154,7 @@ def expect_two_of_each(samples: Samples) -> None:
 
 
 def expect_every_class(samples: Samples, rows: Mapping[str, np.ndarray]) -> None:
-    """Expect training samples of each class, even if groups, times or files decide how to split."""
+    """Raise an InputError unless each class has training samples, however groups, times or files split."""
     roles = {"dataset.group": samples.groups, "dataset.time": samples.times}
     how = next((name for name, values in roles.items() if values is not None), "its source")
     for name, size in _sizes(samples, rows["train"]).items():
@@ -167,15 +167,15 @@ def expect_every_class(samples: Samples, rows: Mapping[str, np.ndarray]) -> None
 
 
 def _sizes(samples: Samples, rows: np.ndarray) -> dict[str, int]:
-    """Return how many of these rows are of each class."""
+    """Return the number of rows of each class."""
     return {name: int(members.sum()) for name, members in samples.task.strata(samples.y[rows])}
 
 
 def _shared_out(sizes: list[int], share: float, total: int, most: list[int]) -> list[int]:
-    """Return how many samples of each class are held out: a share of them, and ``total`` of all.
+    """Return the number of samples of each class to hold out, in proportion to ``sizes``, ``total`` in all.
 
-    Remainders are shared out, the largest first; each class gets at least one, if there are enough, and none
-    more than its ``most``.
+    Larger remainders are rounded up first. Each class gets at least one sample if there are enough, and at
+    most its ``most``.
     """
     shares = [size * share for size in sizes]
     counts = [min(math.floor(share), limit) for share, limit in zip(shares, most, strict=True)]
@@ -188,7 +188,7 @@ def _shared_out(sizes: list[int], share: float, total: int, most: list[int]) -> 
 
 
 def _draw(samples: Samples, rows: np.ndarray, counts: list[int], rng: np.random.Generator) -> np.ndarray:
-    """Return this many random rows of each class, in ascending order."""
+    """Return random rows, ``counts`` of each class, in ascending order."""
     strata = samples.task.strata(samples.y[rows])
     drawn = [
         rng.choice(rows[members], count, replace=False)

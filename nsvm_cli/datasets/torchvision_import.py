@@ -1,4 +1,4 @@
-"""The only place that imports torchvision, and only when a network or an augmentation of a run needs it."""
+"""The only import of torchvision, which happens when a network or an augmentation of a run needs it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _IMPORTING = threading.RLock()
 
 
 def import_torchvision(module: str) -> Any:
-    """Import ``torchvision.<module>`` and return it.
+    """Return the module ``torchvision.<module>``.
 
     Raises:
         RunError: torchvision is missing, or does not match this torch.

@@ -1,4 +1,4 @@
-"""Samples without labels, block by block: rows of a table of any size, or images."""
+"""Samples without labels, read in blocks: rows of a table of any size, or images."""
 
 from __future__ import annotations
 
@@ -21,14 +21,13 @@ from nsvm_cli.memory import rows_at_a_time
 from nsvm_cli.output import Say
 
 TABLE_ROWS, BLOCK_IMAGES = 2**14, 256
-"""The most rows of a table, and the most images, to read at a time."""
+"""The maximum number of rows of a table, and of images, to read at a time."""
 
 PER_NUMBER = 64
-"""Bytes of memory for each cell, value and decision value of a sample, until its prediction is written."""
+"""Bytes of memory per cell, value and decision value of a sample, until its prediction is written."""
 
 Block = tuple[Real[Tensor, "m ..."], Mapping[str, Any]]
-"""Some raw samples, ``(m, *shape)``, and columns beside them: the names of their files as ``file``, if each
-has its own, or the columns of a table that are kept."""
+"""Raw samples, ``(m, *shape)``, and columns to copy: the ``file`` of each image, or columns of a table."""
 
 
 def blocks(
@@ -44,25 +43,27 @@ def blocks(
 ) -> Iterator[Block]:
     """Yield the samples of a table, an image or a folder of images, in blocks within ``BLOCK_BYTES``.
 
-    With a ``background`` images are scaled and cut as ``ImageFolder`` does; ``skip`` leaves out damaged
-    ones. ``keep`` names the columns of a table to return with its samples. ``say`` shows, at the end, if
-    images were read inexactly or left out.
+    Args:
+        background: see ``ImageReader``.
+        skip: whether to leave out damaged images.
+        keep: columns of a table to yield beside its samples.
+        say: shows, at the end, which images were read inexactly or left out.
 
     Raises:
         InputError: there are no samples, or they are damaged or have another shape.
     """
     count, numbers = 0, outputs + math.prod(shape)
-    parts = path.is_dir() and kind_of(path) == "Parquet"
-    if (path.is_dir() and not parts) or (path.is_file() and path.suffix.lower() in FORMATS):
+    parquet = path.is_dir() and kind_of(path) == "Parquet"
+    if (path.is_dir() and not parquet) or (path.is_file() and path.suffix.lower() in FORMATS):
         if keep:
             raise InputError(f"--keep takes columns of a table, and {path} is none")
-        found = _images(path, shape, numbers, background, skip, say)
-    elif path.is_file() or parts:
-        found = _rows(path, shape, encoder, dialect, numbers, keep)
+        parts = _images(path, shape, numbers, background, skip, say)
+    elif path.is_file() or parquet:
+        parts = _rows(path, shape, encoder, dialect, numbers, keep)
     else:
         what = "is not a file" if path.exists() else "does not exist"
         raise InputError(f"{path} {what}: expected a CSV file, an image or a folder of images")
-    for x, beside in found:
+    for x, beside in parts:
         count += len(x)
         if len(x):
             yield x, beside
