@@ -173,6 +173,7 @@ def _read_text(
     return read([*text, *mixed, *pointed]) if mixed or pointed else table
 
 
+@np.errstate(over="ignore")
 def _are_thousandths(x: np.ndarray) -> bool:
     """Return whether all numbers have at most three decimals, so that 1.200 may mean 1,200."""
     blocks = (x[start : start + 2**16] * 1000 for start in range(0, len(x), 2**16))
