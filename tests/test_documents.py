@@ -228,12 +228,12 @@ def test_the_page_on_files_names_every_field_of_a_result(tmp_path: Path) -> None
         assert [key for key in json.loads(line) if f"`{key}`" not in text] == []
 
 
-def test_the_names_in_the_page_on_development_are_in_the_code() -> None:
+def test_the_names_in_the_pages_on_development_are_in_the_code() -> None:
     objects = {}
     for module in pkgutil.walk_packages(nsvm_cli.__path__, "nsvm_cli."):
         if not module.name.startswith(("nsvm_cli.cli", "nsvm_cli.__main__")):
             objects |= vars(importlib.import_module(module.name))
-    text = (ROOT / "docs" / "development.md").read_text()
+    text = "".join((ROOT / "docs" / f"{page}.md").read_text() for page in ("architecture", "development"))
     for file in (ROOT / "nsvm_cli").glob("*/__init__.py"):
         assert f"  {file.parent.name}/ " in text
     names = re.findall(r"`([^`]+)`", text)
