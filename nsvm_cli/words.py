@@ -20,6 +20,10 @@ def percent(share: float | None, digits: int = 2) -> str:
     return "" if share is None else f"{100 * share:.{digits}f} %"
 
 
+def _short(value: float) -> str:
+    return f"{value:.4g}"
+
+
 def _number(value: float | None) -> str:
     return "undefined" if value is None else f"{value:.4f}"
 
@@ -41,7 +45,7 @@ class Figure:
     """
 
     name: str
-    written: Callable[[Any], str] = "{:.4g}".format
+    written: Callable[[Any], str] = _short
     meaning: str = ""
     sign: int = 1
 
@@ -295,7 +299,7 @@ def diagnosis_rows(figures: Figures) -> Rows:
         f"{of}_{metric}": replace(score, name=f"{of} {score.name}", meaning=meaning)
         for of, meaning in SCORES.items()
     }
-    entries |= {key: replace(FIGURES[key], written="{:.4g}".format) for key in DIAGNOSIS}
+    entries |= {key: replace(FIGURES[key], written=_short) for key in DIAGNOSIS}
     return [
         (f.name.replace("test", split), f.written(figures[key]), f.meaning.format(split=split, **counts))
         for key, f in entries.items()
