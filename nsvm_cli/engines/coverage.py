@@ -86,7 +86,7 @@ def uncovered_by_numba(trainer: Trainer[Any], problem: Problem, F: FeatureMap) -
         return f"algorithm {type(trainer).__name__}"
     if base is SVC:
         return None
-    if base_of(problem.K) is None or F.of_kernel:
+    if base_of(problem.K) is None or F.kernel_parameters:
         return f"kernel {type(problem.K).__name__}"
     if option := changed(trainer, ("objective", "loss")):
         return option

@@ -154,14 +154,14 @@ class FeatureMap:
         freeze: Sequence[str] = (),
     ) -> None:
         self.network, self.augment, self.kernel_gradient = network, augment, kernel_gradient
-        self.of_kernel = learnt(K)
+        self.kernel_parameters = learnt(K)
         streams = Stream.DROPOUT, Stream.AUGMENT, Stream.KERNEL
         self.dropout_seed, self.augment_seed, self.direction_seed = (derived_seed(seed, s) for s in streams)
         self.theta_steps = 0
         self.has_modes = has_modes(network)  # changing modes takes as long as a pass of a small network
         theta = theta_of(network, K)
         expect_names("freeze", freeze, [*theta])
-        for p in self.of_kernel.values():
+        for p in self.kernel_parameters.values():
             p.requires_grad_()
         for name in theta:
             if is_within(name, freeze):
@@ -169,7 +169,7 @@ class FeatureMap:
         moving = {name: p for name, p in theta.items() if p.requires_grad}
         modules = network.named_modules()
         self.still = [module for name, module in modules if is_within(own_name(network, name), freeze)]
-        self.learnt = nn.ParameterList(p for p in self.of_kernel.values() if p.requires_grad)
+        self.learnt = nn.ParameterList(p for p in self.kernel_parameters.values() if p.requires_grad)
         self.learnt.requires_grad_(False)
         if kernel_gradient is not None and self.learnt:
             refused = "it does not go with kernels that learn"
@@ -202,7 +202,7 @@ class FeatureMap:
     def state_dict(self) -> StateDict:
         """Return theta, the optimizer's state, and the count of theta steps."""
         kept = {} if self.optimizer is None else self.optimizer.kept
-        parts = {"network": self.network.state_dict(), "kernel": self.of_kernel, "optimizer": kept}
+        parts = {"network": self.network.state_dict(), "kernel": self.kernel_parameters, "optimizer": kept}
         state = {name: part for name, part in parts.items() if part}  # a file holds no empty states
         return {**saved_value("F", state), "theta_steps": self.theta_steps}
 
@@ -215,7 +215,7 @@ class FeatureMap:
         loaded = loaded_value("F", self.state_dict(), saved)
         self.network.load_state_dict(loaded.get("network", {}))
         for name, value in loaded.get("kernel", {}).items():
-            self.of_kernel[name].data = value
+            self.kernel_parameters[name].data = value
         if self.optimizer is not None:
             kept = loaded.get("optimizer", {})
             self.optimizer.kept = {name: [*tensors.values()] for name, tensors in kept.items()}

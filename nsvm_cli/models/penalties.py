@@ -93,7 +93,7 @@ class Penalties:
         return self != Penalties()
 
     @property
-    def of_pairs(self) -> str | None:
+    def pairwise_term(self) -> str | None:
         """The name of a term that needs two samples or more, or None."""
         return next((name for name in PENALTIES if getattr(self, name)), None)
 
@@ -102,7 +102,7 @@ class Penalties:
 
         def penalised(F: Training, K: Kernel) -> Value:
             value = objective(F, K)
-            if self.of_pairs:
+            if self.pairwise_term:
                 z = F(x_A)
                 K_A = K.unbiased(z, z)
                 for name, term in PENALTIES.items():

@@ -190,5 +190,5 @@ class Alg1(BatchTrainer[Alg1State]):
 
     def finish(self, problem: Problem, state: Alg1State) -> Expansion:
         i, z, alpha = state.i, state.z, state.alpha
-        of_samples = None if (i == NO_SAMPLE).any() else i
-        return Expansion(z, alpha, self.lam * state.t, i=of_samples).without_zeros()
+        indices = None if (i == NO_SAMPLE).any() else i
+        return Expansion(z, alpha, self.lam * state.t, i=indices).without_zeros()

@@ -257,7 +257,7 @@ class Trainer(ABC, Generic[S]):
         problem.sampler(self.k)
         if problem.penalties and not (self.moves_theta and F.parameters):
             raise InputError("penalties are of the objective for theta, which does not move in this run")
-        if self.k < 2 and (name := problem.penalties.of_pairs):
+        if self.k < 2 and (name := problem.penalties.pairwise_term):
             raise InputError(f"penalties.{name} needs pairs of samples; set algorithm.batch_size above 1")
 
     @abstractmethod

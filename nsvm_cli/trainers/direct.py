@@ -326,8 +326,8 @@ class Trees(ScikitLearn):
     def machine(self, problem: Problem, n: int) -> Any:
         from sklearn import ensemble  # slow to import, and needed only here
 
-        of_task = "Regressor" if isinstance(problem.task, Regression) else "Classifier"
-        return getattr(ensemble, f"HistGradientBoosting{of_task}")(
+        kind = "Regressor" if isinstance(problem.task, Regression) else "Classifier"
+        return getattr(ensemble, f"HistGradientBoosting{kind}")(
             learning_rate=self.learning_rate,
             max_leaf_nodes=self.max_leaf_nodes,
             max_iter=self.max_iter,

@@ -85,7 +85,7 @@ class MeanTheta:
 
     def __init__(self, F: FeatureMap, share: float, T: int) -> None:
         # these tensors share their memory with the network's and the kernel's
-        theta = F.network.state_dict() | {f"kernel.{name}": p.data for name, p in F.of_kernel.items()}
+        theta = F.network.state_dict() | {f"kernel.{name}": p.data for name, p in F.kernel_parameters.items()}
         self.theta = {name: v for name, v in theta.items() if v.is_floating_point()}
         self.mean = {name: v.clone() for name, v in self.theta.items()}
         self.T, self.steps = T, max(1, round(share * T))

@@ -93,7 +93,7 @@ def test_theta_starts_at_that_of_a_run_with_any_algorithm(run: Path, tmp_path: P
     kernel = {"name": "rbf", "learn": ["gamma"]}
     experiment = at_start(run, algorithm={"name": "alg1", "steps": 20}, kernel=kernel)
     F, at_random = experiment.F, prepare(small_settings()).F
-    assert F.of_kernel["gamma"] != 0
+    assert F.kernel_parameters["gamma"] != 0
     names = [*F.network.state_dict()]
     assert not any(F.network.state_dict()[n].equal(at_random.network.state_dict()[n]) for n in names)
     assert (
