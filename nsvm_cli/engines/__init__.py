@@ -61,11 +61,13 @@ def why_slower(engine: Engine, trainer: Trainer[Any], problem: Problem, F: Featu
 
 def taken_by(engine: Engine, trainer: Trainer[Any]) -> Trainer[Any]:
     """Return the algorithm as the class that takes its steps by this engine."""
-    if engine == NUMBA:
-        from nsvm_cli.engines.numba.trainers import TRAINERS  # Numba takes half a second to import
-    else:
-        TRAINERS = look_ahead.TRAINERS if engine == TORCH else {}
-    return look_ahead.faster(trainer, TRAINERS)
+    if engine == LITERAL:
+        return trainer
+    if engine == TORCH:
+        return look_ahead.faster(trainer, look_ahead.LOOK_AHEAD)
+    from nsvm_cli.engines.numba.trainers import COMPILED  # Numba takes half a second to import
+
+    return look_ahead.faster(trainer, COMPILED)
 
 
 def compile_steps(engine: Engine, trainer: Trainer[Any], problem: Problem, say: Say) -> None:

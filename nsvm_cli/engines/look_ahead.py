@@ -326,7 +326,7 @@ class LookAheadAlg4(Alg4):
     """Algorithm 4: Part 1 step by step, and Part 2 with look-ahead."""
 
     def _solver(self, steps: int) -> Trainer[Any]:
-        return faster(super()._solver(steps), TRAINERS)
+        return faster(super()._solver(steps), LOOK_AHEAD)
 
 
 class WorkingSetSVC(SVC):
@@ -351,7 +351,7 @@ def faster(trainer: Trainer[Any], trainers: Mapping[Any, type[Trainer[Any]]]) ->
     return trainer
 
 
-TRAINERS: dict[type[Trainer[Any]], type[Trainer[Any]]] = {
+LOOK_AHEAD: dict[type[Trainer[Any]], type[Trainer[Any]]] = {
     Pegasos: LookAheadPegasos,
     Alg1: LookAheadAlg1,
     Alg2: LookAheadAlg2,
