@@ -20,7 +20,7 @@ from nsvm_cli.output import WARN
 from nsvm_cli.trainers.base import Problem, State, Trainer
 from nsvm_cli.trainers.direct import LinearSVM, svm_score
 
-TOLERANCE, BYTES = 1e-3, 28
+LOSS_TOLERANCE, BYTES = 1e-3, 28
 """The loss above which samples join the first ones, and the bytes that LIBLINEAR and its input take for each
 number in phi."""
 
@@ -66,7 +66,7 @@ class Nystroem(LinearSVM):
             part = replace(problem.of(j, x), weights=share * weights[j])
             linear = super().solve(part, problem.sums(x, l, R))
             f = Expansion(l, (R @ linear.z.mT).squeeze(-1), 1.0, linear.bias, i=i)
-            more = problem.loss.of(problem.y, f(problem.K, z)).cpu().numpy() > TOLERANCE
+            more = problem.loss.of(problem.y, f(problem.K, z)).cpu().numpy() > LOSS_TOLERANCE
             more[j] = False
             if len(j) in (most, m) or (share < 1 and more.sum() <= m // 1000):
                 break

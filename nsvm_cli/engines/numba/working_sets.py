@@ -23,7 +23,7 @@ from nsvm_cli.engines.numba.kernel_rows import FEW_FEATURES, LANES, Matrix, Rows
 from nsvm_cli.models.kernels import RBF, kernel_sums
 from nsvm_cli.trainers.dual import HUGE, MOST, REFRESHES, TAU, Dual, DualState, Optimality, regression
 
-SMALLEST, LARGEST, MANY = 64, 1024, 3072
+SMALLEST, LARGEST, MOST_MOVABLE = 64, 1024, 3072
 """The size of the first working set, which doubles in each iteration, since an easy problem needs few rows,
 and of the last; and the most variables that form a working set because only they can move, if half of them
 are between their bounds."""
@@ -78,7 +78,7 @@ class WorkingSets:
         if len(now.f) <= (WHOLE if self.rows.lazy else LARGEST):
             return np.arange(len(now.f))
         matters = (now.up & (now.f < now.last)) | (now.low & (now.f > now.first))
-        if matters.sum() <= min(MANY, 2 * (now.up & now.low).sum()):
+        if matters.sum() <= min(MOST_MOVABLE, 2 * (now.up & now.low).sum()):
             return np.flatnonzero(matters)
         size = min(LARGEST, self.rows.most, SMALLEST << min(state.iterations - 1, 16))
         matters[kept] = False
