@@ -59,13 +59,13 @@ def curves(rows: Sequence[Comparison]) -> Figure | None:
         ranks[row.cell.candidate].append(row.rank)
     names = sorted(ranks, key=lambda name: fmean(ranks[name]))
     colours = dict(zip(names, SERIES, strict=False))
-    shown = [(row.cell, _course(row.cell)) for row in done if row.cell.candidate in colours]
-    recorded = any(course.size for _, course in shown)
+    courses = [(row.cell, _course(row.cell)) for row in done if row.cell.candidate in colours]
+    recorded = any(course.size for _, course in courses)
     if len(names) < 2 and not recorded:
         return None
-    shown.sort(key=lambda pair: (pair[0].dataset, names.index(pair[0].candidate)))
-    datasets = [[*group] for _, group in groupby(shown, lambda pair: pair[0].dataset)]
-    ends = {title: name for title, name in ENDS.items() if any(cell.mean(name) > 0 for cell, _ in shown)}
+    courses.sort(key=lambda pair: (pair[0].dataset, names.index(pair[0].candidate)))
+    datasets = [[*group] for _, group in groupby(courses, lambda pair: pair[0].dataset)]
+    ends = {title: name for title, name in ENDS.items() if any(cell.mean(name) > 0 for cell, _ in courses)}
     width, longest = 0.5 + 3.2 * len(ends), max(len(_shown(name)) for name in colours)
     columns = max(1, int(width / (0.6 + LETTER * longest)))
     with new_figure(width, 0.6 + 2.4 * len(datasets) + LINE * math.ceil(len(colours) / columns)) as figure:

@@ -243,9 +243,9 @@ def support_vectors(model: NSVM, data: Data) -> Blocks:
         f"A {what} over the support vectors xⱼ with terms proportional to αⱼ yⱼ K(xⱼ, x). For a few samples "
         "x, these are the xⱼ with the largest terms."
     )
-    some = some_of(data.held_out, EXPLAINED, model.settings.seed)
+    subset = some_of(data.held_out, EXPLAINED, model.settings.seed)
     blocks: list[Block] = []
-    for x, y, (decided, total, terms) in zip(some.x, some.y, explain(model, some.x), strict=True):
+    for x, y, (decided, total, terms) in zip(subset.x, subset.y, explain(model, subset.x), strict=True):
         answer = f"decided {label(task, decided)}" if classifies else f"predicted {decided:.7g}"
         largest = sum(value for value, _ in terms)
         caption = f"{label(task, float(y))}, {answer}: score {total:+.3g}, of which these are {largest:+.3g}"
@@ -264,10 +264,10 @@ def label(task: Task, y: float) -> str:
 
 def features(model: NSVM, data: Data) -> Blocks:
     """Draw the two principal components of the features of held-out samples."""
-    some, drawn = some_of(data.held_out, MOST_POINTS, model.settings.seed), list[Block]()
-    count = counted(len(some), len(data.held_out), data.splits.held_out)
+    subset, drawn = some_of(data.held_out, MOST_POINTS, model.settings.seed), list[Block]()
+    count = counted(len(subset), len(data.held_out), data.splits.held_out)
     yield f"The first two principal components of the features of {count}."
-    for stage, z in _features(model, some):
+    for stage, z in _features(model, subset):
         points, share = principal_components(z)
         title = f"{stage}: {share:.0%} of the variance"
         with new_figure(*SIZE) as figure:
@@ -275,7 +275,7 @@ def features(model: NSVM, data: Data) -> Blocks:
             style_axis(axis, title, "first principal component", "second principal component")
             axis.set(xticks=[], yticks=[])
             if isinstance(task := model.task, Classification):
-                index = task.index(some.y).long().numpy()
+                index = task.index(subset.y).long().numpy()
                 for r in np.unique(index):
                     name, color = shortened(task.classes[r]), SERIES[r % len(SERIES)]
                     across, up = points[index == r].T
@@ -283,18 +283,18 @@ def features(model: NSVM, data: Data) -> Blocks:
                 if len(task.classes) <= FEW_CLASSES:
                     figure.legend(loc="outside lower center", ncols=3, fontsize=8, frameon=False)
             else:
-                drawing = axis.scatter(points[:, 0], points[:, 1], c=some.y.numpy(), s=22, cmap=COLORMAP)
+                drawing = axis.scatter(points[:, 0], points[:, 1], c=subset.y.numpy(), s=22, cmap=COLORMAP)
                 figure.colorbar(drawing, ax=axis, label="target")
-        drawn.append(to_picture(figure, f"Features of {len(some)} samples, {title}"))
+        drawn.append(to_picture(figure, f"Features of {len(subset)} samples, {title}"))
     yield drawn
 
 
-def _features(model: NSVM, some: Split) -> Iterator[tuple[str, Float[Tensor, "m n"]]]:
+def _features(model: NSVM, subset: Split) -> Iterator[tuple[str, Float[Tensor, "m n"]]]:
     """Yield a title and features before and after training, or the inputs if there is no theta."""
     before = {"before training": model.before_training()} if model.parameters else {}
     last = "after training" if before else "the inputs themselves"
     for stage, each in {**before, last: model}.items():
-        z = each.features(some.x)
+        z = each.features(subset.x)
         if not z.isfinite().all():
             raise RunError("features of these samples are not finite")
         yield stage, z
@@ -310,13 +310,13 @@ def principal_components(z: Float[Tensor, "m n"]) -> tuple[Float64[np.ndarray, "
 
 def kernel_matrices(model: NSVM, data: Data) -> Blocks:
     """Draw the kernel matrix of held-out samples, sorted by class or target."""
-    some, drawn = some_of(data.held_out, MOST_ROWS, model.settings.seed), list[Block]()
-    order = some.y.argsort(stable=True)  # codes ascend in the order of the classes
-    some = Split(some.x[order], some.y[order])
-    count = counted(len(some), len(data.held_out), data.splits.held_out)
-    task, y, classifies = model.task, some.y, isinstance(model.task, Classification)
+    subset, drawn = some_of(data.held_out, MOST_ROWS, model.settings.seed), list[Block]()
+    order = subset.y.argsort(stable=True)  # codes ascend in the order of the classes
+    subset = Split(subset.x[order], subset.y[order])
+    count = counted(len(subset), len(data.held_out), data.splits.held_out)
+    task, y, classifies = model.task, subset.y, isinstance(model.task, Classification)
     yield f"K on {count}, in the order of their {'classes' if classifies else 'targets'}."
-    for stage, z in _features(model, some):
+    for stage, z in _features(model, subset):
         K = model.kernel(z, z).double().cpu().numpy()
         with new_figure(*SIZE) as figure:
             axis = figure.subplots()
@@ -330,7 +330,7 @@ def kernel_matrices(model: NSVM, data: Data) -> Blocks:
                 present = y.unique().tolist()
                 centres = [float((y == y_r).nonzero().double().mean()) for y_r in present]
                 axis.set_yticks(centres, [label(task, y_r) for y_r in present], fontsize=8)
-        drawn.append(to_picture(figure, f"Kernel matrix of {len(some)} samples, {stage}"))
+        drawn.append(to_picture(figure, f"Kernel matrix of {len(subset)} samples, {stage}"))
     yield drawn
 
 
@@ -338,13 +338,13 @@ def predictions(model: NSVM, data: Data) -> Blocks:
     """Draw predictions against real targets of held-out samples."""
     if isinstance(model.task, Classification):
         return
-    some = some_of(data.held_out, MOST_POINTS, model.settings.seed)
+    subset = some_of(data.held_out, MOST_POINTS, model.settings.seed)
     with new_figure(*SIZE) as figure:
         axis = figure.subplots()
         style_axis(axis, "prediction against target", "target", "prediction")
-        axis.axline((float(some.y[0]),) * 2, slope=1, color=GRAY, linewidth=1)
-        axis.plot(some.y, model.predict(some.x).cpu(), "o", color=BLUE, markersize=3.5, alpha=0.7)
-    yield to_picture(figure, f"Prediction against target of {len(some)} samples")
+        axis.axline((float(subset.y[0]),) * 2, slope=1, color=GRAY, linewidth=1)
+        axis.plot(subset.y, model.predict(subset.x).cpu(), "o", color=BLUE, markersize=3.5, alpha=0.7)
+    yield to_picture(figure, f"Prediction against target of {len(subset)} samples")
 
 
 def class_curves(model: NSVM, data: Data, values: Callable[[], Float[Tensor, " m *outputs"]]) -> Blocks:
