@@ -217,10 +217,11 @@ def _learnt_rows(figures: Figures) -> Rows:
     start = figures.get("initial_kernel_parameters", {})
     rows: Rows = []
     for name, value in figures.get("kernel_parameters", {}).items():
-        several = isinstance(value, list) and len(value) > 1
-        text, now = (f"{len(value)} values", f"{_ends(value)}, ") if several else (_ends(value), "")
         origin = f"{_ends(start[name])} at first" if start else "learnt"
-        rows.append((f"kernel {name}", text, now + origin))
+        if isinstance(value, list) and len(value) > 1:
+            rows.append((f"kernel {name}", f"{len(value)} values", f"{_ends(value)}, {origin}"))
+        else:
+            rows.append((f"kernel {name}", _ends(value), origin))
     return rows
 
 
