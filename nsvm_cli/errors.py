@@ -1,4 +1,4 @@
-"""The ways a run can end badly without a bug. Each message is one line that a person can act on."""
+"""Errors that are not bugs. Each message is one line that a person can act on."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from difflib import get_close_matches
 
 
 class InputError(ValueError):
-    """What the user gave cannot be used. The command exits with 2."""
+    """The user's input is invalid. The command exits with 2."""
 
     def __init__(self, message: str) -> None:
         super().__init__(" ".join(message.split()))
 
 
 class RunError(RuntimeError):
-    """The input was fine, but the run failed. The command exits with 1."""
+    """The run failed although its input is valid. The command exits with 1."""
 
 
 def message_of(error: BaseException) -> str:
-    """Return what went wrong: of the system, with which file; for a bug, with the name of the exception."""
+    """Return the message of an error, for the system's errors with the file, for bugs with the exception."""
     if isinstance(error, OSError) and error.filename and error.strerror:
         return f"{error.filename}: {error.strerror}"
     if isinstance(error, (InputError, RunError, OSError)):
@@ -30,15 +30,15 @@ SHORTAGES = (
     *("can't allocate memory", "cannot allocate memory", "out of memory"),
     *("failed to map segment", "can't start new thread"),  # no room for a library, or a thread's stack
 )
-"""How torch, pandas and the system word a lack of memory in other errors than MemoryError."""
+"""Messages of torch, pandas and the system about a lack of memory in errors other than MemoryError."""
 
 
 def out_of_memory(error: Exception) -> RunError | None:
-    """Return one line about memory that ran out, whichever library reports it; None for any other error."""
+    """Return an error of one line if memory ran out, whichever library reports it; else None."""
     lines = str(error).strip().splitlines()
     short = [line for line in lines if any(words in line.lower() for words in SHORTAGES)]
     if not short and isinstance(error, (OSError, ImportError)) and isinstance(error.__context__, Exception):
-        return out_of_memory(error.__context__)  # llvmlite says that its library could not be found
+        return out_of_memory(error.__context__)  # llvmlite reports a missing library
     if not short and not isinstance(error, MemoryError):
         return None
     reason = next(iter(short or lines), "")
@@ -50,10 +50,10 @@ def out_of_memory(error: Exception) -> RunError | None:
 
 
 class NotFiniteError(RunError):
-    """A quantity was no longer finite in a step of the training loop."""
+    """A quantity became infinite or NaN in a step of the training loop."""
 
     def __init__(self, quantity: str, step: int) -> None:
-        super().__init__(quantity, step)  # a copy of it may come from a worker process
+        super().__init__(quantity, step)  # so that pickle can copy it from a worker process
         self.quantity, self.step = quantity, step
 
     def __str__(self) -> str:
@@ -61,22 +61,21 @@ class NotFiniteError(RunError):
 
 
 class Interrupted(KeyboardInterrupt):
-    """A signal has ended the run, after its checkpoint was written. The command exits with 128 plus the
-    signal's number."""
+    """A signal ended the run. The command exits with 128 plus the number of the signal."""
 
     def __init__(self, signum: int, message: str = "interrupted") -> None:
         super().__init__(message)
         self.signum = signum
 
     def __reduce__(self) -> tuple[type[Interrupted], tuple[int, str]]:
-        return Interrupted, (self.signum, str(self))  # it may be raised in a worker process
+        return Interrupted, (self.signum, str(self))  # for pickle, which copies it from a worker process
 
 
 def did_you_mean(name: object, expected: Iterable[str], elsewhere: Iterable[str] = ()) -> str:
-    """Return the end of a sentence about an unknown name: what may have been meant, and the names that exist.
+    """Return the end of a sentence about an unknown name: the nearest name, and a list of all.
 
-    Names with dots are compared by their last part: ``lr`` is near ``optimizer.lr``. Those that are expected
-    ``elsewhere`` may be suggested, but are not listed.
+    Names with dots are compared by their last part: ``lr`` is near ``optimizer.lr``. Names ``elsewhere`` may
+    be suggested, but are not listed.
     """
     here = sorted(expected)
     there = sorted({*elsewhere} - {*here})

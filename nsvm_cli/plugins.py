@@ -1,6 +1,4 @@
-"""A user's own modules, which register kernels, networks, data sets or algorithms when imported, and what
-their code raises.
-"""
+"""Plugins: a user's own modules, which register kernels, networks, data sets or algorithms when imported."""
 
 from __future__ import annotations
 
@@ -19,26 +17,26 @@ from pathlib import Path
 from nsvm_cli.errors import InputError, RunError, message_of, out_of_memory
 
 _roots: set[str] = set()
-"""The folders in which the user has named plugins, and the paths of these, without the suffix of a file."""
+"""Folders in which the user has named plugins, and the paths of these without their suffixes."""
 
 _sources: dict[str, bytes] = {}
-"""The sources of the plugins and of the user's modules that they had imported, by name."""
+"""Sources of the plugins and of the user's modules that they imported, by name."""
 
 
 def load_plugins(modules: Iterable[str]) -> None:
-    """Import modules that the user has named; if there are any, the current folder is the last on the path.
+    """Import modules, also from the current folder, which is appended to the path.
 
-    Their names come from the command line or the user's own configuration folder, never from a model file or
-    a run directory: importing a module runs its code.
+    The names come from the command line or the user's own configuration folder, never from a model file or a
+    run directory: importing a module runs its code.
 
     Raises:
-        InputError: there is no such module, or it cannot be imported.
+        InputError: a module does not exist, or cannot be imported.
     """
     for name in modules:
         if not isinstance(name, str) or not all(part.isidentifier() for part in name.split(".")):
             raise InputError(f"plugins: expected the names of modules, such as my_parts, got {name!r}")
         if (folder := os.getcwd()) not in sys.path:
-            sys.path.append(folder)  # for good: a plugin may import another module later
+            sys.path.append(folder)  # and stays: a plugin may import another module later
         if (spec := find_spec(name.partition(".")[0])) is None:
             raise InputError(f"plugins: there is no module {name!r} in the current folder or on PYTHONPATH")
         paths = spec.submodule_search_locations or [str(spec.origin).removesuffix(".py")]
@@ -54,10 +52,10 @@ def load_plugins(modules: Iterable[str]) -> None:
 
 
 def code_sha256(modules: Iterable[str] | None = None) -> str | None:
-    """Return the SHA-256 of the source that modules of the user's, by default all, had when they were loaded,
-    together with the user's modules that they import; None without any. Modules of nsvm do not count.
+    """Return the SHA-256 of the user's modules among these and of those that they import; None without any.
 
-    A module of another library, such as that of a ``functools.partial``, stands for all of the user's.
+    It is the hash of their sources when they were loaded. By default, and if a module belongs to another
+    library, as for a ``functools.partial``, all of the user's modules count.
     """
     left = [""] if modules is None else [name for name in modules if name.partition(".")[0] != "nsvm_cli"]
     if not _sources.keys() >= {*left}:
@@ -66,7 +64,7 @@ def code_sha256(modules: Iterable[str] | None = None) -> str | None:
     while left:
         name = left.pop()
         if name and name not in sources:
-            left.append(name.rpartition(".")[0])  # a name in a module, or a module in a package
+            left.append(name.rpartition(".")[0])  # the module of a name, or the package of a module
         if name in _sources and name not in sources:
             sources[name] = _sources[name]
             left += _imports(_sources[name], sys.modules[name].__package__)
@@ -75,7 +73,7 @@ def code_sha256(modules: Iterable[str] | None = None) -> str | None:
 
 @functools.cache
 def _imports(source: bytes, package: str | None) -> list[str]:
-    """Return the names that a module's source imports, absolute; none of a compiled module."""
+    """Return the absolute names that a module imports; a compiled module has none."""
     names = []
     with contextlib.suppress(SyntaxError, ValueError, ImportError):
         for node in ast.walk(ast.parse(source)):
@@ -111,21 +109,21 @@ def plugin_errors() -> Iterator[None]:
 
 
 def location(error: BaseException) -> str:
-    """Return the line of a plugin that led to an error, as the end of a sentence; empty if none did."""
+    """Return the file and line of a plugin where an error arose, as the end of a sentence, else ``""``."""
     entry = _entry(error)
-    if entry is None or isinstance(error, SyntaxError):  # which says itself where it is
+    if entry is None or isinstance(error, SyntaxError):  # its message has the location
         return ""
     return f" ({os.path.relpath(entry.filename)}, line {entry.lineno})"
 
 
 def _entry(error: BaseException) -> traceback.FrameSummary | None:
-    """Return the last entry of a traceback that is about a module of the user's."""
+    """Return the last entry of a traceback in one of the user's modules."""
     entries = traceback.extract_tb(error.__traceback__)
     return next((entry for entry in reversed(entries) if _is_own(entry.filename)), None)
 
 
 def _is_own(file: str) -> bool:
-    """Return whether a file is a plugin's, or a module that is found in a folder where one was named."""
-    path = os.path.splitext(file)[0] + os.sep  # text, which is fast: all of sys.modules are asked for
+    """Return whether a file is a plugin's, or a module in a folder in which plugins were named."""
+    path = os.path.splitext(file)[0] + os.sep  # no Path, for speed: each of sys.modules is checked
     below = [path.removeprefix(root).split(os.sep)[1:-1] for root in _roots if path.startswith(root + os.sep)]
     return any(all(map(str.isidentifier, parts)) and parts[:1] != ["nsvm_cli"] for parts in below)

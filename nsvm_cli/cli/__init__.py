@@ -1,4 +1,4 @@
-"""The ``nsvm`` command. Only what every command needs is imported here: help answers at once."""
+"""The ``nsvm`` command. It imports the libraries of a command only to run it: help appears at once."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ def _main(argv: list[str]) -> int:
     if not argv or argv[0] == "help":
         build_parser().print_help()
         return 0 if argv else 2
-    gc.set_threshold(50_000)  # importing torch creates 260,000 objects, all of which last
-    atexit.register(gc.freeze)  # or Python would look for garbage once more, at its end
+    gc.set_threshold(50_000)  # importing torch creates 260,000 objects, none of them garbage
+    atexit.register(gc.freeze)  # skips the collection at exit
     for signum in ENDING:
         if signal.getsignal(signum) is not signal.SIG_IGN:
             signal.signal(signum, _end)
-    signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # only training has anything to save
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # only training can write a checkpoint
     try:
         with plugin_errors():
             _run(*argv)
@@ -74,10 +74,11 @@ def _end(signum: int, frame: FrameType | None) -> NoReturn:
     raise Interrupted(signum)
 
 
-def _complain(what: object, code: int) -> int:
-    if isinstance(what, Exception):
-        for line in details(what) if os.environ.get("HYDRA_FULL_ERROR") == "1" else ():
+def _complain(problem: object, code: int) -> int:
+    """Print an error or a message in one line, and return the exit code."""
+    if isinstance(problem, Exception):
+        for line in details(problem) if os.environ.get("HYDRA_FULL_ERROR") == "1" else ():
             say(line)
-        what = message_of(what)
-    say(f"nsvm: {' '.join(str(what).split())}")
+        problem = message_of(problem)
+    say(f"nsvm: {' '.join(str(problem).split())}")
     return code

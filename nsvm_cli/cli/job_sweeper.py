@@ -1,6 +1,7 @@
 """The sweeper of ``conf/hydra/sweeper/jobs.yaml``, installed as ``hydra_plugins/nsvm.py``.
 
-Hydra takes plugins from that package only, and imports them in every program that uses it.
+Hydra finds plugins in that package only. It imports them in every program that uses Hydra, so this module
+imports nothing else of nsvm at the top.
 """
 
 from __future__ import annotations
@@ -19,12 +20,7 @@ from omegaconf import DictConfig, OmegaConf
 
 
 class JobSweeper(Sweeper):
-    """Run all combinations of values, each once, but for those that have finished.
-
-    Args:
-        max_batch_size: the most jobs that the launcher gets at a time.
-        params: values as on the command line, which come before those.
-    """
+    """Run all combinations of the values, each once, except for jobs that have finished."""
 
     def __init__(self, max_batch_size: int | None = None, params: Mapping[str, str] | None = None) -> None:
         self.max_batch_size, self.params = max_batch_size, params
@@ -36,8 +32,8 @@ class JobSweeper(Sweeper):
         )
 
     def sweep(self, arguments: list[str]) -> list[Sequence[JobReturn]]:
-        """Run the jobs that are left, and return what they return."""
-        from nsvm_cli.cli.sweep import SweepDirectory, overrides_of  # not at the top: see above
+        """Run the unfinished jobs, and return their results."""
+        from nsvm_cli.cli.sweep import SweepDirectory, overrides_of
 
         assert self.config is not None
         assert self.launcher is not None
@@ -54,7 +50,7 @@ class JobSweeper(Sweeper):
         size, returned = self.max_batch_size or len(jobs) or 1, []
         for at in range(0, len(jobs), size):
             returned.append(self.launcher.launch(jobs[at : at + size], initial_job_idx=at))
-            with contextlib.redirect_stderr(io.StringIO()):  # on which Hydra names a job that raised
+            with contextlib.redirect_stderr(io.StringIO()):  # where Hydra names a job that raised
                 for job in returned[-1]:
-                    job.return_value  # noqa: B018  # raises what the job has raised
+                    job.return_value  # noqa: B018  # raises the error of the job
         return returned

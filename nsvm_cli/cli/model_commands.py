@@ -68,8 +68,8 @@ def evaluate_arguments(parser: CommandParser) -> None:
 
 def evaluate(options: argparse.Namespace) -> None:
     """Evaluate a trained model on its test set, or on its validation set if it was
-    trained with dataset.validation. Of several files, such as the checkpoints of a
-    run, each is a line. Writes no file.
+    trained with dataset.validation. Several files, such as the checkpoints of a
+    run, make a table with a line for each. Writes no file.
 
     examples:
       nsvm evaluate run
@@ -110,12 +110,12 @@ def evaluate(options: argparse.Namespace) -> None:
 
 
 def _changes(words: Sequence[str]) -> dict[str, Any]:
-    """Return ``dataset.root=x`` as a value; text stays text, to be converted by the settings."""
+    """Return the values of words such as ``dataset.root=x``. The settings convert text to their types."""
     changes: dict[str, Any] = {}
     for word in words:
         key, _, value = word.partition("=")
         if not value or not re.fullmatch(r"dataset(\.\w+)?", key):
-            hint = did_you_mean(key, (known.partition("=")[0] for known in KEYS))
+            hint = did_you_mean(key, (example.partition("=")[0] for example in KEYS))
             raise InputError(f"{word}: expected a file that exists, or KEY=VALUE about the data set; {hint}")
         try:
             changes[key] = yaml.safe_load(value) if value.startswith("[") or value == "null" else value
@@ -136,7 +136,7 @@ def predict_arguments(parser: CommandParser) -> None:
 
 def predict(options: argparse.Namespace) -> None:
     """Predict with a trained model: a class or a target for each sample, and the score
-    of each class, with its probability if the model is calibrated, as it is where a
+    of each class, with its probability if the model is calibrated, as it is if the
     run has a validation set. Samples are the rows of a CSV file with a header,
     which may be compressed and of any size, or of a Parquet file; an image, or the
     images in a folder.
@@ -163,19 +163,19 @@ def predict(options: argparse.Namespace) -> None:
         else:
             for columns in blocks:
                 text = _csv_text(columns, count == 0, options.escape_formulas)
-                file.write(text.encode(errors="backslashreplace"))  # file names may be no Unicode
+                file.write(text.encode(errors="backslashreplace"))  # file names may not be valid Unicode
                 count += len(columns["prediction"])
     say(f"{count} {'prediction' if count == 1 else 'predictions'} in {options.output}")
 
 
 def _csv_text(columns: Mapping[str, Sequence[Any]], header: bool, escape: bool) -> str:
-    """Return the part of a CSV file that holds these columns, with or without the header."""
+    """Return columns as lines of CSV, with or without a header."""
     return csv_lines(chain([columns] if header else [], zip(*columns.values(), strict=True)), escape)
 
 
 def export_arguments(parser: CommandParser) -> None:
     parser.add("model", "MODEL", MODEL)
-    target = "file to write; the model's as .onnx, unless given"
+    target = "file to write; by default the name of the model's, with .onnx"
     parser.add("file", "FILE", target, type=output_file, nargs="?")
     parser.add_argument("--onnx", action="store_true", required=True, help="as an ONNX graph")
     parser.add_plugins()
@@ -215,13 +215,13 @@ def diagnose(options: argparse.Namespace) -> None:
       nsvm diagnose run
       nsvm diagnose run --json
     """
-    from nsvm_cli.artifacts.diagnosis import diagnose as of
+    from nsvm_cli.artifacts import diagnosis
     from nsvm_cli.runs.open_model import load_trained
     from nsvm_cli.terminal.console import show_rows
     from nsvm_cli.words import diagnosis_rows
 
     runtime = {"device": "auto", **specified(options, RUNTIME)}
-    figures = of(*load_trained(options.path, runtime, say=say))
+    figures = diagnosis.diagnose(*load_trained(options.path, runtime, say=say))
     if options.json:
         answer(json.dumps(figures, allow_nan=False))
     else:

@@ -1,4 +1,4 @@
-"""The parser of the ``nsvm`` command; its help and its completion, which derive from it."""
+"""The argument parser of ``nsvm``, from which its help and completions derive."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ COMMANDS = {
     "train": "train a model",
     "tune": "choose hyperparameters on validation data",
     "reproduce": "run a suite of sweeps, such as the paper's experiments, and compare",
-    "columns": "say how the columns of a table are read",
+    "columns": "show how the columns of a table are read",
     "evaluate": "evaluate a trained model",
     "predict": "predict with a trained model",
     "export": "write a trained model as an ONNX graph",
@@ -36,7 +36,7 @@ MODULES = {
     **dict.fromkeys(("runs", "compare", "report", "reproduce"), "run_commands"),
     "completion": "parser",
 }
-"""The modules of the commands that have none of the same name."""
+"""Modules of commands; the others are in a module of the same name."""
 
 DESCRIPTION = "Train and evaluate neural support vector machines (Simon & Radons 2023)."
 EPILOG = """\
@@ -52,7 +52,7 @@ MODEL = "run directory, model file or checkpoint"
 
 
 def output_file(text: str) -> Path:
-    """Return a file to write, as a type of argparse."""
+    """Return the path of a file to write; a ``type`` for ``add_argument``."""
     path = Path(text)
     if path.is_dir() or not path.parent.is_dir():
         raise argparse.ArgumentTypeError(f"expected a file in a folder that exists, got {text}")
@@ -60,7 +60,7 @@ def output_file(text: str) -> Path:
 
 
 class CommandParser(argparse.ArgumentParser):
-    """The parser of ``nsvm`` or of one command, with an InputError of one line where argparse would exit."""
+    """A parser of ``nsvm`` or of one command, which raises an InputError where argparse would exit."""
 
     commands: argparse._SubParsersAction[CommandParser]
 
@@ -82,7 +82,7 @@ class CommandParser(argparse.ArgumentParser):
         raise InputError(f"{message}; see {self.prog} --help")
 
     def add(self, name: str, metavar: str, meaning: str, **options: Any) -> argparse.Action:
-        """Take an argument, or a flag with a value, which the help shows with a placeholder and a meaning."""
+        """Add an argument, or a flag with a value, with its placeholder and meaning for the help."""
         return self.add_argument(name, metavar=metavar, help=meaning, **options)
 
     def add_keys(
@@ -92,31 +92,34 @@ class CommandParser(argparse.ArgumentParser):
         metavar: str = "KEY=VALUE",
         more: Callable[..., list[str]] | None = None,
     ) -> None:
-        """Take any number of words ``KEY=VALUE``, as ``words``.
+        """Add any number of words ``KEY=VALUE``, as ``words``.
 
-        A section of the help lists the ``keys``, words such as ``dataset=NAME``, each with its help; one in
-        capitals is a placeholder. ``more`` returns further words for completion, called as argcomplete does.
+        Args:
+            title: the title of a section of the help that lists the keys.
+            keys: their meanings, by words such as ``dataset=NAME``. A key in capitals is a placeholder.
+            more: a completer of argcomplete, which returns further words.
         """
         names = [f"{word.partition('=')[0]}=" for word in keys]
         fixed = [name for name in names if name.islower()]
         group = self.add_argument_group(title)
         words = group.add_argument("words", nargs="*", default=[], metavar=metavar)
         words.completer = lambda **line: [*(more(**line) if more else []), *fixed]  # type: ignore[attr-defined]
-        group._group_actions = [  # the help lists these instead
+        # argparse has no public way to list words in the help that it does not parse one by one
+        group._group_actions = [
             argparse.Action([], "", metavar=word, help=text.replace("%", "%%")) for word, text in keys.items()
         ]
 
     def add_runs(self) -> None:
-        """Take folders with runs as ``paths``, and conditions on the runs as ``filter``."""
+        """Add folders with runs, as ``paths``, and conditions on the runs, as ``filter``."""
         self.add("paths", "PATH", "run directory, or a folder above", nargs="+", type=Path)
         condition = "only runs with KEY=VALUE, or KEY!=VALUE; KEY is a setting or a figure"
         self.add("--filter", "CONDITION", condition, action="append", default=[])
 
     def add_dialect(self) -> None:
-        """Take how a table is written, as settings of ``dataset``; see ``DIALECT``."""
+        """Add the notation of a table, which are settings of ``dataset``; see ``DIALECT``."""
         self.add("--separator", "C", "separates cells, such as ; or \\t, or whitespace")
         self.add("--encoding", "NAME", "such as latin-1 or utf-16")
-        self.add("--header", "LINE", "line of the names of columns; false: there is none", type=json.loads)
+        self.add("--header", "LINE", "line with the names of columns; false: no such line", type=json.loads)
         self.add("--comment", "C", "begins comments, such as #")
         self.add("--decimal", "C", "decimal sign in numbers: . or ,")
         self.add("--thousands", "C", "sign between groups of three digits, such as ,")
@@ -124,17 +127,17 @@ class CommandParser(argparse.ArgumentParser):
         self.add("--sheet", "NAME", "sheet of an Excel file")
 
     def add_escape(self) -> None:
-        """Take whether CSV is for a spreadsheet, as ``escape_formulas``."""
+        """Add a flag for CSV that a spreadsheet opens, as ``escape_formulas``."""
         meaning = "CSV for a spreadsheet: a quote before cells that it would take for formulas"
         self.add_argument("--escape-formulas", action="store_true", help=meaning)
 
     def add_plugins(self) -> None:
-        """Take the user's own modules, as the list ``plugins``."""
+        """Add the user's own modules, as the list ``plugins``."""
         modules = "modules of yours that the model's parts come from, with commas between them"
         self.add("--plugins", "MODULES", modules, type=lambda names: names.split(","), default=[])
 
     def add_runtime(self) -> None:
-        """Take how a model is computed with, see ``RUNTIME``, and plugins."""
+        """Add the device and the limits for computing with a model, see ``RUNTIME``, and plugins."""
         budget = "for kernel values; also the size of the largest table that is read, if more than 1024"
         self.add("--device", "NAME", "auto, cpu or cuda", choices=("auto", "cpu", "cuda"))
         self.add("--threads", "N", "number of threads on the CPU", type=int)
@@ -144,40 +147,40 @@ class CommandParser(argparse.ArgumentParser):
 
 
 RUNTIME = ("device", "threads", "kernel.path", "memory_budget")
-"""The options of ``add_runtime``, which are settings."""
+"""The options of ``add_runtime``, which are also settings."""
 
 DIALECT = ("separator", "encoding", "header", "comment", "decimal", "thousands", "missing", "sheet")
 """The options of ``add_dialect``."""
 
 
 def parse(command: str, words: Sequence[str]) -> argparse.Namespace:
-    """Return the options of a command in its words."""
+    """Return the options that the words after a command give."""
     return build_parser(command).commands.choices[command].parse_intermixed_args(words)
 
 
 def specified(options: argparse.Namespace, names: Sequence[str]) -> dict[str, Any]:
-    """Return those of these options that are given."""
+    """Return the options with these names that are not None."""
     return {name: value for name in names if (value := getattr(options, name)) is not None}
 
 
 def module_of(command: str) -> ModuleType:
-    """Import the module of a command, and return it."""
+    """Import and return the module of a command."""
     return import_module(f"nsvm_cli.cli.{MODULES.get(command, command)}")
 
 
 def build_parser(command: str | None = None) -> CommandParser:
-    """Return the parser of ``nsvm``, with the arguments of one command: only its module is imported.
+    """Return the parser of ``nsvm`` with the arguments of one command, whose module is imported.
 
-    A command is a function of its name, whose docstring is the help; NAME_arguments beside it adds arguments.
+    A command is a function of that name; its docstring is the help. ``NAME_arguments`` adds its arguments.
     """
     parser = CommandParser("nsvm", description=DESCRIPTION, epilog=EPILOG)
     parser.add_argument("--version", action="version", version=f"nsvm {__version__}", help="show the version")
     parser.commands = parser.add_subparsers(title="commands", metavar="COMMAND")
     for name, summary in COMMANDS.items():
-        parser.commands.add_parser(name, help=summary, add_help=name != "train")  # that of Hydra
+        parser.commands.add_parser(name, help=summary, add_help=name != "train")  # Hydra shows it
     if command in COMMANDS:
         module, chosen = module_of(command), parser.commands.choices[command]
-        help_text = inspect.cleandoc(getattr(module, command).__doc__ or "")  # Python -OO keeps none
+        help_text = inspect.cleandoc(getattr(module, command).__doc__ or "")  # python -OO removes docstrings
         text, title, examples = help_text.partition("examples:")
         chosen.description, chosen.epilog = text, title + examples
         getattr(module, f"{command}_arguments")(chosen)
@@ -205,7 +208,7 @@ def completion(options: argparse.Namespace) -> None:
 
 
 def complete() -> None:
-    """Answer the script, which has put the command line into the environment, and exit."""
+    """Print completions for the command line in ``COMP_LINE``, and exit."""
     import argcomplete
 
     command = [*os.environ["COMP_LINE"].split(), ""][1]

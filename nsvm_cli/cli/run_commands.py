@@ -77,8 +77,8 @@ def compare_arguments(parser: CommandParser) -> None:
 def compare(options: argparse.Namespace) -> None:
     """Compare runs: the mean score of each of the settings that were tried over their
     seeds, with a 95 % interval, the difference to the best, a paired test, and
-    ranks. Failed runs are counted; those that were interrupted or are still running
-    are left out. Scores are the accuracy or R^2, or what metric= names in all runs.
+    ranks. Failed runs are counted; interrupted and running ones are left out.
+    Scores are the accuracy or R^2, or the metric that all runs set with metric=.
     Writes no file but figures: curves, the scores after training and, where they
     were recorded (see validation.every=), during it, against steps, seconds and
     support vectors; ranks, a critical-difference diagram of three or more settings
@@ -181,7 +181,7 @@ def reproduce(options: argparse.Namespace) -> None:
     failures: list[InputError | RunError] = []
     for line in lines_of(options.suite):
         by_key = {word.partition("=")[0]: word for word in [*shlex.split(line), *options.words]}
-        words = [*by_key.values()]  # options.words in place of the line's own with the same keys
+        words = [*by_key.values()]  # options.words override words of the line
         say(f"nsvm train -m {shlex.join(words)}")
         try:
             train(["-m", *words, f"hydra.sweep.dir={quoted(f'{folder}/${{dataset.name}}')}"])
@@ -198,7 +198,7 @@ def lines_of(suite: str) -> list[str]:
     """Return the lines of a suite in conf/, or of a file.
 
     Raises:
-        InputError: there is no such suite, or it is no list of lines.
+        InputError: the suite does not exist, or is not a list of lines.
     """
     from nsvm_cli.compose.composition import conf_folder
 

@@ -1,4 +1,4 @@
-"""A sweep: the progress of its jobs, read from their run directories, and their outcomes."""
+"""A sweep: the progress and the outcomes of its jobs, read from their run directories."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from nsvm_cli.words import TASK_METRICS, decapitalised, no_better, score_of
 
 
 class SweepDirectory(Callback):
-    """Hydra's callback that lets the sweep of this process watch the jobs of a sweeper that is not ours."""
+    """Hydra's callback that starts the ``sweep`` of this process for sweepers other than ``JobSweeper``."""
 
     sweep: ClassVar[Sweep | None] = None
 
@@ -51,7 +51,7 @@ class SweepDirectory(Callback):
 
 
 def overrides_of(config: DictConfig) -> list[Override]:
-    """Return what a sweeper is asked for, in its section or on the command line."""
+    """Return the overrides of a sweep, from its section of the configuration and from the command line."""
     params = [f"{key}={values}" for key, values in (config.hydra.sweeper.get("params") or {}).items()]
     parser = OverridesParser.create(GlobalHydra.instance().config_loader())
     return parser.parse_overrides([*params, *config.hydra.overrides.task])
@@ -59,14 +59,16 @@ def overrides_of(config: DictConfig) -> list[Override]:
 
 @dataclass
 class Sweep:
-    """The sweep that this process runs, if any: shows its jobs while they run, and reports at the end.
+    """Shows the jobs of a sweep while they run, and reports their outcomes.
 
     Args:
         words: the arguments of ``nsvm train``.
+        mark: identifies the sweep in the statuses of its jobs, as other sweeps may share the directory.
 
     Attributes:
-        mark: what the statuses of its jobs name it by: other sweeps may share the directory.
-        kept: the outcomes of jobs that had finished before it began, by their directories.
+        jobs: the number of jobs; None if the sweeper decides on them one after the other.
+        keys: the keys that have several values.
+        kept: the outcomes of jobs that had finished before the start, by their directories.
     """
 
     words: Sequence[str]
@@ -82,36 +84,36 @@ class Sweep:
     _watching: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
 
     def start(
-        self, config: DictConfig, asked: Sequence[Override], jobs: Sequence[list[str]] = ()
+        self, config: DictConfig, overrides: Sequence[Override], jobs: Sequence[list[str]] = ()
     ) -> list[Any]:
-        """Show the jobs of a sweep from now on, and return the words of each that has not finished.
+        """Begin to show the jobs, and return the words of the unfinished ones.
 
         Args:
-            asked: the words of the sweep. Keys with several values tell the jobs apart.
-            jobs: the words of each job; none if the sweeper decides as it goes.
+            overrides: the overrides of the sweep. Keys with several values tell the jobs apart.
+            jobs: the words of each job; empty if the sweeper decides on jobs one after the other.
         """
         from nsvm_cli.terminal.console import sweep_progress
 
         unresolved: Any = OmegaConf.to_container(config.hydra.sweep)
         above, of_dataset, _ = unresolved["dir"].partition("${dataset.name}")  # with a folder for each
         self.directory = Path(above if of_dataset else config.hydra.sweep.dir)
-        self.keys = {word.get_key_element() for word in asked if word.is_sweep_override()}
+        self.keys = {word.get_key_element() for word in overrides if word.is_sweep_override()}
         self.jobs, self.allow_mismatch = len(jobs) or None, config.allow_mismatch is True
         if config.overwrite is False and (sources := sources_sha256(config.hydra)):
-            found = {path: read_status(path) for path in self._paths() if is_finished(path)}
-            same = {path: one for path, one in found.items() if one.get("sources") == sources}
-            at = {tuple(command_in(one)["overrides"]): path for path, one in same.items()}
-            kept = {n: path for n, words in enumerate(jobs) if (path := at.get(tuple(settings_words(words))))}
+            finished = {path: read_status(path) for path in self._paths() if is_finished(path)}
+            same = {path: status for path, status in finished.items() if status.get("sources") == sources}
+            paths = {tuple(command_in(status)["overrides"]): path for path, status in same.items()}
+            kept = {n: path for n, job in enumerate(jobs) if (path := paths.get(tuple(settings_words(job))))}
             for n, path in kept.items():
                 self.kept[path] = {**same[path], "job": n, "directory": path, "jobs": 1}
-            jobs = [words for n, words in enumerate(jobs) if n not in kept]
+            jobs = [job for n, job in enumerate(jobs) if n not in kept]
         self._ended = {*self.kept}
         self._watching.enter_context(sweep_progress(self.look, self.jobs))
         return [*jobs]
 
     @contextlib.contextmanager
     def reported(self) -> Iterator[Sweep]:
-        """Yield the sweep, and report the outcomes of its jobs when the block ends, if it was started.
+        """Yield the sweep, and report the outcomes of its jobs at the end of the context, if it was started.
 
         Raises:
             InputError, RunError: a job failed.
@@ -125,14 +127,14 @@ class Sweep:
             if not self._report(draw=False):
                 raise
             signum = error.signum if isinstance(error, Interrupted) else signal.SIGINT
-            resumes = "the same command, without overwrite=true, resumes the sweep"
-            raise Interrupted(signum, f"interrupted: {resumes}") from None
+            advice = "the same command, without overwrite=true, resumes the sweep"
+            raise Interrupted(signum, f"interrupted: {advice}") from None
         except Exception as error:
             self._report()
             if self.directory is None or isinstance(error, (InputError, RunError)):
                 raise
             # an error of the launcher: no cluster, or a process was killed
-            cause = getattr(error, "cause", None) or error  # Ray wraps what a job raises
+            cause = getattr(error, "cause", None) or error  # Ray wraps the error of a job
             raise RunError(f"the sweep ended early: {message_of(cause).splitlines()[0]}") from error
         finally:
             SweepDirectory.sweep = None
@@ -140,11 +142,11 @@ class Sweep:
         if failed := [one for one in outcomes if one["status"] in ("failed", "interrupted")]:
             raise _failure(failed)
         if self._lacking:
-            nothing = f"nothing in {self.directory}: can they write there?"
-            raise RunError(f"{self._lacking} of the sweep's jobs left {nothing}")
+            where = f"nothing in {self.directory}: can they write there?"
+            raise RunError(f"{self._lacking} of the sweep's jobs left {where}")
 
     def look(self) -> tuple[list[str], int]:
-        """Return a line for each new notice and job that has ended, and how many jobs have ended."""
+        """Return a line for each new notice and each job that has ended, and the number of jobs that have."""
         lines = []
         for path in self._paths():
             if path in self._ended or (one := outcome(path, self.mark)) is None or one["killed"]:
@@ -158,8 +160,8 @@ class Sweep:
                 self._ended.add(path)
             if one["status"] != "running" and not one.get("kept"):
                 of_all = f"/{self.jobs}" if self.jobs else ""
-                told = f": {one['message']}" if one["message"] else _score(path)
-                lines.append(f"{label}: {one['status']}{told}; {len(self._ended)}{of_all} ended")
+                result = f": {one['message']}" if one["message"] else _score(path)
+                lines.append(f"{label}: {one['status']}{result}; {len(self._ended)}{of_all} ended")
         return lines, len(self._ended)
 
     def _paths(self) -> list[Path]:
@@ -167,15 +169,15 @@ class Sweep:
         return [file.parent for file in self.directory.rglob(STATUS)]
 
     def _report(self, draw: bool = True) -> list[dict[str, Any]]:
-        """Print what became of the jobs, and return their outcomes."""
+        """Print and return the outcomes of the jobs."""
         if self.directory is None:
             return []
-        found = filter(None, (outcome(path, self.mark) for path in {*self._paths()} - {*self.kept}))
-        outcomes = sorted([*self.kept.values(), *found], key=lambda one: one["job"])
+        others = (outcome(path, self.mark) for path in {*self._paths()} - {*self.kept})
+        outcomes = sorted([*self.kept.values(), *filter(None, others)], key=lambda one: one["job"])
         self._lacking = max(0, (self.jobs or 0) - sum(one["jobs"] for one in outcomes))
         if outcomes:
             self._show(outcomes)
-        if draw:  # a signal means to stop now; the next start draws the pictures
+        if draw:  # after a signal the next start of the sweep draws the curves
             draw_missing([one["directory"] for one in outcomes if one["status"] == "finished"])
         return outcomes
 
@@ -192,17 +194,18 @@ class Sweep:
             answer(f"To compare the settings: nsvm compare {shlex.quote(above)}")
         others = [one["directory"].name for one in outcomes if one.get("other_code")]
         if others and not self.allow_mismatch:
-            line = f"{len(others)} finished jobs, as {others[0]}, were trained with other code of plugins: "
-            say(f"{line}allow_mismatch=true accepts that; without their folders they are trained anew")
+            jobs = f"{len(others)} finished jobs, such as {others[0]},"
+            advice = "allow_mismatch=true accepts that; to train them again, delete their folders"
+            say(f"{jobs} were trained with other code of plugins: {advice}")
         if count["finished"] < count.total():
             again = [word for word in self.words if not word.startswith("overwrite=")]
             answer(f"What is left: nsvm train {shlex.join(again)}")
 
 
 def outcome(path: Path, sweep: str) -> dict[str, Any] | None:
-    """Return the status of the job in a directory, and this; None if it does not belong to this sweep.
+    """Return the status of the job in a directory and its outcome; None if it belongs to another sweep.
 
-    It counts for several ``jobs`` with the same result. A job that was ``killed`` may be started again.
+    ``jobs`` is the number of equal jobs that share the directory. A ``killed`` job may be started again.
     """
     record = read_status(path)
     if not (jobs := sweeps_in(record).count(sweep)):
@@ -214,19 +217,19 @@ def outcome(path: Path, sweep: str) -> dict[str, Any] | None:
 
 
 def _answers(directories: Sequence[Path]) -> list[str]:
-    """Return what the scores of jobs say about their settings, in words."""
+    """Return sentences that compare the settings of the jobs by their scores."""
     from nsvm_cli.comparison import compare as study
     from nsvm_cli.comparison.records import read_run
     from nsvm_cli.comparison.table import answers
 
     try:
         return answers(study.compare(study.cells([read_run(path) for path in directories])))
-    except InputError:  # such as jobs that cannot be compared
+    except InputError:  # such as different metrics
         return []
 
 
 def _score(path: Path) -> str:
-    """Return the score of a job that has ended, if it has one, as it stands in a line."""
+    """Return the score of a job as the end of a line; empty without one."""
     with contextlib.suppress(InputError):
         result = read_json(path / RESULT)
         if score := score_of(result, by=result.get("metric")):

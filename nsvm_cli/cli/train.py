@@ -51,7 +51,7 @@ from nsvm_cli.storage.run_directory import (
     write_status,
 )
 
-if TYPE_CHECKING:  # torch takes seconds to import: not before there is something to train
+if TYPE_CHECKING:  # torch takes seconds to import: only once the settings are valid
     from nsvm_cli.runs.experiment import Experiment
 
 FLAGS = ("--help -h", "--hydra-help", "--version", "--resolve", "--run -r", "--multirun -m")
@@ -59,11 +59,11 @@ WITH_VALUE = (
     *("--cfg -c", "--info -i", "--package -p", "--config-path -cp", "--config-name -cn", "--config-dir -cd"),
     "--experimental-rerun",
 )
-"""The flags that Hydra documents."""
+"""The flags that Hydra documents; those without a value are ``FLAGS``."""
 
 
 def train_arguments(parser: CommandParser) -> None:
-    """Add the flags, most of which are Hydra's, and the overrides."""
+    """Add the flags, most of them Hydra's, and the overrides."""
     for names in (*FLAGS, "--estimate"):
         parser.add_argument(*names.split(), action="store_true")
     for names in WITH_VALUE:
@@ -77,8 +77,8 @@ def train(arguments: list[str]) -> None:
     # the value of --info is optional, and would be the next override
     words = [f"{word}=all" if word in ("--info", "-i") else word for word in arguments]
     line = parse("train", words)
-    given = {f"--{name.replace('_', '-')}": value for name, value in vars(line).items() if name != "words"}
-    flags = [flag if value is True else f"{flag}={value}" for flag, value in given.items() if value]
+    values = {f"--{name.replace('_', '-')}": value for name, value in vars(line).items() if name != "words"}
+    flags = [flag if value is True else f"{flag}={value}" for flag, value in values.items() if value]
     for key, _, value in (word.partition("=") for word in line.words):
         if key in ("hydra.run.dir", "hydra.sweep.dir") and value.strip("'\"") in ("", "null"):
             raise InputError(f"{key}={value}: expected a folder; without {key} nsvm makes one in outputs")
@@ -104,7 +104,7 @@ def train(arguments: list[str]) -> None:
 
 
 def resume(name: str, words: Sequence[str]) -> None:
-    """Go on with a run, with its own settings but for those that the words change."""
+    """Resume a run with its recorded settings, except for the changes that the words make."""
     run = Path(name if Path(name).is_dir() else name.strip("'\"")).absolute()
     if not name or not (run / CONFIG).is_file():
         raise InputError(f"resume={name}: expected the directory of a run, with its config.yaml")
@@ -114,34 +114,36 @@ def resume(name: str, words: Sequence[str]) -> None:
     job = Run(run, {**NO_JOB, **command_in(read_status(run))}, changes=changed)
     with job.recorded():
         settings = parse_settings(with_values(recorded, changes))
-        load_plugins(changes.get("plugins", ()))  # never those of a run directory, which may be a stranger's
-        asked, logger = [], settings.logger.get("name", "none")
+        load_plugins(changes.get("plugins", ()))  # never from config.yaml, which may come from others
+        intended, logger = [], settings.logger.get("name", "none")
         if settings.memory_budget > changes.get("memory_budget", MEMORY_BUDGET):
-            asked.append(f"memory_budget={settings.memory_budget}")
+            intended.append(f"memory_budget={settings.memory_budget}")
         if logger != "none" and "logger" not in changes:  # it may write or send data anywhere
-            asked.append(f"logger={logger}")
-        if asked:
-            raise InputError(f"{run} asks for {' '.join(asked)}: if that is intended, add {' '.join(asked)}")
+            intended.append(f"logger={logger}")
+        if intended:
+            words_needed = " ".join(intended)
+            raise InputError(f"{run} asks for {words_needed}: if that is intended, add {words_needed}")
         job.train(settings, "resume", allow_mismatch)
 
 
 def _changes(words: Sequence[str], recorded: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of words by their keys; InputError if one is no setting, or chooses a part."""
+    """Return the values of the words by their keys; raise an InputError for a word that is not a setting."""
     for word in words:
         key, equals, _ = word.lstrip("+").partition("=")
         is_part = isinstance(recorded.get(key), dict) and key != "logger"
         if is_part or not equals or key.startswith(("~", "hydra")) or key in ("experiment", "overwrite"):
             raise InputError(f"{word} does not go with resume=RUN: name what changes, as in optimizer.lr=0.1")
-    given: Any = OmegaConf.to_container(OmegaConf.from_dotlist([word.lstrip("+") for word in words]))
-    values = flat(given)
-    if name := values.get("logger"):  # the run's own, with its settings, or another
-        own = recorded.get("logger")
-        values["logger"] = own if isinstance(own, dict) and own.get("name") == name else {"name": name}
+    nested: Any = OmegaConf.to_container(OmegaConf.from_dotlist([word.lstrip("+") for word in words]))
+    values = flat(nested)
+    if name := values.get("logger"):
+        section = recorded.get("logger")  # keeps its settings if the name is the same
+        same = isinstance(section, dict) and section.get("name") == name
+        values["logger"] = section if same else {"name": name}
     return values
 
 
 def estimate(words: Sequence[str], config_dir: str | None) -> None:
-    """Train for some seconds, and print an estimate for the whole run. Writes no file."""
+    """Train for a few seconds and print an estimate of the whole run. Writes no file."""
     settings = parse_settings(compose_settings([*search_folder(config_dir), *words]))
     load_plugins(settings.plugins)
     flash("loading PyTorch and the data")
@@ -157,20 +159,20 @@ def estimate(words: Sequence[str], config_dir: str | None) -> None:
 
 
 NO_JOB: dict[str, Any] = {"job": None, "sweep": None}
-"""What the status of a single run says of the sweep that it is part of."""
+"""Fields of the status of a run that is not part of a sweep."""
 
 
 @dataclass
 class Job:
-    """Train with one configuration; Hydra calls it for each.
+    """Train with one configuration; Hydra calls it with each.
 
-    A launcher may do so in another process, with a copy. So a job of a sweep that fails returns normally,
-    and the process that started it reads the failure in ``status.json``. A single run, which has no launcher,
-    stores its failure in ``error``, since Hydra would print more than a line.
+    A launcher may call a copy in another process. A failed job of a sweep therefore returns normally, and the
+    process that started the sweep reads the error from ``status.json``. A single run stores it in ``error``,
+    because Hydra would print more than one line.
 
     Args:
-        sweep: the mark of this start of a sweep, in the statuses of its jobs.
-        config_dir: the folder of the user's own configurations, if one was named.
+        sweep: identifies the sweep in the statuses of its jobs.
+        config_dir: the value of ``--config-dir``, a folder with the user's own configurations.
     """
 
     sweep: str
@@ -179,15 +181,15 @@ class Job:
     full_error: bool = field(default_factory=lambda: os.environ.get(FULL_ERROR) == "1")
 
     def __call__(self, config: DictConfig) -> float | None:
-        """Return the validation score, for sweepers that optimise: NaN if the job fails, None without one."""
+        """Return the validation score, for sweepers that optimise: None without one, NaN if the job fails."""
         hydra = HydraConfig.get()
         several = hydra.mode == RunMode.MULTIRUN
-        words: Any = OmegaConf.to_container(hydra.overrides.task)  # ${oc.env:X} stays as it was written
+        words: Any = OmegaConf.to_container(hydra.overrides.task)  # as typed: ${oc.env:X} is not resolved
         fields = {**NO_JOB, "overrides": settings_words(words), "config_dir": self.config_dir}
         directory = created = Path(hydra.runtime.output_dir)
         if several:
             fields |= {"job": int(hydra.job.num), "sweep": self.sweep, "sources": sources_sha256(hydra)}
-        if several and not hydra.job.chdir:  # a worker of Ray has started in a folder of its cluster
+        if several and not hydra.job.chdir:  # a worker of Ray starts in another folder
             os.chdir(hydra.runtime.cwd)
             directory = Path(hydra.sweep.dir, hydra.sweep.subdir).absolute()
         run = Run(directory, fields, self.full_error)
@@ -203,7 +205,7 @@ class Job:
         except Exception as error:
             if not several:
                 self.error = error
-            elif not run.held:  # Hydra passes the error on, once the other jobs have ended
+            elif not run.held:  # Hydra raises it again once the other jobs have ended
                 raise
             return math.nan
         finally:
@@ -213,14 +215,16 @@ class Job:
 
 @dataclass
 class Run:
-    """A run in a directory, and its status there, which is the run's to write once it has ``held`` that.
+    """A run in a directory, and its status there.
 
-    The progress and outcome of a job of a sweep are shown by the process that started the sweep, since the
-    job may run anywhere, and beside others.
+    A single run shows its progress and result. A job of a sweep may run on any machine and beside other jobs:
+    the process that started the sweep reads both from the status.
 
     Args:
-        fields: those of the status that say which run it is.
-        changes: the words that change the settings of a run that is resumed.
+        fields: the fields of the status that identify the run.
+        full_error: whether the status of a failed job includes the traceback.
+        changes: the words that change the settings of a resumed run.
+        held: whether the run may write the status in the directory.
     """
 
     directory: Path
@@ -234,7 +238,7 @@ class Run:
         return self.fields["job"] is None
 
     def train(self, settings: Settings, if_exists: IfExists, allow_mismatch: bool) -> None:
-        """Train, or leave alone what has finished in the directory, maybe while another sweep held it."""
+        """Train, unless the directory holds the finished run, which another sweep may just have trained."""
         if if_exists == "resume" and has_run(self.directory) and self._keeps(settings):
             return
         self.held = not self.single
@@ -260,11 +264,12 @@ class Run:
             draw_missing([self.directory])
 
     def _keeps(self, settings: Settings) -> bool:
-        """Return whether the run that the directory holds has finished with these settings, and say so, also
-        where another sweep, or a kill, has left its status.
+        """Return whether the directory holds a finished run with these settings, and report it if so.
+
+        If a killed process or another sweep has written the status, it is written again.
 
         Raises:
-            InputError: it has finished and cannot be trained for longer; or is not the same, in a sweep.
+            InputError: a finished run cannot be trained for longer, or a job finds a run with other settings.
         """
         at, recorded, finished = self.directory, read_config(self.directory), is_finished(self.directory)
         same = is_record_of(recorded, settings)
@@ -299,14 +304,14 @@ class Run:
         words = {word.partition("=")[0]: word for word in (*self.fields["overrides"], *self.changes)}
         command = {"overrides": [*words.values()], "config_dir": self.fields["config_dir"]}
         progress = Progress(title, experiment.trainer) if self.single else contextlib.nullcontext()
-        with progress as shown, Signals() as signals:
-            callbacks, tell = ([shown], shown.say) if shown else ([], self._note)
+        with progress as display, Signals() as signals:
+            callbacks, tell = ([display], display.say) if display else ([], self._note)
             return train_run(experiment, directory, callbacks, signals, tell, allow_mismatch, command, sweep)
 
     def write(self, status: Status, message: str = "") -> None:
-        """Write the status of the run. It keeps naming earlier sweeps, one of which may still run."""
-        if isinstance(own := self.fields["sweep"], str):
-            self.fields["sweep"] = [*sweeps_in(read_status(self.directory)), own]
+        """Write the status, which keeps the names of earlier sweeps: one of them may still be running."""
+        if isinstance(sweep := self.fields["sweep"], str):
+            self.fields["sweep"] = [*sweeps_in(read_status(self.directory)), sweep]
         write_status(self.directory, status, message, **self.fields)
 
     def _note(self, line: str) -> None:
@@ -317,9 +322,9 @@ class Run:
 
     @contextlib.contextmanager
     def recorded(self) -> Iterator[None]:
-        """Record an error within the context as the end of the run, and raise it as ``plugin_errors`` does.
+        """Record an error within the context in the status, and raise it; see also ``plugin_errors``.
 
-        The notices of a sweep's job include the traceback of a bug, or any traceback that is asked for.
+        A job of a sweep adds the traceback of a bug to its notices; with ``full_error``, any traceback.
         """
         try:
             with plugin_errors():
@@ -335,10 +340,7 @@ class Run:
             raise
 
     def _end(self, status: Status, message: str, **fields: Any) -> None:
-        """Write how the run ended, unless the directory holds another run.
-
-        A finished run that cannot be trained for longer stays finished.
-        """
+        """Write the final status, unless the directory holds another run. A finished run stays finished."""
         if self.single and is_finished(self.directory):
             status, message, fields = "finished", "", {}
         if self.held or not (self.single or has_run(self.directory)):
@@ -350,7 +352,7 @@ class Run:
 
 
 def expect_flag(key: str, value: object) -> bool:
-    """Return a value that has to be true or false."""
+    """Return a value that must be true or false; raise an InputError for any other."""
     if not isinstance(value, bool):
         raise InputError(f"{key}: expected true or false, got {value!r}")
     return value

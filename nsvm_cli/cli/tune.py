@@ -39,7 +39,7 @@ def tune_arguments(parser: CommandParser) -> None:
         "tune.space.KEY.low=X": "lower end of a range; likewise high, and log=true",
         "+tune.space.KEY=...": "search one more setting; ~tune.space.KEY leaves one out",
     }
-    parser.add_keys("overrides (and those of nsvm train)", keys, "OVERRIDE", more)
+    parser.add_keys("overrides (and all of nsvm train)", keys, "OVERRIDE", more)
 
 
 def tune(options: argparse.Namespace) -> None:
@@ -54,16 +54,16 @@ def tune(options: argparse.Namespace) -> None:
       nsvm tune tune.space.network.dropout.high=0.3 '~tune.space.optimizer.warmup'
       nsvm tune algorithm=pegasos '+tune.space.kernel.bias=[null,true]'
     """
-    # Hydra's + refuses a key that exists
+    # Hydra's + refuses an existing key
     words = [re.sub(r"^\+(?=tune\.space\.)", "++", word) for word in options.words]
-    # every data set has dataset.validation, though a user's own configuration may not name it
-    asked = ["+tune=default", "++dataset.validation=${tune.validation}", USUAL]
-    values = compose_settings([*asked, *search_folder(options.config_dir), *words])
+    # ++, as a user's own configuration of a data set may omit dataset.validation
+    defaults = ["+tune=default", "++dataset.validation=${tune.validation}", USUAL]
+    values = compose_settings([*defaults, *search_folder(options.config_dir), *words])
     section = values.pop("tune")
     usual = section.pop("usual_validation")
-    del section["validation"]  # has become dataset.validation
+    del section["validation"]  # is now dataset.validation
     load_plugins(parse_settings(values).plugins)
-    try:  # torch takes seconds to import: compose the configuration first
+    try:  # torch takes seconds to import: only once the configuration is valid
         from nsvm_cli.tuning.search import Search, suited_validation
         from nsvm_cli.tuning.search import tune as run
     except ImportError:
@@ -81,7 +81,7 @@ def tune(options: argparse.Namespace) -> None:
 
 
 def _train_command(options: argparse.Namespace, values: Mapping[str, Any], best: Candidate) -> str:
-    """Return the command that trains a candidate on all training samples, with the words of this one."""
+    """Return the command that trains a candidate on all training samples, with the words of ``nsvm tune``."""
     folders = [] if options.config_dir is None else ["--config-dir", options.config_dir]
     words = [word for word in options.words if not re.match(r"[+~]*(tune\b|dataset\.validation=)", word)]
     needed = values["calibration"] == "sigmoid" or values["threshold"] or values["validation"]["every"]
@@ -93,18 +93,18 @@ def _train_command(options: argparse.Namespace, values: Mapping[str, Any], best:
 
 
 class Progress:
-    """Print a line for each candidate that beats those before it, on stderr."""
+    """Print a line to standard error for each candidate that beats all earlier ones."""
 
     def __init__(self, values: Mapping[str, Any], search: Search) -> None:
         algorithm, dataset = values["algorithm"]["name"], values["dataset"]
         validation = dataset.get("validation_path") or dataset["validation"]
-        how = f"trials={search.trials} seeds={search.seeds} validation={validation}"
-        self.first_line = f"tune {algorithm} on {dataset['name']}: {how}, in {search.directory}"
+        budget = f"trials={search.trials} seeds={search.seeds} validation={validation}"
+        self.first_line = f"tune {algorithm} on {dataset['name']}: {budget}, in {search.directory}"
         self.seeds, self.best = search.seeds, 0.0
 
     def show(self, candidate: Candidate) -> None:
-        """Show a candidate that has just been tried."""
-        if self.first_line:  # not before the first candidate has shown that the search works
+        """Print a candidate that has just been evaluated, if it is the best so far."""
+        if self.first_line:  # the first candidate shows that the search works
             say(self.first_line)
             self.first_line = ""
         if len(candidate.scores) == self.seeds and candidate.mean > self.best:

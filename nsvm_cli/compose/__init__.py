@@ -1,1 +1,1 @@
-"""Settings from configuration files and overrides: the only user of Hydra's composition."""
+"""Composition of settings from configuration files and overrides, by Hydra."""

@@ -1,4 +1,9 @@
-"""Hydra: compose configurations, start jobs, and report errors as one line."""
+"""Hydra: compose configurations, start jobs, and report errors in one line.
+
+Hydra offers no public way to do four things, each of which is done in one place here: run an application
+with given arguments (``sys.argv``), let its errors through (``HYDRA_FULL_ERROR``), compose in a program that
+uses Hydra itself (``GlobalHydra``), and remove stored configurations again (``ConfigStore.repo``).
+"""
 
 from __future__ import annotations
 
@@ -38,21 +43,21 @@ from nsvm_cli.plugins import code_sha256, load_plugins
 CONFIG_NAME = "train"
 FULL_ERROR = "HYDRA_FULL_ERROR"
 RUN_DIRECTORY_KEYS = ("overwrite", "allow_mismatch")
-"""Keys about what the directory of a run holds already; they are no settings of the run."""
+"""Keys that decide on an existing run in the directory; they are not settings of the run."""
 OTHER_KEYS = ("hydra", "tuned", *RUN_DIRECTORY_KEYS)
-"""What a configuration has besides the settings of a run."""
+"""Keys of a configuration that are not settings of a run."""
 
 OTHER_FOLDERS = ("hydra", "suite", "tune", "tuned")
-"""Folders of configurations that are not chosen with GROUP=OPTION."""
+"""Folders in conf/ that are not groups to choose an option from."""
 
 TUNED_BY = {"dataset", "network", "kernel", "algorithm"}
-"""Groups of the parts whose names the entries of a file of values may list."""
+"""Groups whose parts an entry of a file in conf/tuned/ may name."""
 
 COMPOSE_OPTIONS: dict[str, Any] = {}
 MAIN_OPTIONS: dict[str, Any] = {}
 register_resolver: Any
 if hydra.__version__.startswith("1.3."):
-    # the default of later versions, which warn of it
+    # the default of later versions, which warn if it is given
     COMPOSE_OPTIONS = MAIN_OPTIONS = {"version_base": "1.3"}
     register_resolver = OmegaConf.register_new_resolver
 else:
@@ -66,8 +71,8 @@ def _tuned(key: str, usual: object, *, _root_: DictConfig) -> Any:
     """Return the value of a key that suits the data and the parts of a configuration, or else the usual one.
 
     The file ``tuned/KIND.yaml``, where KIND is the value of ``tuned``, has entries such as ``alg4`` or
-    ``alg4+mlp``: one holds for configurations with all these parts, and a later entry wins. Those of a part
-    hold for the classes that a plugin derives from it, too.
+    ``alg4+mlp``. An entry applies to configurations with all of its parts, or with classes that plugins
+    derive from these; later entries override earlier ones.
     """
     value = usual
     if (kind := _root_.get("tuned")) is not None:
@@ -83,7 +88,7 @@ def _tuned(key: str, usual: object, *, _root_: DictConfig) -> Any:
 
 
 def _tuned_file(kind: object, root: DictConfig) -> Path:
-    """Return the first file with the values of a kind of data on Hydra's search path."""
+    """Return the first file for a kind of data on Hydra's search path."""
     runtime = (root.hydra if "hydra" in root else HydraConfig.get()).runtime
     sources = [source.path for source in runtime.config_sources if source.schema == "file"]
     folders = [Path(runtime.cwd, path, "tuned") for path in [conf_folder(), *sources]]
@@ -94,17 +99,17 @@ def _tuned_file(kind: object, root: DictConfig) -> Path:
 
 
 def _options() -> str:
-    """Return the groups with their options, as lines for the help."""
-    words = [*HydraConfig.get().overrides.hydra]  # a search path may be among them
+    """Return a line for each group with its options, for the help."""
+    words = [*HydraConfig.get().overrides.hydra]  # may include a search path
     options = GlobalHydra.instance().config_loader().get_group_options
-    listed = functools.partial(options, config_name=CONFIG_NAME, overrides=words)
-    groups = (group for group in listed("", ObjectType.GROUP) if group not in OTHER_FOLDERS)
-    return "\n".join(f"{group}: {', '.join(listed(group))}" for group in groups)
+    options_of = functools.partial(options, config_name=CONFIG_NAME, overrides=words)
+    groups = (group for group in options_of("", ObjectType.GROUP) if group not in OTHER_FOLDERS)
+    return "\n".join(f"{group}: {', '.join(options_of(group))}" for group in groups)
 
 
 @functools.cache
 def _entries(file: Path, text: str) -> dict[str, dict[str, Any]]:
-    """Return the entries of a file of values, each with its values by dotted keys."""
+    """Return the entries of a file in conf/tuned/, each with its values by dotted keys."""
     try:
         entries: Any = OmegaConf.to_container(OmegaConf.create(text))
         return {name: flat(values) for name, values in entries.items()}
@@ -113,12 +118,12 @@ def _entries(file: Path, text: str) -> dict[str, dict[str, Any]]:
 
 
 def _two_or_more(classes: object) -> str:
-    """Return which images these ``dataset.classes`` are, those of two classes or of more; None is all."""
+    """Return ``two`` if ``dataset.classes`` lists two classes, else ``more``; None means all classes."""
     return "two" if isinstance(classes, ListConfig) and len(classes) == 2 else "more"
 
 
 def _job(*, _root_: DictConfig) -> str:
-    """Return the name of a sweep's job in a configuration, which the same settings have in any sweep."""
+    """Return the name of a sweep's job, which depends on its settings only."""
     values = plain_values(_root_, complete=False)
     mark = hashlib.sha256(json.dumps(with_effect(values), sort_keys=True).encode()).hexdigest()[:8]
     return re.sub(r"[^\w.-]+", "_", f"{values['algorithm']['name']}-{values['seed']}-{mark}")
@@ -138,8 +143,8 @@ def conf_folder() -> Path:
 
 @contextlib.contextmanager
 def _parts_known(words: Sequence[str]) -> Iterator[None]:
-    """Import the plugins that words name, and let Hydra know the registered parts that have no file, neither
-    in conf/ nor in the user's folders. What Hydra stores is as before when the context ends.
+    """Import the plugins that words name, and store configurations for registered parts without a file in
+    conf/ or in the user's folders. The end of the context removes them from Hydra's store.
     """
     load_plugins(_items(words, "plugins"))
     folders = [str(folder) for folder in (conf_folder(), *_items(words, "hydra.searchpath"))]
@@ -147,17 +152,20 @@ def _parts_known(words: Sequence[str]) -> Iterator[None]:
     store, kinds = ConfigStore.instance(), _groups() & Registry.kinds.keys()
     before, store.repo = store.repo, store.repo | {kind: {**store.repo.get(kind, {})} for kind in kinds}
     try:
-        for kind, name in [(known, name) for known in kinds for name in Registry.kinds[known]]:
-            if stored := _without_file(folders, kind, name):
-                store.store(name, group=kind, **stored)
+        for kind in kinds:
+            for name in Registry.kinds[kind]:
+                if stored := _without_file(folders, kind, name):
+                    store.store(name, group=kind, **stored)
         yield
     finally:
         store.repo = before
 
 
 def _without_file(folders: Sequence[str], kind: str, name: str) -> dict[str, Any] | None:
-    """Return what Hydra stores of a part that has no file: its settings, within the file of the nearest class
-    with one that it derives from. None if it has a file.
+    """Return the configuration of a part without a file, as arguments of ``ConfigStore.store``.
+
+    It has the settings of the constructor and, if a base class has a file, the values there. None if the part
+    itself has a file.
     """
     registry = Registry.kinds[kind]
     for base in (name, *registry.names_of(registry[name])):
@@ -174,14 +182,14 @@ def _without_file(folders: Sequence[str], kind: str, name: str) -> dict[str, Any
 
 
 def _items(words: Iterable[str], key: str) -> list[Any]:
-    """Return the items of the lists that words ``KEY=[...]`` give; what is no list is refused elsewhere."""
+    """Return the items of the lists in words ``KEY=[...]``; other values are refused elsewhere."""
     words = [word for word in words if word.lstrip("+").startswith(f"{key}=")]
     values = [override.value() for override in OverridesParser.create().parse_overrides(words)]
     return [item for value in values if isinstance(value, list) for item in value]
 
 
 def _expect_options(words: Iterable[str]) -> None:
-    """Raise an InputError about a word for which Hydra has a traceback, or advice on YAML files."""
+    """Raise an InputError for words that Hydra answers with a traceback, or with advice on YAML files."""
     overrides = [word for word in words if not word.startswith("--")]
     for override in OverridesParser.create().parse_overrides(overrides):
         word, group, value = str(override.input_line), override.key_or_group, override.value()
@@ -190,12 +198,13 @@ def _expect_options(words: Iterable[str]) -> None:
         chosen = [option for option in getattr(value, "list", [value]) if isinstance(option, list)]
         nested = any(not isinstance(name, str) for names in chosen for name in names)
         if group in _groups() and (nested or (override.is_add() and override.package is None)):
-            known = ", ".join(sorted(file.stem for file in (conf_folder() / group).glob("*.yaml")))
-            raise InputError(f"{word}: expected {group}=OPTION, without + or further lists (known: {known})")
+            names = ", ".join(sorted(file.stem for file in (conf_folder() / group).glob("*.yaml")))
+            raise InputError(f"{word}: expected {group}=OPTION, without + or further lists (known: {names})")
 
 
 @contextlib.contextmanager
 def _in_one_line() -> Iterator[None]:
+    """Raise errors of Hydra and OmegaConf within the context as an InputError."""
     try:
         yield
     except InputError:
@@ -207,36 +216,35 @@ def _in_one_line() -> Iterator[None]:
 
 
 def run_app(task: Callable[[DictConfig], float | None], arguments: Sequence[str]) -> None:
-    """Hand the arguments to Hydra, which composes each job's configuration and calls ``task`` with it.
+    """Run Hydra with flags and overrides. It calls ``task`` with the configuration of each job.
 
-    The arguments are flags of Hydra, and after them overrides. A launcher may call ``task`` in another
-    process: it must be picklable.
+    ``task`` must be picklable, as launchers may call it in another process.
 
     Raises:
         InputError: an unknown group, option or key, or an override that cannot be read.
     """
     app = hydra.main(config_path=str(conf_folder()), config_name=CONFIG_NAME, **MAIN_OPTIONS)(task)
     sys.argv = ["nsvm train", *arguments]
-    wish = os.environ.get(FULL_ERROR, "0")
+    full_error = os.environ.get(FULL_ERROR, "0")
     os.environ[FULL_ERROR] = "1"  # Hydra then raises its errors instead of printing them
     try:
         with _in_one_line(), _parts_known(arguments):
             _expect_options(arguments)
             app()
     finally:
-        os.environ[FULL_ERROR] = wish
+        os.environ[FULL_ERROR] = full_error
 
 
 COMPOSING_LOCK = threading.RLock()
-"""Hydra has one state for all threads of a process."""
+"""Protects the state of Hydra, which all threads of a process share."""
 
 
 @_in_one_line()
 def compose_settings(overrides: list[str], complete: bool = True) -> dict[str, Any]:
-    """Return the settings that ``nsvm train`` with these overrides would run, as plain values.
+    """Return the settings of ``nsvm train`` with these overrides, as plain values.
 
-    A value that is not given is an error or, unless all have to be, ???, which ``build`` takes for none.
-    Hydra is left as it was: the caller's program may use it as well.
+    A missing value is an error if ``complete``, else ``???``, which ``build`` leaves out. The state of Hydra
+    is restored, as the caller's program may use it as well.
 
     Raises:
         InputError: an unknown group, option or key, or an override that cannot be read.
@@ -247,7 +255,7 @@ def compose_settings(overrides: list[str], complete: bool = True) -> dict[str, A
         try:
             with hydra.initialize_config_dir(str(conf_folder()), **COMPOSE_OPTIONS), _parts_known(overrides):
                 _expect_options(overrides)
-                # with the section of Hydra, which says where to find the values that suit a kind of data
+                # Hydra's section has the search path, which ${tuned:...} needs
                 config = hydra.compose(CONFIG_NAME, overrides, return_hydra_config=True)
         finally:
             GlobalHydra.instance().hydra = before
@@ -256,10 +264,10 @@ def compose_settings(overrides: list[str], complete: bool = True) -> dict[str, A
 
 @_in_one_line()
 def plain_values(config: DictConfig, complete: bool = True) -> dict[str, Any]:
-    """Return the settings in a configuration, every interpolation resolved.
+    """Return the settings in a configuration as plain values, with all interpolations resolved.
 
     Raises:
-        InputError: a value is missing, if it must be ``complete``, or refers to one that does not exist.
+        InputError: an interpolation fails or, if ``complete``, a value is missing.
     """
     parts = {str(key): config[key] for key in config if key not in OTHER_KEYS}
     for key, part in parts.items():
@@ -269,20 +277,20 @@ def plain_values(config: DictConfig, complete: bool = True) -> dict[str, Any]:
 
 
 def settings_words(words: Iterable[str]) -> list[str]:
-    """Return the words about settings: not those about what the directory of a run holds already."""
+    """Return the words except for ``overwrite`` and ``allow_mismatch``, which are not settings."""
     return [word for word in words if word.partition("=")[0] not in RUN_DIRECTORY_KEYS]
 
 
 def sources_sha256(hydra: Any) -> str | None:
-    """Return the SHA-256 of all but the words that the settings of a sweep's jobs are composed from.
+    """Return the SHA-256 of the configurations and plugins of a sweep.
 
-    Jobs with the same words then have the same settings, and the same directory below the sweep's. None if
-    that is not certain: with configurations in a package, or where a file or word of the user's asks a
-    resolver, such as ``${oc.env:X}``.
+    Jobs with the same hash and the same words have the same settings and the same directory in the sweep's.
+    None if that is not certain: configurations are in a package, or a file or word of the user's calls a
+    resolver such as ``${oc.env:X}``.
     """
     sweep: Any = OmegaConf.to_container(hydra.sweep)
-    own: Any = OmegaConf.to_container(hydra.overrides.task)  # ${oc.env:X} stays as it was written
-    words = [*own, sweep["subdir"], hydra.job.config_name]
+    overrides: Any = OmegaConf.to_container(hydra.overrides.task)  # not resolved
+    words = [*overrides, sweep["subdir"], hydra.job.config_name]
     files: dict[str, str] = {}
     for source in hydra.runtime.config_sources:
         folder = Path(hydra.runtime.cwd, source.path)
@@ -290,18 +298,18 @@ def sources_sha256(hydra: Any) -> str | None:
             return None
         if source.schema == "file":
             files |= {str(file): file.read_text() for file in sorted(folder.rglob("*.yaml"))}
-    theirs = [text for file, text in files.items() if not file.startswith(f"{conf_folder()}{os.sep}")]
-    if any(re.search(r"\$\{(?!tuned:|nsvm\.)([\w.]+:|hydra\.)", str(text)) for text in (*words, *theirs)):
+    own = [text for file, text in files.items() if not file.startswith(f"{conf_folder()}{os.sep}")]
+    if any(re.search(r"\$\{(?!tuned:|nsvm\.)([\w.]+:|hydra\.)", str(text)) for text in (*words, *own)):
         return None
     content = [nsvm_cli.__version__, words[-2:], files, code_sha256()]
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 
 def search_folder(folder: str | None) -> list[str]:
-    """Return the override that does what ``--config-dir`` does, if that is given.
+    """Return the override that is equivalent to ``--config-dir FOLDER``; none without a folder.
 
     Raises:
-        InputError: there is no such folder.
+        InputError: the folder does not exist.
     """
     if folder is None:
         return []
@@ -313,27 +321,27 @@ def search_folder(folder: str | None) -> list[str]:
 def complete_overrides(
     prefix: str, parsed_args: argparse.Namespace, given: Sequence[str] = (), **_: Any
 ) -> list[str]:
-    """Return Hydra's completions after given overrides and those on the line."""
+    """Return Hydra's completions of ``prefix`` after the ``given`` overrides and the typed ones."""
     folder = parsed_args.config_dir
     os.environ["COMP_LINE"] = " ".join(["nsvm", *given, *parsed_args.words, prefix])  # where Hydra reads it
     flags = ["--shell-completion", *([] if folder is None else [f"--config-dir={folder}"])]
     with contextlib.redirect_stdout(io.StringIO()) as answer, _parts_known([*flags, *parsed_args.words]):
         run_app(lambda config: None, [*flags, "query=bash"])
-    found = answer.getvalue().split()
-    if len(found) == 1 and found[0].endswith(".") and found[0] != prefix:
-        return complete_overrides(found[0], parsed_args, given)  # or the shell would end the word there
-    return found
+    completions = answer.getvalue().split()
+    if len(completions) == 1 and completions[0].endswith(".") and completions[0] != prefix:
+        return complete_overrides(completions[0], parsed_args, given)  # else the shell would end the word
+    return completions
 
 
 LAUNCHERS = {"joblib": "'nsvm[joblib]'", "ray": "'nsvm[ray]'", "submitit": "'nsvm[slurm]'"}
-"""Hydra's launchers that are plugins, and the package for each."""
+"""Packages of the launchers that Hydra does not include."""
 
 MEANT = {"learning_rate": "lr", "epochs": "steps", "iterations": "steps", "lambda": "lam", "model": "network"}
-"""Names of settings in other programs, and their names here."""
+"""Names of settings in other libraries, and their names here."""
 
 
 def _line_of(error: Exception) -> str:
-    """Return the line that matters of an error of Hydra, with "did you mean" for an unknown name."""
+    """Return the message of an error of Hydra in one line, with suggestions for unknown names."""
     text = str(error) or str(error.__cause__)
     text = text.replace("InputError raised while resolving interpolation: ", "")
     if isinstance(error, MissingConfigException) and (file := error.missing_cfg_file):
@@ -346,7 +354,7 @@ def _line_of(error: Exception) -> str:
             hint += f"; {OWN_PART}" if group in _groups() - {"experiment"} else ""
             return f"{group}={option}: there is no such {group}; {hint}"
     if match := re.search(r"Could not (?:override|delete from config\.?) '([^'@]+)'", text):
-        section = getattr(error.__cause__, "parent_node", None)  # where the key would have been
+        section = getattr(error.__cause__, "parent_node", None)  # the section without the key
         key = getattr(error.__cause__, "full_key", None) or match[1].replace("/", ".")
         return _no_such_setting(key, map(str, section or ()))
     if match := re.search(r"(?:Ambiguous value for argument|Sweep parameters) '(.+)'", text):
@@ -354,8 +362,8 @@ def _line_of(error: Exception) -> str:
     if "Missing mandatory value" in text:
         return f"{getattr(error, 'full_key', None) or text.split()[-1]} needs a value"
     if isinstance(error, OverrideParseException):
-        what = "expected KEY=VALUE, with quotes around special characters: \"dataset.path='my data.csv'\""
-        return f"cannot read the override {error.override!r}: {what}"
+        advice = "expected KEY=VALUE, with quotes around special characters: \"dataset.path='my data.csv'\""
+        return f"cannot read the override {error.override!r}: {advice}"
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark:
         return f"{error.problem_mark.name}, line {error.problem_mark.line + 1}: {error.problem}"
     if "Config group override must be" in text:
@@ -367,24 +375,24 @@ def _line_of(error: Exception) -> str:
 
 
 def _no_such_setting(key: str, names: Iterable[str]) -> str:
-    """Return what is said of an unknown setting, given the names of those beside which it would stand."""
+    """Return the message about an unknown setting, given the names of the settings in its section."""
     section, _, name = key.rpartition(".")
     if section.startswith("hydra"):
-        return f"{key}: Hydra has no such setting; nsvm train --cfg hydra shows what it has"
+        return f"{key}: Hydra has no such setting; nsvm train --cfg hydra shows all"
     options: dict[str, list[str]] = {}
     for group in _groups() - {"experiment"}:
         for file in sorted((conf_folder() / group).glob("*.yaml")):
             for other in re.findall(r"^ *(\w+):", file.read_text(), re.MULTILINE):
                 options.setdefault(f"{group}.{other}", []).append(f"{group}={file.stem}")
     if key in options:
-        own = f"a part of your own takes +{key}=VALUE"
-        return f"{key}: there is no such setting here, but with {' or '.join(options[key])}; {own}"
+        plugins = f"a part of your own takes +{key}=VALUE"
+        return f"{key}: there is no such setting here, but with {' or '.join(options[key])}; {plugins}"
     here = {f"{section}.{other}" for other in names} if section else _groups().union(names) - {*OTHER_KEYS}
     here = here or {other for other in options if other.startswith(f"{section}.")} or _groups()
     return f"{key}: there is no such setting; {did_you_mean(MEANT.get(name, key), here, options)}"
 
 
 def _groups() -> set[str]:
-    """Return the groups that a user chooses from."""
+    """Return the names of the groups to choose an option from."""
     folders = {folder.name for folder in conf_folder().iterdir() if folder.is_dir()}
     return folders.difference(OTHER_FOLDERS)

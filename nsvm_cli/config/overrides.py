@@ -1,4 +1,4 @@
-"""Settings as words on the command line, in Hydra's grammar and as a shell takes them."""
+"""Settings as words on the command line, in Hydra's grammar and quoted for a shell."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 def override(key: str, value: Any) -> str:
-    """Return the word ``key=value`` as it is typed in a shell."""
+    """Return the word ``key=value`` with the quotes that a shell needs."""
     words = f"{key}={written(value)}"
     plain = "'" not in words or re.search(r'["$`\\!]', words)
     return shlex.quote(words) if plain else f'"{words}"'
@@ -29,6 +29,6 @@ def written(value: Any) -> str:
 
 
 def quoted(text: str) -> str:
-    """Return text in quotes, as the value of an override; Hydra unescapes backslashes only before a quote."""
+    """Return text in single quotes, as Hydra reads it: backslashes are doubled only before a quote."""
     text = re.sub(r"(\\*)'", r"\1\1\'", text)
     return "'" + re.sub(r"(\\+)\Z", r"\1\1", text) + "'"

@@ -1,6 +1,6 @@
-"""Build objects from a registered name and its settings, or explain in one line why that is impossible.
+"""Build objects from a registered name and settings, or raise an error of one line.
 
-The settings are those of a YAML file in ``conf/``: ``name``, and one key for each parameter of the class.
+The settings are ``name`` and a key for each parameter of the class, as in the YAML files in ``conf/``.
 """
 
 from __future__ import annotations
@@ -33,27 +33,31 @@ T = TypeVar("T")
 Part = TypeVar("Part", bound=Callable[..., Any])
 
 STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
-"""Configuration of the pydantic dataclasses that hold settings: no unknown fields, no NaN, no infinity."""
+"""Configuration of pydantic dataclasses with settings: refuse unknown fields, NaN and infinity."""
 
 Count = Annotated[int, Field(ge=1, le=10**15)]
 """A number of steps, small enough for a float to represent it exactly."""
 
 Text = Annotated[str, Field(coerce_numbers_to_str=True)]
-"""A name that may be typed as a number, such as that of a class or of a layer in an ``nn.Sequential``."""
+"""A name that YAML may read as a number, such as a class or a layer of an ``nn.Sequential``."""
 
 Positive = Annotated[float, Field(gt=0)]
 NonNegative = Annotated[float, Field(ge=0)]
 Fraction = Annotated[float, Field(ge=0, lt=1)]
 
 
-MISSING = "???"  # in a YAML file, of a value that has to be given
+MISSING = "???"  # in a YAML file: a value that the user must give
 OWN_PART = "to use your own, name its module: plugins=[MODULE], or --plugins MODULE"
 
 
 class Registry(dict[str, Part]):
-    """The parts of one kind, name -> class. ``@KERNELS.register("cauchy")`` before a class adds it.
+    """Classes of one kind by their names. ``@KERNELS.register("cauchy")`` before a class adds it.
 
-    They have the ``common`` settings too; the first ``given`` parameters of a constructor are no settings.
+    Args:
+        kind: the name of the group in ``conf/``.
+        base: the base class.
+        given: the number of leading parameters of the constructors that are not settings.
+        common: settings of all classes, with their defaults.
     """
 
     kinds: ClassVar[dict[str, Registry[Any]]] = {}
@@ -63,16 +67,16 @@ class Registry(dict[str, Part]):
         self.kinds[kind] = self
 
     def register(self, name: str) -> Callable[[T], T]:
-        """Return a decorator that adds a class by this name, in place of any other."""
+        """Return a decorator that adds a class, or replaces the class with this name."""
 
-        def added(part: T) -> T:
+        def add(part: T) -> T:
             self[name] = part  # type: ignore[assignment]
             return part
 
-        return added
+        return add
 
     def section(self, name: str) -> dict[str, Any]:
-        """Return the settings of a part with the defaults of its constructor that YAML can hold."""
+        """Return the settings of a part, with those defaults of its constructor that YAML can hold."""
         section: dict[str, Any] = {"name": name}
         for p in _constructor(self[name])[0][self.given :]:
             if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD):
@@ -81,13 +85,13 @@ class Registry(dict[str, Part]):
         return section | {**self.common, **section}
 
     def names_of(self, part: object) -> list[str]:
-        """Return the names of a part and of the classes that it derives from, the nearest first."""
+        """Return the names of a class and of its registered base classes, the nearest first."""
         bases = getattr(part, "__mro__", (part,))
         return [name for base in bases for name, registered in self.items() if registered is base]
 
     def derived(self, name: str, base: str, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the settings of a class that derives from another, given the other's: all that it takes,
-        except those that it declares itself.
+        """Return the settings of a class derived from ``base``: the base's ``settings`` as far as it accepts
+        them, and the defaults that it declares itself.
         """
         section, (parameters, _) = self.section(name), _constructor(self[name])
         takes_all = any(p.kind is p.VAR_KEYWORD for p in parameters)
@@ -104,13 +108,13 @@ class Registry(dict[str, Part]):
 
 
 def keeps(kind: type, base: type, *names: str) -> bool:
-    """Return whether a class is this base, or derives from it and overrides none of these attributes."""
+    """Return whether a class is ``base``, or derives from it without overriding any of these attributes."""
     same = (getattr(kind, name, None) is getattr(base, name, None) for name in names)
     return issubclass(kind, base) and all(same)
 
 
 class Given:
-    """An object where settings name a part, which no file can hold. A run takes a copy of it."""
+    """An object in place of a part's name, which no file can hold. A run uses a copy of it."""
 
     def __init__(self, part: object) -> None:
         self.part = part
@@ -123,27 +127,27 @@ class Given:
 
 
 def fields_of(part: object) -> dict[str, Any] | None:
-    """Return the settings that a dataclass was built with; None for an object of another class."""
+    """Return the arguments that a dataclass was built with; None for other objects."""
     owner = next(base for base in type(part).__mro__ if "__init__" in vars(base))
     if "__dataclass_fields__" not in vars(owner):
         return None
     return {field.name: getattr(part, field.name) for field in fields(part) if field.init}  # type: ignore[arg-type]
 
 
-def expecting(what: str) -> WrapValidator:
-    """Return a pydantic validator that says in one sentence what a setting of several types may be."""
+def expecting(values: str) -> WrapValidator:
+    """Return a pydantic validator that describes a setting of several types in one message."""
 
     def checked(value: object, check: Callable[[object], object]) -> object:
         try:
             return check(value)
         except ValidationError:
-            raise ValueError(f"expected {what}, got {shown(value)}") from None
+            raise ValueError(f"expected {values}, got {shown(value)}") from None
 
     return WrapValidator(checked)
 
 
 def entry_of(registry: Mapping[str, Any]) -> AfterValidator:
-    """Return a pydantic validator for a setting that names an entry of the registry, as it is by then."""
+    """Return a pydantic validator for names in a registry, which plugins may extend later."""
 
     def checked(name: str) -> str:
         if name not in registry:
@@ -156,11 +160,10 @@ def entry_of(registry: Mapping[str, Any]) -> AfterValidator:
 def build(registry: Mapping[str, Callable[..., T]], kind: str, settings: Mapping[str, Any], *args: Any) -> T:
     """Return ``registry[settings["name"]](*args, **other_settings)``.
 
-    Settings are converted to the types that the constructor is annotated with, also that of a user's own
-    class; what the constructor refuses is an InputError too.
+    Settings are converted to the annotated types of the constructor, also for a user's own class.
 
     Raises:
-        InputError: the name is unknown, a setting is unknown, missing or has a value that the class rejects.
+        InputError: the name or a setting is unknown, a setting is missing, or a value is rejected.
     """
     values = {key: value for key, value in settings.items() if str(value) != MISSING}
     name = values.pop("name", None)
@@ -189,11 +192,11 @@ def build(registry: Mapping[str, Callable[..., T]], kind: str, settings: Mapping
 
 
 def construct(section: Callable[..., T], kind: str, values: Mapping[str, Any], *args: Any) -> T:
-    """Return ``section(*args, **values)``, with the values in the types that it is annotated with.
+    """Return ``section(*args, **values)``, with the values converted to its annotated types.
 
     Raises:
-        InputError: a value is rejected, or is true or false where a number belongs, which pydantic would
-            take for 1 or 0. The message begins with ``kind``.
+        InputError: a value is rejected, including a bool in place of a number, which pydantic would accept.
+            The message begins with ``kind``.
     """
     _, converters = _constructor(section)
     where, converted = kind, dict(values)
@@ -210,21 +213,19 @@ def construct(section: Callable[..., T], kind: str, values: Mapping[str, Any], *
 
 @functools.cache
 def _constructor(factory: Any) -> tuple[list[inspect.Parameter], dict[str, Callable[..., Any]]]:
-    """Return the parameters of a function or of a class's constructor, and converters to their types, where
-    these can be looked up and pydantic knows them.
-    """
+    """Return the parameters of a function or constructor, and converters to the types that pydantic knows."""
     function = annotated = factory
     if isinstance(factory, type):
         owner = next(base for base in factory.__mro__ if "__init__" in vars(base))
         if owner is object:
             return [], {}
-        function = vars(owner)["__init__"]  # a base may have left its own signature on the class
+        function = vars(owner)["__init__"]  # a base class may have set __signature__
         annotated = owner if "__dataclass_fields__" in vars(owner) else function
     is_pydantic = "__pydantic_validator__" in getattr(annotated, "__dict__", ())
     bound = is_pydantic or not isinstance(factory, type)
     parameters = [*inspect.signature(annotated if is_pydantic else function).parameters.values()][not bound :]
     types, converters = {}, {}
-    with contextlib.suppress(NameError, TypeError):  # a type imported for type checkers only, or no function
+    with contextlib.suppress(NameError, TypeError):  # a type is imported for type checkers only
         types = get_type_hints(annotated, include_extras=True)
     for name, annotation in types.items():
         with contextlib.suppress(PydanticUserError):
@@ -233,27 +234,27 @@ def _constructor(factory: Any) -> tuple[list[inspect.Parameter], dict[str, Calla
 
 
 def one_line(error: ValidationError, prefix: str = "") -> str:
-    """Return pydantic's findings as one line, such as ``algorithm.lam should be greater than 0, got 0``."""
-    kinds = ("int", "float", "str", "bool")  # each has a finding where a setting takes several of them
-    findings = {}
+    """Return pydantic's errors in one line, such as ``algorithm.lam should be greater than 0, got 0``."""
+    types = ("int", "float", "str", "bool")  # of a setting with several types, each has its own error
+    messages = {}
     for finding in error.errors():
-        places = [str(part).removeprefix("constrained-") for part in finding["loc"]]
-        places = [part for part in places if part not in kinds and "[" not in part]
+        places = [str(place).removeprefix("constrained-") for place in finding["loc"]]
+        places = [place for place in places if place not in types and "[" not in place]
         where = ".".join([prefix, *places]).strip(".")
         if finding["type"] == "value_error":
-            said = f": {finding['ctx']['error']}"
+            message = f": {finding['ctx']['error']}"
         elif finding["type"].startswith("missing"):
-            said = " needs a value"
+            message = " needs a value"
         else:
-            what = re.sub(r"(, unable|, got| after validation).*", "", finding["msg"])
-            said = what.removeprefix("Input") if what.startswith("Input ") else f": {what}"
-            said += f", got {shown(finding['input'])}"
-        findings[where] = (where + said).removeprefix(": ")
-    return "; ".join(findings.values())
+            text = re.sub(r"(, unable|, got| after validation).*", "", finding["msg"])
+            message = text.removeprefix("Input") if text.startswith("Input ") else f": {text}"
+            message += f", got {shown(finding['input'])}"
+        messages[where] = (where + message).removeprefix(": ")
+    return "; ".join(messages.values())
 
 
 def shown(value: object) -> str:
-    """Return a value as it is shown in a message: on one line, and shortened."""
+    """Return a value for a message: on one line, and shortened."""
     try:
         return reprlib.repr(value)
     except ValueError:

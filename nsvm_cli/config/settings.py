@@ -1,4 +1,4 @@
-"""The settings of a run, as composed from conf/ and stored in run directories, checkpoints and models."""
+"""The settings of a run, as run directories, checkpoints and model files store them."""
 
 from __future__ import annotations
 
@@ -21,16 +21,14 @@ Section = dict[str, Any]
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
 class Validation:
-    """Measure the accuracy, or R^2, on the validation set after every ``every`` steps, or never (None)."""
+    """Evaluate on the validation set every ``every`` steps; None for never."""
 
     every: Count | None = None
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
 class Init:
-    """Start with the theta of a finished run, a model file, or a state dict; with ``only``, with those of its
-    tensors whose names begin with one of these.
-    """
+    """Start with the theta of a run, a model file or a state dict, or ``only`` with some of its tensors."""
 
     run: str | None = None
     only: list[Text] = Field(default_factory=list)
@@ -55,18 +53,14 @@ ClassWeight = Annotated[
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
 class Checkpoints:
-    """How often a run writes a checkpoint, and which ones stay when it has finished.
-
-    ``every`` is a number of steps (an integer), a duration (text such as 30s, 5min or 1h), or None for never.
-    ``keep`` is ``last``, ``none``, ``all`` or a number: the newest ones.
-    """
+    """How often a run writes a checkpoint, and which ones it keeps when it has finished."""
 
     every: Interval = "60s"
     keep: Keep = "last"
 
     @property
     def kept(self) -> int:
-        """The number of checkpoints that stay."""
+        """The number of checkpoints that a finished run keeps."""
         return self.keep if isinstance(self.keep, int) else {"none": 0, "last": 1}.get(self.keep, sys.maxsize)
 
     @property
@@ -85,30 +79,9 @@ class Checkpoints:
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
 class Settings:
-    """The settings of a run. Each section names a registered class and holds its settings.
+    """The settings of a run, which ``conf/train.yaml`` explains.
 
-    Attributes:
-        dataset, network, kernel, optimizer, algorithm, loss: see ``registry.build``. Without a loss, it is
-            the hinge loss for classes, and the epsilon-insensitive one for real targets.
-        init: where theta starts, if not at random.
-        freeze: beginnings of the names of parameters that do not move, nor do statistics of their modules.
-        penalties: the weights of terms that the objective for theta gains; see ``nsvm_cli.models.penalties``.
-        task: whether labels are the names of classes, or real targets.
-        metric: the figure by which models are compared and chosen; None for the accuracy, or R^2.
-        keep: the model of the run: that of its last step, or the best one on the validation set.
-        calibration: how to turn decision values into probabilities; None for none. See ``calibrates``.
-        threshold: the probability from which on the second of two classes is predicted, or ``best``.
-        class_weight: how much the samples of each class count in training; see ``Data.weights``.
-        multiclass: the loss of more than two classes; see ``nsvm_cli.models.losses``.
-        threads: None for all cores.
-        engine: what takes the steps; see ``nsvm_cli.engines``.
-        memory_budget: MiB for kernel values; larger tables than this, and than the default, are refused.
-        log_every: steps between two records; None for about a hundred records per run.
-        full_objective: whether each record holds lambda/2 ||f||^2 plus the mean loss on the training samples.
-        callbacks: what else to measure, and when to stop early; see ``nsvm_cli.runs.loop``.
-        logger: where to show the run, besides its metrics; see ``nsvm_cli.runs.loggers``.
-        curves: whether ``nsvm train`` draws the training curves.
-        plugins: the user's modules. Those that a run or a file records are never imported.
+    A section such as ``kernel`` names a registered class and holds its settings; see ``registry.build``.
     """
 
     dataset: Section
@@ -173,9 +146,7 @@ def with_effect(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def code_of(settings: Settings) -> str | None:
-    """Return the SHA-256 of the user's own code that the parts of a run consist of, as far as they affect the
-    result; None without any.
-    """
+    """Return the SHA-256 of the plugins' code that affects the result of a run; None without any."""
     modules = []
     for kind, parts in with_effect(Registry.kinds).items():
         for name in _leaves(getattr(settings, kind, settings.callbacks)):
@@ -185,7 +156,7 @@ def code_of(settings: Settings) -> str | None:
 
 
 def _leaves(value: Any) -> list[Any]:
-    """Return the plain values within a setting, which may be a section or a list."""
+    """Return the plain values in a setting, also in nested sections and lists."""
     if not isinstance(value, (dict, list)):
         return [value]
     return [
@@ -194,9 +165,7 @@ def _leaves(value: Any) -> list[Any]:
 
 
 def is_record_of(recorded: Mapping[str, Any], settings: Settings) -> bool:
-    """Return whether the plain values that a run directory records are these settings, as far as they affect
-    the result.
-    """
+    """Return whether recorded plain values equal the settings, except for those without an effect."""
     try:
         return with_effect(plain(parse_settings(recorded))) == with_effect(plain(settings))
     except InputError:  # another version may have recorded them
@@ -204,14 +173,14 @@ def is_record_of(recorded: Mapping[str, Any], settings: Settings) -> bool:
 
 
 def with_values(values: Mapping[str, Any], changes: Mapping[str, Any], within: str = "") -> dict[str, Any]:
-    """Return a copy of plain values with others at dotted keys, such as ``optimizer.lr``.
+    """Return a copy of plain values with changes.
 
     Args:
-        changes: those to place in the copy, by their keys.
-        within: what stands before a key in a message.
+        changes: the new values by dotted keys, such as ``optimizer.lr``.
+        within: the text before a key in a message.
 
     Raises:
-        InputError: there is no such section.
+        InputError: the section of a key does not exist.
     """
     changed = deepcopy(dict(values))
     for key, value in changes.items():
@@ -226,7 +195,7 @@ def with_values(values: Mapping[str, Any], changes: Mapping[str, Any], within: s
 
 
 def flat(values: Mapping[str, Any], separator: str = ".", above: str = "") -> dict[str, Any]:
-    """Return nested values by their paths, such as ``optimizer.lr``. Empty dicts are lost."""
+    """Return nested values by their paths, such as ``optimizer.lr``, without empty dicts."""
     flattened: dict[str, Any] = {}
     for name, value in values.items():
         path = f"{above}{name}"

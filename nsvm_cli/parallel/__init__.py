@@ -1,1 +1,1 @@
-"""Devices, a worker pool, signals."""
+"""The device, a pool of worker processes, and signals."""

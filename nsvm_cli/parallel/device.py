@@ -29,7 +29,7 @@ def select_device(name: str, threads: int | None) -> torch.device:
 
 @contextmanager
 def own_threads(threads: int | None = None) -> Iterator[None]:
-    """Let the code within the context set torch's number of threads, from ``threads`` on; restore it then."""
+    """Restore torch's number of threads after the context; ``threads`` is the number within it."""
     before = torch.get_num_threads()
     if threads is not None:
         torch.set_num_threads(threads)
@@ -40,9 +40,9 @@ def own_threads(threads: int | None = None) -> Iterator[None]:
 
 
 def take_turns(job: int) -> None:
-    """Use the GPU whose turn it is: the jobs of a sweep on one machine share its GPUs evenly.
+    """Select one of the GPUs by the number of the job, so that the jobs of a sweep share them evenly.
 
-    A launcher that gives each job a GPU of its own hides the others from it.
+    A launcher that assigns GPUs to jobs shows each job only its own.
     """
     if (count := torch.cuda.device_count()) > 1:
         torch.cuda.set_device(job % count)

@@ -1,4 +1,4 @@
-"""Signals during training: those that stop the run between two steps, and SIGUSR1, for a checkpoint."""
+"""Signals during training: most stop the run between two steps; SIGUSR1 asks for a checkpoint."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ ONE_REQUEST = 0.1
 
 
 class Signals(contextlib.ExitStack):
-    """Context manager that records signals, for the run to act on between two steps.
+    """Context manager that records signals, so that the run can act on them between two steps.
 
-    A thread listens for signals, because Python runs its handlers only once the main thread returns from
-    native code, which may take minutes. Outside the main thread, where Python allows no handlers, it records
-    nothing, and the main thread's own handlers apply.
+    A thread listens for them, because Python runs signal handlers only when the main thread returns from
+    native code, which may take minutes. Outside the main thread, where Python allows no handlers, it does
+    nothing.
     """
 
     def __init__(self) -> None:
@@ -41,24 +41,24 @@ class Signals(contextlib.ExitStack):
         self.callback(os.close, writing)
         before = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
         self.callback(signal.set_wakeup_fd, before)
-        # signals that nohup or a shell's & had ignored stay ignored
-        heeded = [signum for signum in STOPPING if signal.getsignal(signum) is not signal.SIG_IGN]
+        # signals that nohup or a shell's & ignore stay ignored
+        handled = [signum for signum in STOPPING if signal.getsignal(signum) is not signal.SIG_IGN]
         if signal.getsignal(signal.SIGUSR1) in (signal.SIG_DFL, signal.SIG_IGN):  # else a launcher handles it
-            heeded.append(signal.SIGUSR1)
-        for signum in heeded:  # Python writes a signal to the wakeup pipe only if it has a Python handler
+            handled.append(signal.SIGUSR1)
+        for signum in handled:  # Python writes a signal to the wakeup pipe only if it has a Python handler
             self.callback(signal.signal, signum, signal.signal(signum, lambda *_: None))
         threading.Thread(target=self._listen, args=(listening,), daemon=True).start()
         return self
 
     def take_checkpoint_request(self) -> bool:
-        """Return whether a checkpoint has been asked for since the last call."""
-        if not self._checkpoint_wanted:  # a request that comes between these lines counts for the next call
+        """Return whether a checkpoint has been requested since the last call."""
+        if not self._checkpoint_wanted:  # a request between these lines counts for the next call
             return False
         self._checkpoint_wanted = False
         return True
 
     def end_at_once(self, last_words: str) -> None:
-        """Let even a first signal end the process, printing this line: nothing is left to save."""
+        """Let the first signal end the process with this message: nothing is left to save."""
         self._last_words = last_words
         if self.noted is not None:
             self._leave(self.noted)
@@ -72,7 +72,7 @@ class Signals(contextlib.ExitStack):
                     self._checkpoint_wanted = True
                 if signum not in STOPPING:
                     continue
-                # after Ctrl-C a launcher also forwards its own SIGTERM: together they are one request to stop
+                # after Ctrl-C a launcher also sends SIGTERM: both are one request
                 again = now - first.setdefault(signum, now) > ONE_REQUEST
                 if self._last_words is not None or (again and signum in INSISTING):
                     self._leave(signum)

@@ -13,9 +13,9 @@ from nsvm_cli.errors import RunError
 
 
 class Workers(ProcessPoolExecutor):
-    """A pool of processes that run one task at a time.
+    """A pool of worker processes.
 
-    They exit as soon as their parent does, even if it is killed, so that no orphan keeps writing files.
+    They exit with their parent, even if it is killed, so that no orphan keeps writing files.
     """
 
     def __init__(self, count: int) -> None:
@@ -26,7 +26,7 @@ class Workers(ProcessPoolExecutor):
         signal.signal(signal.SIGINT, before)
 
     def __exit__(self, failed: type[BaseException] | None, *_: object) -> None:
-        """Wait for the processes or, after an error, kill them; one that died is a RunError."""
+        """Wait for the processes or, after an error, kill them; raise a RunError if one died."""
         for process in multiprocessing.active_children() if failed is not None else ():
             process.kill()
         self.shutdown(cancel_futures=True)

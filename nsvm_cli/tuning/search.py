@@ -51,12 +51,10 @@ Space = dict[str, Distribution]
 
 @pydantic.dataclasses.dataclass(frozen=True, kw_only=True, config=STRICT)
 class Search:
-    """The search space and budget of a search.
+    """The space and the budget of a search, which ``conf/tune/default.yaml`` explains.
 
-    ``space`` is nested like the settings; its leaves are lists of values or ranges ``{low, high, log}``, of
-    integers if both ends are. Each of ``trials`` candidates is trained with ``seeds`` seeds; hopeless ones
-    are pruned, and a run that takes longer than ``seconds`` counts as accuracy 0. The best ``finalists`` are
-    then trained with ``final_seeds`` further seeds. Each seed has its own split.
+    ``space`` is nested like the settings. Its leaves are lists of values, or ranges ``{low, high, log}``, of
+    integers if both ends are. Each seed has its own split.
     """
 
     directory: str
@@ -69,8 +67,11 @@ class Search:
     jobs: PositiveInt | None = None
 
     def suited(self, suggested: Mapping[str, Any], settings: Mapping[str, Any]) -> Space:
-        """Return the space without the keys that are suggested for other settings than those that have an
-        effect; added ones stay.
+        """Return the space without suggested keys that have no effect; keys that the user adds stay.
+
+        Args:
+            suggested: the default space.
+            settings: the settings with an effect; see ``effective``.
 
         Raises:
             InputError: nothing is left to search.
@@ -83,7 +84,7 @@ class Search:
 
 
 def holds(distribution: Distribution, value: object) -> bool:
-    """Return whether a distribution has a value."""
+    """Return whether a distribution contains a value."""
     if isinstance(distribution, CategoricalDistribution):
         return value in distribution.choices
     return isinstance(value, (int, float)) and distribution.low <= value <= distribution.high
@@ -97,18 +98,18 @@ def ends(distribution: Distribution) -> tuple[Value, Value]:
 
 
 def ranges(space: Mapping[str, Any], above: str = "") -> Space:
-    """Return a nested space by dotted keys; InputError where it holds neither lists nor ranges."""
-    found: Space = {}
+    """Return a nested space by dotted keys; raise an InputError for leaves that are not lists or ranges."""
+    distributions: Space = {}
     for key, value in space.items():
         where = f"{above}{key}"
         if isinstance(value, Mapping) and not {"low", "high"} & value.keys():
-            found |= ranges(value, f"{where}.")
+            distributions |= ranges(value, f"{where}.")
             continue
         try:
-            found[where] = _distribution(value)
+            distributions[where] = _distribution(value)
         except (TypeError, ValueError) as error:
             raise InputError(f"tune.space.{where}: {error}") from None
-    return found
+    return distributions
 
 
 def _distribution(value: Any) -> Distribution:
@@ -122,8 +123,9 @@ def _distribution(value: Any) -> Distribution:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A point of the space and its scores on validation data, by a metric; ``final`` holds those with further
-    seeds, and ``error`` is the standard error of their mean.
+    """A point of the space and its scores on validation data.
+
+    ``final`` are a finalist's scores with further seeds, and ``error`` is the standard error of their mean.
     """
 
     number: int
@@ -154,16 +156,14 @@ class Candidate:
         return {"candidate": self.number, **means, "overrides": self.overrides}
 
 
-@plugin_errors()  # here, because an error reaches the parent process without its traceback
+@plugin_errors()  # in the worker process, because errors lose their traceback on the way to the parent
 def validation_score(values: Mapping[str, Any], seed: int, seconds: float | None = None) -> float:
-    """Train once and return the metric of the task on the validation set: accuracy, or R^2 for real targets.
+    """Train once and return the metric on the validation set, or 0 if training diverges or times out.
 
-    It is 0 if training diverged or timed out. R^2 has no least value: below 0, where it is better to predict
-    the mean of the targets, it counts as 0 too, so that no single seed outweighs all others in a mean.
-
-    The test set is never touched; see ``nsvm_cli.datasets.Splits``.
+    A negative R^2 counts as 0, too: it has no lower bound, and one seed could outweigh all others in a mean.
+    The test set is never read; see ``nsvm_cli.datasets.Splits``.
     """
-    # no metric of a search is one of probabilities, and a threshold is chosen when a run has finished
+    # no metric of a search needs probabilities, and a threshold is chosen after training
     changes = {"seed": seed, "calibration": None, "threshold": None}
     settings = parse_settings({**values, **changes})
     load_plugins(settings.plugins)
@@ -183,11 +183,11 @@ def validation_score(values: Mapping[str, Any], seed: int, seconds: float | None
 
 
 SHARE = 0.25
-"""The share of the training samples that are for validation where a usual number would be more."""
+"""Maximum share of the training samples for validation, unless the user gives a number."""
 
 
 def suited_validation(values: Mapping[str, Any], usual: str) -> str | float:
-    """Return ``dataset.validation``: ``usual``, such as ``200 each``, or ``SHARE`` if less of some class."""
+    """Return ``usual``, such as ``200 each``, or ``SHARE`` if ``usual`` exceeds this share of some class."""
     data = load(parse_settings(with_values(values, {"dataset.validation": SHARE})))
     y = torch.cat([data.splits[name].y for name in ("train", "validation")]).numpy()
     rarest = min(int(members.sum()) for _, members in data.task.strata(y))
@@ -202,16 +202,16 @@ def tune(
 ) -> list[Candidate]:
     """Start or resume the search in ``search.directory``, and return the finalists, best first.
 
-    The first candidate is the settings, as far as the space holds them.
+    The first candidate has the values of the settings, as far as the space contains them.
 
     Args:
-        suggested: the space that is searched unless the user asks for another one; see ``Search.suited``.
-        observe: called with each candidate after its trial.
+        suggested: the default space; see ``Search.suited``.
+        observe: called with each candidate after its evaluation.
 
     Raises:
         InputError: the settings or a corner of the space are invalid, or the directory is in use or holds
             another search.
-        RunError: every candidate failed.
+        RunError: no candidate completed training.
     """
     experiment = prepare(parse_settings(values))
     if not experiment.data.splits.sizes["validation"]:
@@ -242,13 +242,13 @@ def tune(
 
 
 Score = Callable[[Point, int], "Future[float]"]
-"""Trains with a seed in a worker process; see ``validation_score``."""
+"""Submits ``validation_score`` of a point and a seed to a worker process."""
 
 
 def _tried(
     study: optuna.Study, search: Search, space: Space, settings: Mapping[str, Any], score: Score, metric: str
 ) -> Iterator[Candidate]:
-    """Yield interrupted and new candidates, trained with one seed after the other until they are hopeless."""
+    """Yield interrupted and new candidates, each trained with one seed after the other until it is pruned."""
     for interrupted in study.get_trials(states=[TrialState.RUNNING]):
         study.tell(interrupted.number, state=TrialState.FAIL)
         study.enqueue_trial(interrupted.params)
@@ -273,33 +273,34 @@ def _tried(
 
 
 def effective(values: Mapping[str, Any], experiment: Experiment) -> dict[str, Any]:
-    """Return the settings that have an effect, by dotted keys, with the number that ``kernel.gamma=null``
-    stands for: without an SVM no kernel has one; where no step moves theta, no rate or dropout.
+    """Return the settings that have an effect, by dotted keys, with a number for ``kernel.gamma=null``.
+
+    The kernel has no effect without an SVM, the optimizer and the network none if no step moves theta.
     """
     settings, F = flat(values), experiment.F
     if settings.get("kernel.gamma", 0) is None:
         settings["kernel.gamma"] = or_one_over_n(None, F(experiment.problem.x[:1]))
-    unused: tuple[str, ...] = () if experiment.trainer.trains_svm else ("kernel.",)
+    unused = [] if experiment.trainer.trains_svm else ["kernel."]
     if not (experiment.trainer.moves_theta and F.parameters):
-        unused += ("optimizer.", "network.")
-    return {key: value for key, value in settings.items() if not key.startswith(unused)}
+        unused += ["optimizer.", "network."]
+    return {key: value for key, value in settings.items() if not key.startswith((*unused,))}
 
 
 def _rounded(value: Value, setting: Value) -> Value:
-    """Return a float with two digits, so that it can be reported exactly, unless it is the setting itself."""
+    """Return a float rounded to two digits, so that messages show it exactly, unless it is the setting."""
     return float(f"{value:.2g}") if isinstance(value, float) and value != setting else value
 
 
 def _study(values: Mapping[str, Any], search: Search, space: Space, file: Path) -> optuna.Study:
-    """Return the study in a file, which is created if it is missing."""
+    """Return the study in a file, or create it."""
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)  # about the pruner below
     with reading(file, "; search again in a new folder: tune.directory=FOLDER"):
         if file.exists():
-            # a kill or a full disk may have cut off the last line, to which Optuna would append
+            # Optuna would append to a last line that a kill or a full disk has cut off
             with file.open("rb+") as journal:
                 journal.truncate(journal.read().rfind(b"\n") + 1)
-        # the directory is locked already: any lock will do
+        # the directory is locked already
         backend = JournalFileBackend(str(file), lock_obj=threading.Lock())  # type: ignore[arg-type]
         study = optuna.create_study(
             storage=optuna.storages.JournalStorage(backend),
@@ -311,12 +312,12 @@ def _study(values: Mapping[str, Any], search: Search, space: Space, file: Path) 
         # a resumed search must not draw the same candidates again
         seed = len(study.get_trials(deepcopy=False))
         study.sampler = optuna.samplers.TPESampler(seed=seed, multivariate=True)
-        asked: dict[str, Any] = {"seeds": search.seeds, "seconds": search.seconds}
-        asked["space"] = {key: optuna.distributions.distribution_to_json(d) for key, d in space.items()}
-        question = json.dumps({"settings": dict(values), **asked}, sort_keys=True)
+        budget: dict[str, Any] = {"seeds": search.seeds, "seconds": search.seconds}
+        budget["space"] = {key: optuna.distributions.distribution_to_json(d) for key, d in space.items()}
+        question = json.dumps({"settings": dict(values), **budget}, sort_keys=True)
         recorded = json.loads(study.user_attrs.setdefault("question", question))
         same = is_record_of(recorded["settings"], parse_settings(values))
-        if not same or any(recorded[key] != asked[key] for key in asked):
+        if not same or any(recorded[key] != budget[key] for key in budget):
             raise InputError(
                 f"{search.directory} holds another search: expected a new folder in tune.directory"
             )
@@ -325,26 +326,26 @@ def _study(values: Mapping[str, Any], search: Search, space: Space, file: Path) 
 
 
 def _final(study: optuna.Study, search: Search, score: Score, experiment: Experiment) -> list[Candidate]:
-    """Return the best candidates, ranked with further seeds: the first ones favour lucky candidates."""
+    """Return the best candidates, ranked by scores with further seeds: the first scores favour lucky ones."""
     first = FIRST_SEED + search.seeds
     seeds = range(first, first + search.final_seeds)
-    known: dict[str, float] = dict(study.user_attrs.get("final", {}))
-    whole = [
+    scores: dict[str, float] = dict(study.user_attrs.get("final", {}))
+    complete = [
         Candidate(t.number, experiment.metric, t.user_attrs["point"], [*t.intermediate_values.values()])
         for t in study.get_trials(deepcopy=False, states=[TrialState.COMPLETE])
         if len(t.intermediate_values) == search.seeds
     ]
-    finalists = sorted(whole, key=lambda c: c.mean, reverse=True)[: search.finalists]
+    finalists = sorted(complete, key=lambda c: c.mean, reverse=True)[: search.finalists]
     names = {f"{c.number} {seed}": (c.point, seed) for c in finalists for seed in seeds}
-    futures = {score(*names[name]): name for name in names if name not in known}
+    futures = {score(*names[name]): name for name in names if name not in scores}
     for future in as_completed(futures):
-        known[futures[future]] = future.result()
-        study.set_user_attr("final", known)
+        scores[futures[future]] = future.result()
+        study.set_user_attr("final", scores)
     data, sizes = experiment.data, experiment.data.splits.sizes
     overlap = 0.0 if data.samples.generated else sizes["validation"] / sizes["train"]
     samples = sizes["validation"] if experiment.metric == "accuracy" else None
     ranked = []
     for c in finalists:
-        scores = [known[f"{c.number} {seed}"] for seed in seeds]
-        ranked.append(replace(c, final=scores, error=standard_error(scores, overlap, samples)))
+        final = [scores[f"{c.number} {seed}"] for seed in seeds]
+        ranked.append(replace(c, final=final, error=standard_error(final, overlap, samples)))
     return sorted(ranked, key=lambda c: c.mean, reverse=True)

@@ -282,8 +282,8 @@ def test_a_sweep_keeps_finished_jobs_of_other_code_and_says_so_once(mine: Path) 
     assert "4 finished, 0 failed" in again.stdout
     (line,) = [line for line in again.stderr.splitlines() if "code" in line]
     assert re.fullmatch(
-        r"2 finished jobs, as pegasos-0-\w+, were trained with other code of plugins: "
-        "allow_mismatch=true accepts that; without their folders they are trained anew",
+        r"2 finished jobs, such as pegasos-0-\w+, were trained with other code of plugins: "
+        "allow_mismatch=true accepts that; to train them again, delete their folders",
         line,
     )
     assert "code" not in nsvm(*SEVERAL, "kernel=mine,rbf", "allow_mismatch=true", cwd=mine, code=0).stderr
