@@ -283,23 +283,20 @@ def _read_excel(file: Path, dialect: Dialect) -> tuple[pd.DataFrame, list[str]]:
     return table.set_axis(head.names, axis="columns"), [*remarks, *head.remarks]
 
 
-def header_of(file: Path, dialect: Dialect) -> list[str]:
-    """Return the names of the columns of a file."""
-    if kind_of(file) == "CSV":
-        return recognise(file, dialect).names
-    if kind_of(file) in ARROW:
-        return [*arrow(file).schema.names]
-    return [*map(str, read_frame(file, dialect)[0])]
+def layout_of(file: Path, dialect: Dialect) -> Layout:
+    """Return the layout of a text file, or the names of the columns of another file."""
+    if (kind := kind_of(file)) == "CSV":
+        return recognise(file, dialect)
+    return Layout([*map(str, arrow(file).schema.names if kind in ARROW else read_frame(file, dialect)[0])])
 
 
 def blocks_of_cells(
-    file: Path, dialect: Dialect, labels: Collection[str], text: Collection[str], rows: int
+    file: Path, layout: Layout, dialect: Dialect, labels: Collection[str], text: Collection[str], rows: int
 ) -> Iterator[pd.DataFrame]:
     """Yield the cells of a file in blocks of at most ``rows`` rows; see ``read_cells``."""
     import pandas as pd
 
     if kind_of(file) == "CSV":
-        layout = recognise(file, dialect)
         with (
             opened(file) as stream,
             pd.read_csv(stream, **parsing(layout, dialect, labels, text), chunksize=rows) as chunks,

@@ -73,6 +73,12 @@ class Dialect:
     sheet: Annotated[str, Field(coerce_numbers_to_str=True)] | None = None
     missing: tuple[Code, ...] | dict[str, tuple[Code, ...]] | None = None
 
+    def __post_init__(self) -> None:
+        if self.decimal is not None and self.decimal == self.thousands:
+            raise ValueError(
+                f"expected different signs of decimals and thousands, got {self.decimal!r} twice"
+            )
+
     @property
     def signs(self) -> dict[str, Any]:
         """The signs of decimals and thousands that are stated."""
@@ -93,8 +99,8 @@ class Layout(NamedTuple):
     """The names of columns, the number of rows before the first sample, and how a file is written."""
 
     names: list[str]
-    rows: int
-    remarks: list[str]
+    rows: int = 0
+    remarks: Sequence[str] = ()
     separator: str = ","
     encoding: str = "utf-8"
 
@@ -188,7 +194,7 @@ def find_names(rows: Sequence[list[str]], header: bool | int | None) -> Layout:
     """
     filled = [at for at, row in enumerate(rows) if any(row)]
     if not filled:
-        return Layout([], 0, [])
+        return Layout([])
     width = max(Counter(len(rows[at]) for at in filled).items(), key=lambda item: (item[1], item[0]))[0]
     if isinstance(header, int) and not isinstance(header, bool):
         if header > len(rows):

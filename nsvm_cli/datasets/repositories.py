@@ -15,7 +15,7 @@ from pydantic.dataclasses import dataclass
 
 from nsvm_cli.config.registry import STRICT
 from nsvm_cli.datasets.base import Table, TableSource, expect_column
-from nsvm_cli.datasets.csv import CSV, header_of, read_cells, reading
+from nsvm_cli.datasets.csv import CSV, layout_of, read_cells, reading
 from nsvm_cli.datasets.download import cache_folder, fetch, reason
 from nsvm_cli.datasets.layout import Dialect
 from nsvm_cli.errors import InputError, did_you_mean
@@ -97,7 +97,9 @@ class PMLB(TableSource):
     def load(self, rng: np.random.Generator, text: Collection[str] = ()) -> Table:
         file = self._downloaded() if self.root is None else self._found(Path(os.path.expanduser(self.root)))
         with reading(str(file)):
-            label = "class" if "class" in header_of(file, Dialect()) else "target"  # as in the first releases
+            label = (
+                "class" if "class" in layout_of(file, Dialect()).names else "target"
+            )  # as in the first releases
         settings = {field.name: getattr(self, field.name) for field in fields(TableSource)}
         return CSV(path=str(file), label=label, **settings).load(rng, text)
 

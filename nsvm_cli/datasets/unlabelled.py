@@ -12,7 +12,7 @@ from jaxtyping import Real
 from torch import Tensor
 
 from nsvm_cli.datasets.base import Table, expect_column
-from nsvm_cli.datasets.csv import blocks_of_cells, header_of, kind_of, reading
+from nsvm_cli.datasets.csv import blocks_of_cells, kind_of, layout_of, reading
 from nsvm_cli.datasets.encoding import TableEncoder, features
 from nsvm_cli.datasets.image_reader import FORMATS, MODES, ImageReader, images_below
 from nsvm_cli.datasets.layout import Dialect
@@ -80,19 +80,19 @@ def _rows(
     keep: Sequence[str],
 ) -> Iterator[Block]:
     with reading(str(path)):
-        header = header_of(path, dialect)
-        if encoder is None and len(header) != (n := math.prod(shape)):
+        layout = layout_of(path, dialect)
+        if encoder is None and len(layout.names) != (n := math.prod(shape)):
             raise InputError(
-                f"{path} has {len(header)} columns, expected {n}: the model does not name its columns, they "
-                "are matched by their order; leave out others, such as a label"
+                f"{path} has {len(layout.names)} columns, expected {n}: the model does not name its columns, "
+                "they are matched by their order; leave out others, such as a label"
             )
         keep = [*dict.fromkeys(keep)]
         for name in keep:
-            expect_column("--keep", path, name, header)
+            expect_column("--keep", path, name, layout.names)
         text = encoder.text if encoder else ()
         written = [name for name in keep if encoder and name not in encoder.columns]
-        rows = min(TABLE_ROWS, rows_at_a_time(PER_NUMBER * (numbers + len(header))))
-        for cells in blocks_of_cells(path, dialect, written, text, rows):
+        rows = min(TABLE_ROWS, rows_at_a_time(PER_NUMBER * (numbers + len(layout.names))))
+        for cells in blocks_of_cells(path, layout, dialect, written, text, rows):
             x = features(Table(cells, (str(path),), signs=dialect.signs), encoder)
             kept = cells[keep].convert_dtypes()  # integers beside gaps were floats
             columns: Any = kept.astype(object).where(kept.notna(), None).to_dict("list")

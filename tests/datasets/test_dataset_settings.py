@@ -37,6 +37,11 @@ def test_every_data_set_has_a_validation_setting(name: str) -> None:
         ("csv", {"seperator": 1}, "dataset.seperator: csv has no such setting; did you mean separator?"),
         ("csv", {}, "dataset.path: csv needs a value"),
         ("csv", {"path": None}, "dataset.path should be a valid string, got None"),
+        (
+            "csv",
+            {"path": "any.csv", "decimal": ",", "thousands": ","},
+            "dataset: expected different signs of decimals and thousands, got ',' twice",
+        ),
         ("digits", {"classes": [0, 10]}, "dataset.classes: there is no class '10'; did you mean 1? "),
         ("digits", {"classes": [4]}, "scikit-learn's digits, 28x28: expected at least 2 classes, got 1"),
         ("digits", {"classes": [3, 3]}, "scikit-learn's digits, 28x28: expected at least 2 classes, got 1"),
