@@ -42,14 +42,14 @@ if TYPE_CHECKING:
     from typing import Self
 
 SHORT = {
-    "lam": "algorithm.lam",
-    "steps": "algorithm.steps",
-    "batch_size": "algorithm.batch_size",
-    "gamma": "kernel.gamma",
-    "lr": "optimizer.lr",
-    "widths": "network.widths",
+    "algorithm.lam": "lam",
+    "algorithm.steps": "steps",
+    "algorithm.batch_size": "batch_size",
+    "kernel.gamma": "gamma",
+    "optimizer.lr": "lr",
+    "network.widths": "widths",
 }
-"""Parameters of the estimators that are short for settings of ``nsvm train``."""
+"""Settings of ``nsvm train``, and the parameters of the estimators that are short for them."""
 
 HOW = ("dtype", "device", "engine", "threads", "class_weight")
 """Parameters with the names of settings."""
@@ -144,7 +144,7 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
 
         def parameter(key: re.Match[str]) -> str:
             part = getattr(self, key[1])
-            short = next((short for short in SHORT if SHORT[short] == f"{key[1]}.{key[2]}"), None)
+            short = SHORT.get(f"{key[1]}.{key[2]}")
             if short and (isinstance(part, str | None) or getattr(self, short) is not None):
                 return short
             return f"settings['{key[1]}.{key[2]}']" if isinstance(part, str | None) else f"{key[1]}__{key[2]}"
@@ -183,7 +183,7 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
         sections = {part: chosen for part in PARTS if (chosen := self._section(part))}
         names = {part: chosen["name"] for part, chosen in sections.items()}
         words = []
-        for part, name in names.items():  # an object has the values of the class that it derives from
+        for part, name in names.items():  # an object has the values of its nearest registered base class
             bases = [name] if isinstance(name, str) else Registry.kinds[part].names_of(type(name.part))
             words.append(f"{part}={bases[0]}" if bases else f"++{part}.name={name}")
         classes = [Registry.kinds[part].get(name) for part, name in names.items()]
@@ -191,7 +191,7 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
         for part, name in names.items():
             keys = composed[part] if isinstance(name, str) else Registry.kinds[part].common
             sections[part] = {key: composed[part][key] for key in keys} | sections[part]
-        short = {SHORT[name]: value for name in SHORT if (value := getattr(self, name)) is not None}
+        short = {key: value for key, name in SHORT.items() if (value := getattr(self, name)) is not None}
         how = {name: getattr(self, name) for name in HOW} | {"seed": self.random_state}
         if not isinstance(self.random_state, int | np.integer):  # true and false are refused with the others
             how["seed"] = int(check_random_state(self.random_state).randint(2**31))
@@ -327,8 +327,8 @@ class NSVMClassifier(ClassifierMixin, _NSVM):  # type: ignore[misc]
 
     def predict(self, X: Any) -> np.ndarray:
         """Return the classes of samples."""
-        decided = self._of_model(NSVM.predict, X)
-        return self.classes_[self.model_.task.index(decided).astype(int)]  # type: ignore[attr-defined]
+        codes = self._of_model(NSVM.predict, X)
+        return self.classes_[self.model_.task.index(codes).astype(int)]  # type: ignore[attr-defined]
 
     @available_if(_is_calibrated)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> np.ndarray:

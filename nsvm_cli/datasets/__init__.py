@@ -185,8 +185,8 @@ def load_data(
     source, table = build_source(settings), None
     with memory_limit(memory_budget):
         with plugin_errors(), seeded(derived_seed(seed, Stream.DATA)):
-            known = {"text": encoder.text} if encoder and isinstance(source, TableSource) else {}
-            samples = source.load(generator(seed, Stream.DATA), **known)
+            text = {"text": encoder.text} if encoder and isinstance(source, TableSource) else {}
+            samples = source.load(generator(seed, Stream.DATA), **text)
         if isinstance(samples, Table):
             table, samples = samples, labelled(samples, kind, task)
         elif not isinstance(samples, Samples):
@@ -237,7 +237,7 @@ def split_data(
         if encoder and not task:
             x, y = splits["train"].x.numpy(), splits["train"].y.numpy()
             doubtful = suspicions(x, y, encoder, bool(samples.classes))
-        columns = describe(table, encoder.known if encoder else {}, doubtful)
+        columns = describe(table, encoder.kinds if encoder else {}, doubtful)
     task = task if task and kind == "regression" else _task(samples, rows["train"])
     return Data(samples, splits, global_scaling, task, columns, encoder)
 

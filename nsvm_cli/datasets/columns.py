@@ -84,18 +84,18 @@ def describe(
     """
 
     def described(name: Any) -> Column:
-        raw, known = table.rows[name], columns.get(str(name), ID)
+        raw, read = table.rows[name], columns.get(str(name), ID)
         cells = texts(raw) if raw.dtype == "object" else raw  # Parquet may hold lists
         empty = cells.isna() | (cells == "")
         count, values, remarks = None, texts(cells.iloc[:FIRST]), []
-        kind = table.roles.get(name, known if isinstance(known, str) else "text")
-        if isinstance(known, Doubt):
-            kind, remarks = "number", [f"{known}; {remedy({str(name): known})}"]
-        elif isinstance(known, Dates):
-            kind, values = "date", days(raw.iloc[:FIRST], known.format).map(day, na_action="ignore")
-        elif isinstance(known, Numbers):
-            kind, values = "number", numbers(table, raw.iloc[:FIRST], known)
-            remarks = [] if known.is_plain else [str(known)]
+        kind = table.roles.get(name, read if isinstance(read, str) else "text")
+        if isinstance(read, Doubt):
+            kind, remarks = "number", [f"{read}; {remedy({str(name): read})}"]
+        elif isinstance(read, Dates):
+            kind, values = "date", days(raw.iloc[:FIRST], read.format).map(day, na_action="ignore")
+        elif isinstance(read, Numbers):
+            kind, values = "number", numbers(table, raw.iloc[:FIRST], read)
+            remarks = [] if read.is_plain else [str(read)]
         elif kind in ("text", ID, "label"):
             count = None if kind == ID else cells[~empty].nunique()
             share = max(date_formats(cells).values(), default=0) if kind != "label" else 0
@@ -103,7 +103,7 @@ def describe(
             remarks = [f"{share:.0%} of its cells are dates, {why}"] * (share >= 0.9)
         if empty.all():
             kind = EMPTY
-        elif not isinstance(known, str | Doubt) and (cells == cells.iloc[0]).all():
+        elif not isinstance(read, str | Doubt) and (cells == cells.iloc[0]).all():
             kind = "constant"
         first = tuple(None if gap else value for value, gap in zip(values, empty, strict=False))
         if kind == ID and all(map(is_number, filter(None, values))):
@@ -141,16 +141,16 @@ def survey(path: str, written: Mapping[str, Any], label: str | None) -> Survey:
     if label is None and "label" in rows:
         return survey(path, written, "label")
     table = Table(rows, (path,), label, signs=dialect.signs)
-    known = read_columns(table, np.arange(len(rows)))
-    many = [name for name, c in known.items() if isinstance(c, list) and len(c) > MOST_CATEGORIES]
-    used = {n: c for n, c in known.items() if n not in many and not isinstance(c, str | Doubt)}
+    kinds = read_columns(table, np.arange(len(rows)))
+    many = [name for name, c in kinds.items() if isinstance(c, list) and len(c) > MOST_CATEGORIES]
+    used = {n: c for n, c in kinds.items() if n not in many and not isinstance(c, str | Doubt)}
     encoder = TableEncoder(used)
     x, y, counts = features(table, encoder), None, dict[str, int]()
     if label is not None:
         with_label = (rows[label] != "").to_numpy()
         x, (y, names) = x[with_label], _targets(replace(table, rows=rows[with_label]))
         counts = {name: int((rows[label] == name).sum()) for name in names}
-    columns = describe(table, known | encoder.known, suspicions(x, y, encoder, bool(counts)))
+    columns = describe(table, kinds | encoder.kinds, suspicions(x, y, encoder, bool(counts)))
     classes = {name: count / len(x) for name, count in counts.items()}
     rare = [name for name, count in counts.items() if count < FEWEST_ROWS]
     lines += [*_about_rows(rows, classes), *remarks_on(columns)]
@@ -166,7 +166,7 @@ def survey(path: str, written: Mapping[str, Any], label: str | None) -> Survey:
         flags = [f"--label {shlex.quote(name)}" for name in likely]
         lines.append(f"name what to predict: {' or '.join(flags)}")
     else:
-        doubts = {name: doubt for name, doubt in known.items() if isinstance(doubt, Doubt)}
+        doubts = {name: doubt for name, doubt in kinds.items() if isinstance(doubt, Doubt)}
         settings = {"path": path, "label": label, **written}
         settings |= {key: value for key, value, _ in remedies(doubts)[:1]}
         advice = {"drop": many, "skip_unlabelled": len(x) < len(rows), "min_count": FEWEST_ROWS * bool(rare)}
@@ -244,13 +244,13 @@ def suspicions(
     """Return warnings about columns by name, given features x and the codes or targets y."""
     lines: dict[str, list[str]] = {}
     rows = np.random.default_rng(0).permutation(len(x))[:MOST_ROWS]
-    for name, known, part in encoder.parts(x):
+    for name, kind, part in encoder.parts(x):
         few = part[rows, 0]
-        if isinstance(known, Dates):
+        if isinstance(kind, Dates):
             lines[name] = [
                 f"{day(value)} is far from all other dates" for value, _, far in _ends(part[:, 0]) if far
             ]
-        elif isinstance(known, Numbers):
+        elif isinstance(kind, Numbers):
             lines[name] = _codes(np.ascontiguousarray(part[:, 0]))
         else:
             few = part[rows] @ np.arange(1.0, part.shape[1] + 1)

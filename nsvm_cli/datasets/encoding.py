@@ -61,8 +61,8 @@ class Dates:
 DATE_FEATURES = ("days", "month", "weekday")
 """The features of a date, in UTC: days since 1970 with a fraction, 1 to 12, and 0 (Monday) to 6."""
 
-
-Known: TypeAlias = Numbers | Dates | tuple[str, ...]
+Kind: TypeAlias = Numbers | Dates | tuple[str, ...]
+"""The notation of numbers or dates with their median, or the categories of text, of a column."""
 
 Columns = dict[Name, float | Categories | Dates | Numbers]
 """The columns of a model's table by name, in the order of the table: the median of plain numbers, the
@@ -82,20 +82,20 @@ class TableEncoder:
     columns: Columns
 
     @functools.cached_property
-    def known(self) -> dict[str, Known]:
+    def kinds(self) -> dict[str, Kind]:
         """The columns in the order of their features, with plain numbers as ``Numbers``."""
-        known = {name: Numbers(median=k) if isinstance(k, float) else k for name, k in self.columns.items()}
-        return dict(sorted(known.items(), key=lambda item: (Numbers, Dates, tuple).index(type(item[1]))))
+        kinds = {name: Numbers(median=k) if isinstance(k, float) else k for name, k in self.columns.items()}
+        return dict(sorted(kinds.items(), key=lambda item: (Numbers, Dates, tuple).index(type(item[1]))))
 
     @property
     def text(self) -> list[str]:
         """The columns to read as text: pandas would take 01 and 1 for one number."""
-        return [name for name, known in self.columns.items() if not isinstance(known, float)]
+        return [name for name, kind in self.columns.items() if not isinstance(kind, float)]
 
     @property
     def features(self) -> list[str]:
         """The names of the features, such as ``age`` and ``colour=red``."""
-        return [name + ending for name, known in self.known.items() for ending in _endings(known)]
+        return [name + ending for name, kind in self.kinds.items() for ending in _endings(kind)]
 
     def __call__(self, table: Table) -> Float64[np.ndarray, "m n"]:
         """Return the features of all rows. Columns are matched by name; other columns are ignored.
@@ -108,38 +108,38 @@ class TableEncoder:
             names = ", ".join(missing[:20])
             raise InputError(f"{table.source} lacks columns that the model was trained on: {names}")
         x = np.empty((len(cells), len(self.features)))
-        for name, known, part in self.parts(x):
-            if isinstance(known, Numbers):
-                part[:, 0] = numbers(table, cells[name], known).fillna(known.median)
-            elif isinstance(known, Dates):
-                since, wanted = days(cells[name], known.format), f"a date in the format {known.format}"
+        for name, kind, part in self.parts(x):
+            if isinstance(kind, Numbers):
+                part[:, 0] = numbers(table, cells[name], kind).fillna(kind.median)
+            elif isinstance(kind, Dates):
+                since, wanted = days(cells[name], kind.format), f"a date in the format {kind.format}"
                 expect_cells(table, cells[name], since.isna() & cells[name].notna(), wanted)
-                part[:, 0] = since.fillna(known.median)
+                part[:, 0] = since.fillna(kind.median)
                 date = np.floor(part[:, 0]).astype(np.int64)
                 months = date.astype("datetime64[D]").astype("datetime64[M]").astype(np.int64)
                 part[:, 1], part[:, 2] = months % 12 + 1, (date + 3) % 7  # 1970 began on a Thursday
             else:
-                part[:] = _places(cells[name], known)[:, None] == np.arange(len(known))
+                part[:] = _places(cells[name], kind)[:, None] == np.arange(len(kind))
         return x
 
-    def parts(self, x: Float64[np.ndarray, "m n"]) -> Iterator[tuple[str, Known, Float64[np.ndarray, "m _"]]]:
+    def parts(self, x: Float64[np.ndarray, "m n"]) -> Iterator[tuple[str, Kind, Float64[np.ndarray, "m _"]]]:
         """Yield the name, the kind and the features of each column."""
-        ends = np.cumsum([len(_endings(known)) for known in self.known.values()])
-        yield from zip(self.known, self.known.values(), np.split(x, ends, axis=1), strict=False)
+        ends = np.cumsum([len(_endings(kind)) for kind in self.kinds.values()])
+        yield from zip(self.kinds, self.kinds.values(), np.split(x, ends, axis=1), strict=False)
 
     def cells(self, x: Sequence[float]) -> dict[str, str]:
         """Return the cells of an encoded row, with gaps filled and unseen text left out."""
         cells = dict.fromkeys(self.columns, "")
-        for name, known, [part] in self.parts(np.array([x])):
-            if isinstance(known, tuple):
-                cells[name] = "".join(compress(known, part))
+        for name, kind, [part] in self.parts(np.array([x])):
+            if isinstance(kind, tuple):
+                cells[name] = "".join(compress(kind, part))
             else:
-                cells[name] = f"{part[0]:.10g}" if isinstance(known, Numbers) else day(part[0])
+                cells[name] = f"{part[0]:.10g}" if isinstance(kind, Numbers) else day(part[0])
         return cells
 
     def unseen(self, x: Float64[np.ndarray, "m n"]) -> dict[str, int]:
         """Return the number of rows with unseen categories for each column of text that has any."""
-        text = {name: part for name, known, part in self.parts(x) if isinstance(known, tuple)}
+        text = {name: part for name, kind, part in self.parts(x) if isinstance(kind, tuple)}
         counts = {name: int((~part.any(1)).sum()) for name, part in text.items()}
         return {name: count for name, count in counts.items() if count}
 
@@ -151,13 +151,13 @@ def _places(cells: pd.Series, categories: Sequence[str]) -> Float64[np.ndarray, 
     return by_value(filled, lambda values: texts(values).map(places)).to_numpy(float)
 
 
-def _endings(known: Known) -> list[str]:
+def _endings(kind: Kind) -> list[str]:
     """Return the endings of the names of a column's features."""
-    if isinstance(known, Numbers):
+    if isinstance(kind, Numbers):
         return [""]
-    if isinstance(known, Dates):
+    if isinstance(kind, Dates):
         return [f".{part}" for part in DATE_FEATURES]
-    return [f"={category}" for category in known]
+    return [f"={category}" for category in kind]
 
 
 def fit_encoder(table: Table, rows: np.ndarray) -> TableEncoder:
@@ -169,19 +169,19 @@ def fit_encoder(table: Table, rows: np.ndarray) -> TableEncoder:
     """
     _expect_columns(table)
     columns = read_columns(table, rows)
-    if doubts := {name: known for name, known in columns.items() if isinstance(known, Doubt)}:
+    if doubts := {name: kind for name, kind in columns.items() if isinstance(kind, Doubt)}:
         lines = []
         for name, doubt in doubts.items():
             row = (table.rows[name].astype(str) == next(iter(doubt.cells), doubt.example)).to_numpy().argmax()
             lines.append(f"{table.place(int(row), name)}: {doubt}")
         raise InputError("; ".join([*lines, remedy(doubts)]))
-    used = {name: known for name, known in columns.items() if not isinstance(known, str)}
+    used = {name: kind for name, kind in columns.items() if not isinstance(kind, str)}
     if not used:
         raise InputError(f"{table.source}: expected a column with features beside the label, found none")
-    for name, known in used.items():
-        if isinstance(known, list) and len(known) > MOST_CATEGORIES:
+    for name, kind in used.items():
+        if isinstance(kind, list) and len(kind) > MOST_CATEGORIES:
             expected = f"expected at most {MOST_CATEGORIES} different texts"
-            raise InputError(f"{table.source}: column {name}: {expected}, got {len(known)}")
+            raise InputError(f"{table.source}: column {name}: {expected}, got {len(kind)}")
     try:
         return TableEncoder(columns=used)
     except ValidationError as error:
@@ -197,10 +197,10 @@ def read_columns(table: Table, rows: np.ndarray) -> dict[str, Any]:
     read = {str(name): _read(table, cells, rows) for name, cells in table.cells.items()}
     wanted = {*table.settings.include, *table.settings.text}
     named = {
-        name: ID if identifies and name not in wanted else known for name, (known, identifies) in read.items()
+        name: ID if identifies and name not in wanted else kind for name, (kind, identifies) in read.items()
     }
-    if all(isinstance(known, str) for known in named.values()):  # identifiers are all there is to learn from
-        return {name: known for name, (known, _) in read.items()}
+    if all(isinstance(kind, str) for kind in named.values()):  # identifiers are all there is to learn from
+        return {name: kind for name, (kind, _) in read.items()}
     return named
 
 
@@ -212,17 +212,15 @@ def _read(table: Table, cells: pd.Series, rows: np.ndarray) -> tuple[Any, bool]:
     present, training = cells.iloc[table.first_file].dropna(), cells.iloc[rows]
     if present.empty or training.isna().all():
         return EMPTY, False
-    if (
-        cells.dtype != "category" and str(cells.name) not in table.settings.text
-    ):  # categories of a data frame, or stated
+    if cells.dtype != "category" and str(cells.name) not in table.settings.text:
         plain = PLAIN if cells.dtype.kind in "iuf" else None  # truth values and dates are no numbers
         notation = table.written.get(str(cells.name), plain)
         if isinstance(notation, Doubt):
             return notation, False
         if notation is not None:
             x = numbers(table, cells, notation).iloc[rows]
-            known = x.median() if notation.is_plain else replace(notation, median=x.median())
-            return known, notation.is_plain and _counts(x)
+            kind = x.median() if notation.is_plain else replace(notation, median=x.median())
+            return kind, notation.is_plain and _counts(x)
         if (form := _format_of(present)) is not None:
             return Dates(form, days(training, form).median()), False
     training = training.drop_duplicates() if training.dtype == "str" else training

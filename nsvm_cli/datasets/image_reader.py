@@ -193,18 +193,18 @@ class ImageReader:
         kept = cache_folder() / "images" / f"{name}.safetensors"
         try:
             with safe_open(kept, "numpy") as content:
-                x, about = content.get_tensor("x"), json.loads(content.metadata()["about"])
+                x, notes = content.get_tensor("x"), json.loads(content.metadata()["about"])
             os.utime(kept)
-            self._inexact = about["inexact"]
-            return x, {int(n): why for n, why in about["unreadable"].items()}
+            self._inexact = notes["inexact"]
+            return x, {int(n): why for n, why in notes["unreadable"].items()}
         except (OSError, SafetensorError):
             began = time.monotonic()
         x, unreadable = self.all(files)
         if time.monotonic() - began > KEPT_SECONDS:
-            about = {"inexact": self._inexact, "unreadable": unreadable}
+            notes = {"inexact": self._inexact, "unreadable": unreadable}
             with contextlib.suppress(OSError):  # the cache may be read-only, or full
                 kept.parent.mkdir(parents=True, exist_ok=True)
-                write_atomically(kept, save({"x": x}, {"about": json.dumps(about)}))
+                write_atomically(kept, save({"x": x}, {"about": json.dumps(notes)}))
                 for old in kept.parent.glob("*.safetensors"):
                     if time.time() - old.stat().st_mtime > KEPT_DAYS * 86400:
                         old.unlink(missing_ok=True)

@@ -283,23 +283,25 @@ class _Column:
         if not any(way.form.fullmatch(shape) for way in READINGS for shape in shapes):  # such as 1,2,3
             return None
         fitting = {shape for shape in shapes if best[0].form.fullmatch(shape)}
-        known: Numbers | Doubt = replace(best[0], prefix=self.affix[0], suffix=self.affix[1])
+        notation: Numbers | Doubt = replace(best[0], prefix=self.affix[0], suffix=self.affix[1])
         if best[0] == Numbers(thousands=",") and Numbers(decimal=",") in best:
             # in 1,308 the comma separates thousands if whole numbers are all below 1,000
             whole = [len(shape) for shape in self.shapes.values() if shape.isdecimal()]
             if max(whole, default=4) > 3:
-                known = Doubt({}, next(text for text in self.shapes if "," in text))
-        return self._unless_others(known, {text for text, shape in self.shapes.items() if shape in fitting})
+                notation = Doubt({}, next(text for text in self.shapes if "," in text))
+        return self._unless_others(
+            notation, {text for text, shape in self.shapes.items() if shape in fitting}
+        )
 
-    def _unless_others(self, known: Numbers | Doubt, numbers: Set[str]) -> Numbers | Doubt | None:
-        """Return ``known`` if all cells are ``numbers``, otherwise a doubt; None if the column is text.
+    def _unless_others(self, notation: Numbers | Doubt, numbers: Set[str]) -> Numbers | Doubt | None:
+        """Return ``notation`` if all cells are ``numbers``, otherwise a doubt; None if the column is text.
 
         A few other cells may be codes of missing values or typing errors, which is a doubt. Ratings such as
         3+, many words, and many cells that mix digits and letters make the column text.
         """
         others = Counter({text: n for text, n in self.counts.items() if text not in numbers})
         if not others:
-            return known
+            return notation
         mixed = [text for text in others if text not in self.shapes and any(map(str.isdecimal, text))]
         affixes = {parts[0] for text in mixed if (parts := number_parts(text))} - {("", "")}
         named = [

@@ -439,7 +439,7 @@ def test_random_tables_are_read_back_with_the_settings_that_are_advised(write: W
         x = dict(zip(data.encoder.features, data.splits["all"].x.T.numpy(), strict=True))
         for name, known in zip(names, table, strict=True):
             if known in ("money", "count", "share"):
-                truth = table[known].fillna(data.encoder.known[name].median)
+                truth = table[known].fillna(data.encoder.kinds[name].median)
                 np.testing.assert_allclose(x[name], truth, rtol=1e-12, err_msg=str(content[:200]))
         days = (table["day"] - pd.Timestamp(0)) / pd.Timedelta(days=1)
         np.testing.assert_array_equal(x[f"{names[4]}.days"], days)
