@@ -78,8 +78,8 @@ class Samples:
             raise ValueError(f"expected arrays x of float64 or uint8 and y of numbers, got {x} and {y}")
         weight = np.ones(len(self.y)) if self.weight is None else self.weight
         if not len(self.x) == len(self.y) == len(weight):
-            got = f"{len(self.x)}, {len(self.y)} and {len(weight)}"
-            raise ValueError(f"expected as many samples as labels and weights, got {got}")
+            got = f"{len(self.x)} samples, {len(self.y)} labels and {len(weight)} weights"
+            raise ValueError(f"expected a label and a weight for each sample, got {got}")
         for row in np.argwhere(~np.isfinite(self.x))[:1, 0].tolist():
             raise InputError(f"{self.source}: sample {row + 1} holds NaN or an infinite value")
         for row in np.flatnonzero(~np.isfinite(self.y))[:1].tolist():

@@ -90,7 +90,7 @@ class CSV(Dialect, TableSource):
         if len(different):
             raise InputError(
                 f"{what}: expected the columns of {self.path}, but only one of the two has "
-                f"{', '.join(different)}; leave out what is no feature with dataset.drop=[...]"
+                f"{', '.join(different)}; leave out columns that are not features with dataset.drop=[...]"
             )
 
 
@@ -141,7 +141,7 @@ def read_cells(
     for name in labels:
         written = {*table[name].dropna().unique()}
         if any(label != label.strip() for label in written):
-            lines.append(f"{path}: blanks around labels are no part of them")
+            lines.append(f"{path}: blanks around labels are ignored")
         if codes := {*MISSING} & {label.strip() for label in written} - {"", *dialect.codes(name)}:
             advice = f"{override('dataset.missing', {name: sorted(codes)})} dataset.skip_unlabelled=true"
             lines.append(f"{path}: {' and '.join(sorted(codes))}: a class; if it means no label: {advice}")

@@ -10,9 +10,6 @@ import platformdirs
 
 from nsvm_cli.output import say
 
-TIMEOUT = (10, 60)
-"""Timeouts in seconds of a connection and of a read."""
-
 
 def cache_folder() -> Path:
     """Return the folder for downloads; on Linux ``$XDG_CACHE_HOME/nsvm``, by default ``~/.cache/nsvm``."""
@@ -35,7 +32,8 @@ def fetch(address: str, sha256: str | None, folder: Path) -> Path:
     def download(address: str, file: str, retrieving: object) -> None:
         say(f"Downloading {address}")
         as_stored = {"headers": {"Accept-Encoding": "identity"}, "hooks": {"response": keep_packed}}
-        pooch.HTTPDownloader(chunk_size=2**16, timeout=TIMEOUT, **as_stored)(address, file, retrieving)
+        timeout = (10, 60)  # seconds to connect, and between two reads
+        pooch.HTTPDownloader(chunk_size=2**16, timeout=timeout, **as_stored)(address, file, retrieving)
 
     pooch.get_logger().setLevel("WARNING")
     try:

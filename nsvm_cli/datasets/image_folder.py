@@ -32,9 +32,6 @@ FILLERS = {"data", "dataset", "set", "image", "images", "imgs", "samples"}
 LONGEST_LIST = 1000
 """The maximum length of a list of files in a message."""
 
-EQUAL_SHARE = 0.1
-"""The minimum share of duplicate images for a remark."""
-
 
 def _colour(name: str) -> str:
     from PIL import ImageColor  # slow to import
@@ -93,8 +90,8 @@ class ImageFolder(Images):
         parts = {split: (x[splits == split], y[splits == split]) for split in named}
         remarks += [*reader.remarks, *[f"left out {len(unreadable)} unreadable images"] * bool(unreadable)]
         equal = len(x) - len({hash(image.tobytes()) for image in x})
-        if equal >= EQUAL_SHARE * len(x):
-            remarks.append(f"{equal} of {len(x)} images have exactly the pixels of another one")
+        if equal >= 0.1 * len(x):
+            remarks.append(f"{equal} of {len(x)} images have the same pixels as another one")
         return replace(self.chosen(self.path, names, parts), remarks=tuple(remarks))
 
     def _folders(self, remarks: list[str]) -> dict[str, Path]:
@@ -132,7 +129,7 @@ class ImageFolder(Images):
         if others:
             counts = (f"{count} {suffix or 'without ending'}" for suffix, count in others.most_common())
             kinds = shortened(", ".join(counts), LONGEST_LIST // 8)
-            remarks.append(f"{folder}: left out files in none of the formats that are read: {kinds}")
+            remarks.append(f"{folder}: left out files of other formats: {kinds}")
         if empty := sorted({below.name for below in _subfolders(folder)} - {name for _, name in in_class}):
             remarks.append(f"{folder}: no images in {', '.join(empty)}")
         if not in_class:

@@ -144,7 +144,7 @@ def _encoding(file: Path) -> str:
     if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return "utf-16"
     if b"\0" in start:
-        raise InputError(f"{file} is no text: expected a file of text, or one named .parquet or .xlsx")
+        raise InputError(f"{file} is not a text file: expected text, or a table named .parquet or .xlsx")
     for encoding in ("utf-8-sig" if start.startswith(codecs.BOM_UTF8) else "utf-8", "cp1252"):
         decoder = codecs.getincrementaldecoder(encoding)()
         with contextlib.suppress(UnicodeDecodeError), opened(file) as stream:

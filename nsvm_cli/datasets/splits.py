@@ -39,16 +39,18 @@ def split_rows(
     """
     rows = np.arange(len(samples.y))
     if samples.times is not None and (samples.groups is not None or fold is not None):
-        raise InputError("dataset.time: the latest samples are held out, by neither dataset.group nor fold")
+        raise InputError(
+            "dataset.time holds out the latest samples: leave out dataset.group and dataset.fold"
+        )
     ends = [len(rows) if row is None else row for row in (samples.official_validation, samples.official_test)]
     train, held_out, test = rows[: min(ends)], rows[min(ends) : ends[1]], rows[ends[1] :]
     if samples.official_test is None:
         test = _test_set(samples, train, fold, seed)
     elif fold is not None:
-        raise InputError(f"dataset.fold={fold}: {samples.source} has a test set of its own")
+        raise InputError(f"dataset.fold={fold}: {samples.source} already has a test set")
     train = np.setdiff1d(train, test, assume_unique=True)
     if samples.official_validation is not None and validation:
-        raise InputError(f"dataset.validation={validation}: {samples.source} has a validation set of its own")
+        raise InputError(f"dataset.validation={validation}: {samples.source} already has a validation set")
     if samples.official_validation is None:
         held_out = _validation_set(samples, train, validation, seed, lenient)
     train = np.setdiff1d(train, held_out, assume_unique=True)

@@ -56,7 +56,7 @@ def blocks(
     parquet = path.is_dir() and kind_of(path) == "Parquet"
     if (path.is_dir() and not parquet) or (path.is_file() and path.suffix.lower() in FORMATS):
         if keep:
-            raise InputError(f"--keep takes columns of a table, and {path} is none")
+            raise InputError(f"--keep copies columns of a table, but {path} holds images")
         parts = _images(path, shape, numbers, background, skip, say)
     elif path.is_file() or parquet:
         parts = _rows(path, shape, encoder, dialect, numbers, keep)

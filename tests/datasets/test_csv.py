@@ -187,7 +187,7 @@ def test_files_of_their_own_are_the_validation_and_the_test_set(write: Write) ->
     assert (data.samples.official_test, data.task.classes) == (85, ("ham", "spam"))
     assert data.encoder.columns["a"] == np.median(X[:80, 0])
     assert load("csv", **own).splits.sizes == {"train": 72, "validation": 5, "test": 8, "all": 85}
-    says = f"dataset.validation=0.2: {own['path']} has a validation set of its own"
+    says = f"dataset.validation=0.2: {own['path']} already has a validation set"
     assert refusal("csv", **own, validation=0.2) == says
 
 

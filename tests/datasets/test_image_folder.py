@@ -80,7 +80,7 @@ def test_transparent_pixels_are_laid_on_a_background(tmp_path: Path, background:
     [transparent, equal] = data.remarks()[:2]
     assert transparent.startswith("6 images, such as ")
     assert transparent.endswith(f"transparency, which is laid on {background}")
-    assert equal == f"{4 if background != 'black' else 5} of 6 images have exactly the pixels of another one"
+    assert equal == f"{4 if background != 'black' else 5} of 6 images have the same pixels as another one"
     palette = Image.new("RGBA", (9, 9), (0, 0, 0, 0)).convert("P")
     palette.save(tmp_path / "p.png", transparency=0)
     np.testing.assert_array_equal(read(tmp_path / "p.png", background=background)[:, 0, 0], beneath)
@@ -193,7 +193,7 @@ def test_hidden_and_other_files_are_no_images(pets: Path, tmp_path: Path) -> Non
     assert (data.task.classes, data.splits.sizes["all"]) == (("cat", "dog"), 60)
     assert data.remarks()[:3] == [
         f"{tmp_path / 'pets'}: left out 1 images that are in no folder of a class",
-        f"{tmp_path / 'pets'}: left out files in none of the formats that are read: 1 .txt, 1 .svg",
+        f"{tmp_path / 'pets'}: left out files of other formats: 1 .txt, 1 .svg",
         f"{tmp_path / 'pets'}: no images in hen",
     ]
     assert sum(len(x) for x, _ in blocks(tmp_path / "pets", (3, 8, 8), None, background="white")) == 61
