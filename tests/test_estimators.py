@@ -29,7 +29,7 @@ from nsvm_cli import NSVMClassifier, NSVMRegressor
 from nsvm_cli.compose.composition import compose_settings
 from nsvm_cli.config.settings import parse_settings
 from nsvm_cli.datasets import Table, split_data
-from nsvm_cli.datasets.labels import labelled
+from nsvm_cli.datasets.encoding import labelled
 from nsvm_cli.datasets.splits import split_rows
 from nsvm_cli.errors import InputError
 from nsvm_cli.models.kernels import KERNELS, RBF, Kernel, squared_distances

@@ -18,10 +18,9 @@ from nsvm_cli.config.settings import ClassWeight
 from nsvm_cli.datasets.base import Samples, Source, Split, Table, TableSource, Validation
 from nsvm_cli.datasets.columns import Column, describe, summary, suspicions, unseen_categories
 from nsvm_cli.datasets.csv import CSV
-from nsvm_cli.datasets.encoding import TableEncoder, features, fit_encoder
+from nsvm_cli.datasets.encoding import TableEncoder, features, fit_encoder, labelled
 from nsvm_cli.datasets.image_files import CIFAR10, KMNIST, MNIST, FashionMNIST, SklearnDigits
 from nsvm_cli.datasets.image_folder import ImageFolder
-from nsvm_cli.datasets.labels import labelled
 from nsvm_cli.datasets.repositories import PMLB, OpenML
 from nsvm_cli.datasets.ringnorm import Ringnorm
 from nsvm_cli.datasets.scaling import mean_and_std

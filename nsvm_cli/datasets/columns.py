@@ -26,11 +26,11 @@ from nsvm_cli.datasets.encoding import (
     days,
     features,
     is_nested,
+    labelled,
     numbers,
     read_columns,
     texts,
 )
-from nsvm_cli.datasets.labels import labelled
 from nsvm_cli.datasets.layout import Dialect
 from nsvm_cli.datasets.notation import FEW, Doubt, Numbers, is_number, remedies, remedy
 from nsvm_cli.datasets.splits import FEWEST_ROWS

@@ -1,4 +1,4 @@
-"""Encoding of tables: text becomes one-hot features, dates become numbers, and gaps are filled."""
+"""Tables as numbers: labels become codes, text one-hot features, dates numbers, and gaps are filled."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import compress
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 import numpy as np
 from jaxtyping import Float64
@@ -17,9 +17,10 @@ from pydantic.dataclasses import dataclass
 
 from nsvm_cli.config.overrides import override
 from nsvm_cli.config.registry import STRICT, one_line, shown
-from nsvm_cli.datasets.base import Table, expect_column
+from nsvm_cli.datasets.base import Samples, Table, expect_column
 from nsvm_cli.datasets.notation import Doubt, Numbers, by_value, remedy
-from nsvm_cli.errors import InputError
+from nsvm_cli.errors import InputError, did_you_mean
+from nsvm_cli.tasks import Task, encode
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,6 +30,12 @@ ID, EMPTY = "id", "empty"
 
 MOST_CATEGORIES = 1000
 """The maximum number of categories in a column of text."""
+
+MOST_CLASSES = 1000
+"""The maximum number of classes, each with a coefficient for every support vector and a row of confusions."""
+
+MAX_FRACTIONAL_CLASSES = 20
+"""The maximum number of distinct labels that are classes if some labels are not integers."""
 
 PLAIN = Numbers()
 
@@ -251,6 +258,98 @@ def features(table: Table, encoder: TableEncoder | None) -> Float64[np.ndarray, 
     return np.column_stack([*x.values()])
 
 
+def labelled(table: Table, kind: str, task: Task | None = None) -> Samples:
+    """Return the samples of a table without their features.
+
+    Args:
+        task: the task of a trained model, which has the classes and does not need groups, times and weights;
+            None for the classes of the table, in ascending order.
+
+    Raises:
+        InputError: there are no rows, a label is missing or unknown, a target is not a number, or a column of
+            groups, times or weights is missing or has invalid cells.
+    """
+    y, classes = _code_labels(table, kind, task.classes if task else None)
+    lenient = task is not None
+    return Samples(
+        np.empty((len(y), 0)),
+        y,
+        classes,
+        table.source,
+        table.official_test,
+        origins=table.origins,
+        official_validation=table.official_validation,
+        groups=_by_role(table, "group", lenient),
+        times=_by_role(table, "time", lenient),
+        weight=_by_role(table, "weight", lenient),
+        numbers=table.rows.index.to_numpy() + 1,
+        remarks=table.remarks,
+    )
+
+
+def _code_labels(
+    table: Table, kind: str, classes: tuple[str, ...] | None
+) -> tuple[Float64[np.ndarray, " m"], tuple[str, ...]]:
+    labels = table.rows[table.label]
+    if labels.empty:
+        raise InputError(f"{table.source}: expected rows below its header, found none")
+    hint = "; dataset.skip_unlabelled=true skips such rows"
+    expect_cells(table, labels, labels.isna() | (labels == ""), "a label", hint)
+    if kind == "regression":
+        hint = "; to tell classes apart: task=classification"
+        return numbers(table, labels, what="a finite number for task=regression", hint=hint).to_numpy(), ()
+    named = labels if labels.dtype == "str" else labels.map(str)
+    classes = classes or _classes(named.iloc[: table.official_test], table)
+    expected = " or ".join(classes) if len(classes) < 6 else f"one of the {len(classes)} in training"
+    expect_cells(table, labels, ~named.isin(classes), f"label {expected}")
+    return encode(named.to_numpy(), classes), classes
+
+
+def _classes(labels: pd.Series, table: Table) -> tuple[str, ...]:
+    """Return the classes in ascending order, of numbers if all are numbers; the positive class last."""
+    import pandas as pd
+
+    names = pd.Series(sorted(labels.unique()), dtype=object)
+    values = parsed(names)[0]
+    numeric = bool(np.isfinite(values).all())
+    classes = (names[values.argsort(kind="stable")] if numeric else names).tolist()
+    fractions = names[values % 1 != 0].tolist() if numeric else []
+    if len(classes) > MOST_CLASSES or (fractions and len(classes) > MAX_FRACTIONAL_CLASSES):
+        advice = (
+            "to predict numbers: task=regression" if numeric else "name another column with dataset.label"
+        )
+        raise InputError(
+            f"{table.source}: found {len(classes)} different labels, such as {(fractions or classes)[0]}, "
+            f"which is too many for classes; {advice}"
+        )
+    if (last := table.settings.positive) is not None:
+        if last not in classes:
+            raise InputError(f"dataset.positive: there is no class {last}; {did_you_mean(last, classes)}")
+        classes = [*(name for name in classes if name != last), last]
+    return tuple(classes)
+
+
+def _by_role(table: Table, role: Literal["group", "time", "weight"], lenient: bool) -> np.ndarray | None:
+    """Return the column with a role; None if the settings name none, or, if ``lenient``, if it is missing."""
+    name = getattr(table.settings, role)
+    if name is None or (lenient and name not in table.rows):
+        return None
+    expect_column(f"dataset.{role}", table.source, name, table.rows)
+    cells = table.rows[name]
+    expect_cells(table, cells, cells.isna(), f"the {role} of the row")
+    if role == "group":
+        return texts(cells).to_numpy(str)
+    if role == "weight":
+        weights = numbers(table, cells)
+        expect_cells(table, cells, weights < 0, "a weight of 0 or more")
+        return weights.to_numpy()
+    times, text = parsed(cells)
+    if text.any():
+        times = days(cells, _format_of(cells) or ISO)
+    expect_cells(table, cells, ~np.isfinite(times), "a number or a date such as 2024-12-31")
+    return times.to_numpy()
+
+
 def _expect_columns(table: Table) -> None:
     for key in ("drop", "include", "text"):
         for name in getattr(table.settings, key):
@@ -363,15 +462,6 @@ def days(cells: Any, form: str) -> pd.Series:
     epoch = pd.Timestamp("1970-01-01", tz="UTC").as_unit("us")
     since: pd.Series = (dates.dt.as_unit("us") - epoch) / np.timedelta64(86400, "s")
     return since
-
-
-def times(table: Table, cells: pd.Series) -> Float64[np.ndarray, " m"]:
-    """Return the time of each row, from numbers or dates."""
-    x, text = parsed(cells)
-    if text.any():
-        x = days(cells, _format_of(cells) or ISO)
-    expect_cells(table, cells, ~np.isfinite(x), "a number or a date such as 2024-12-31")
-    return x.to_numpy()
 
 
 def day(since: float) -> str:

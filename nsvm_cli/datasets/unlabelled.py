@@ -14,7 +14,7 @@ from torch import Tensor
 from nsvm_cli.datasets.base import Table, expect_column
 from nsvm_cli.datasets.csv import blocks_of_cells, kind_of, layout_of, reading
 from nsvm_cli.datasets.encoding import TableEncoder, features
-from nsvm_cli.datasets.image_reader import FORMATS, MODES, ImageReader, images_below
+from nsvm_cli.datasets.image_folder import FORMATS, MODES, ImageReader, images_below
 from nsvm_cli.datasets.layout import Dialect
 from nsvm_cli.errors import InputError
 from nsvm_cli.memory import rows_at_a_time

@@ -17,8 +17,7 @@ from torch.nn import functional
 
 from nsvm_cli.config.registry import STRICT, NonNegative, Positive
 from nsvm_cli.config.settings import Settings
-from nsvm_cli.datasets.encoding import Columns, Name, TableEncoder
-from nsvm_cli.datasets.labels import MOST_CLASSES
+from nsvm_cli.datasets.encoding import MOST_CLASSES, Columns, Name, TableEncoder
 from nsvm_cli.datasets.scaling import Scaling
 from nsvm_cli.errors import RunError
 from nsvm_cli.memory import rows_at_a_time

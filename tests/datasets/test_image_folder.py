@@ -14,7 +14,7 @@ import torch
 from PIL import Image, ImageColor, ImageOps
 
 from nsvm_cli.datasets import Data
-from nsvm_cli.datasets.image_reader import FORMATS, ImageReader
+from nsvm_cli.datasets.image_folder import FORMATS, ImageReader
 from nsvm_cli.datasets.torchvision_import import import_torchvision
 from nsvm_cli.datasets.unlabelled import blocks
 from nsvm_cli.errors import InputError
@@ -329,7 +329,7 @@ def test_a_warning_of_pillow_blames_no_other_image(pets: Path, tmp_path: Path) -
 def test_decoded_images_are_kept(pets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """They are decoded anew if a file or a setting changes, or if what was kept is damaged."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr("nsvm_cli.datasets.image_reader.KEPT_SECONDS", 0)
+    monkeypatch.setattr("nsvm_cli.datasets.image_folder.KEPT_SECONDS", 0)
     shutil.copytree(pets, tmp_path / "pets")
     with Image.open(pets / "cat" / "0.png") as image:
         image.putalpha(90)
