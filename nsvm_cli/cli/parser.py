@@ -62,7 +62,7 @@ def output_file(text: str) -> Path:
 class CommandParser(argparse.ArgumentParser):
     """A parser of ``nsvm`` or of one command, which raises an InputError where argparse would exit."""
 
-    commands: argparse._SubParsersAction[CommandParser]
+    commands: dict[str, CommandParser]
 
     def __init__(self, prog: str, **options: Any) -> None:
         options["formatter_class"] = argparse.RawDescriptionHelpFormatter
@@ -155,7 +155,7 @@ DIALECT = ("separator", "encoding", "header", "comment", "decimal", "thousands",
 
 def parse(command: str, words: Sequence[str]) -> argparse.Namespace:
     """Return the options that the words after a command give."""
-    return build_parser(command).commands.choices[command].parse_intermixed_args(words)
+    return build_parser(command).commands[command].parse_intermixed_args(words)
 
 
 def specified(options: argparse.Namespace, names: Sequence[str]) -> dict[str, Any]:
@@ -175,11 +175,12 @@ def build_parser(command: str | None = None) -> CommandParser:
     """
     parser = CommandParser("nsvm", description=DESCRIPTION, epilog=EPILOG)
     parser.add_argument("--version", action="version", version=f"nsvm {__version__}", help="show the version")
-    parser.commands = parser.add_subparsers(title="commands", metavar="COMMAND")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND")
     for name, summary in COMMANDS.items():
-        parser.commands.add_parser(name, help=summary, add_help=name != "train")  # Hydra shows it
+        commands.add_parser(name, help=summary, add_help=name != "train")  # Hydra shows it
+    parser.commands = commands.choices
     if command in COMMANDS:
-        module, chosen = module_of(command), parser.commands.choices[command]
+        module, chosen = module_of(command), parser.commands[command]
         help_text = inspect.cleandoc(getattr(module, command).__doc__ or "")  # python -OO removes docstrings
         text, title, examples = help_text.partition("examples:")
         chosen.description, chosen.epilog = text, title + examples

@@ -105,14 +105,14 @@ def train(arguments: list[str]) -> None:
 
 def resume(name: str, words: Sequence[str]) -> None:
     """Resume a run with its recorded settings, except for the changes that the words make."""
-    run = Path(name if Path(name).is_dir() else name.strip("'\"")).absolute()
-    if not name or not (run / CONFIG).is_file():
+    directory = Path(name if Path(name).is_dir() else name.strip("'\"")).absolute()
+    if not name or not (directory / CONFIG).is_file():
         raise InputError(f"resume={name}: expected the directory of a run, with its config.yaml")
-    changes = _changes(words, recorded := read_config(run))
+    changes = _changes(words, recorded := read_config(directory))
     allow_mismatch = expect_flag("allow_mismatch", changes.pop("allow_mismatch", False))
     changed = [word for word in words if not word.startswith("allow_mismatch=")]
-    job = Run(run, {**NO_JOB, **command_in(read_status(run))}, changes=changed)
-    with job.recorded():
+    run = Run(directory, {**NO_JOB, **command_in(read_status(directory))}, changes=changed)
+    with run.recorded():
         settings = parse_settings(with_values(recorded, changes))
         load_plugins(changes.get("plugins", ()))  # never from config.yaml, which may come from others
         intended, logger = [], settings.logger.get("name", "none")
@@ -121,9 +121,9 @@ def resume(name: str, words: Sequence[str]) -> None:
         if logger != "none" and "logger" not in changes:  # it may write or send data anywhere
             intended.append(f"logger={logger}")
         if intended:
-            words_needed = " ".join(intended)
-            raise InputError(f"{run} asks for {words_needed}: if that is intended, add {words_needed}")
-        job.train(settings, "resume", allow_mismatch)
+            needed = " ".join(intended)
+            raise InputError(f"{directory} asks for {needed}: if that is intended, add {needed}")
+        run.train(settings, "resume", allow_mismatch)
 
 
 def _changes(words: Sequence[str], recorded: Mapping[str, Any]) -> dict[str, Any]:
@@ -239,7 +239,7 @@ class Run:
 
     def train(self, settings: Settings, if_exists: IfExists, allow_mismatch: bool) -> None:
         """Train, unless the directory holds the finished run, which another sweep may just have trained."""
-        if if_exists == "resume" and has_run(self.directory) and self._keeps(settings):
+        if if_exists == "resume" and has_run(self.directory) and self._has_finished(settings):
             return
         self.held = not self.single
         if self.single:
@@ -252,7 +252,7 @@ class Run:
         experiment = prepare(settings)
         with RunDirectory(self.directory, plain(settings), if_exists, wait=not self.single) as directory:
             self.held = True
-            if not self.single and self._keeps(settings):
+            if not self.single and self._has_finished(settings):
                 return
             self.write("running")
             result = self._loop(experiment, directory, allow_mismatch)
@@ -263,7 +263,7 @@ class Run:
             show_result(result, self.directory)
             draw_missing([self.directory])
 
-    def _keeps(self, settings: Settings) -> bool:
+    def _has_finished(self, settings: Settings) -> bool:
         """Return whether the directory holds a finished run with these settings, and report it if so.
 
         If a killed process or another sweep has written the status, it is written again.
@@ -271,16 +271,19 @@ class Run:
         Raises:
             InputError: a finished run cannot be trained for longer, or a job finds a run with other settings.
         """
-        at, recorded, finished = self.directory, read_config(self.directory), is_finished(self.directory)
+        at, recorded = self.directory, read_config(self.directory)
         same = is_record_of(recorded, settings)
         if not self.single and not same:
             advice = "name another hydra.sweep.dir, or overwrite=true"
             raise InputError(f"{at} holds a run with other settings: {advice}")
-        if finished and not same and recorded["algorithm"].get("name") != settings.algorithm["name"]:
-            raise InputError(f"{at} has finished with another algorithm: start a new run")
-        if finished and not same and not checkpoints_in(at):
-            raise InputError(f"{at} has finished and has no checkpoint (checkpoint.keep): start a new run")
-        if not (finished and same):
+        if not is_finished(at):
+            return False
+        if not same:
+            if recorded["algorithm"].get("name") != settings.algorithm["name"]:
+                raise InputError(f"{at} has finished with another algorithm: start a new run")
+            if not checkpoints_in(at):
+                reason = "has no checkpoint (checkpoint.keep)"
+                raise InputError(f"{at} has finished and {reason}: start a new run")
             return False
         status, result = read_status(at), read_json(at / RESULT)
         if not self.single or status.get("status") != "finished":
