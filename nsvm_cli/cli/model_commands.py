@@ -116,7 +116,7 @@ def _changes(words: Sequence[str]) -> dict[str, Any]:
         key, _, value = word.partition("=")
         if not value or not re.fullmatch(r"dataset(\.\w+)?", key):
             hint = did_you_mean(key, (example.partition("=")[0] for example in KEYS))
-            raise InputError(f"{word}: expected a file that exists, or KEY=VALUE about the data set; {hint}")
+            raise InputError(f"{word}: expected an existing file, or KEY=VALUE about the data set; {hint}")
         try:
             changes[key] = yaml.safe_load(value) if value.startswith("[") or value == "null" else value
         except yaml.YAMLError:

@@ -79,7 +79,7 @@ class Search:
         others = ranges(suggested).keys() - settings.keys()
         space = {key: values for key, values in ranges(self.space).items() if key not in others}
         if not space:
-            raise InputError("tune.space has nothing that these settings use: expected +tune.space.KEY=[A,B]")
+            raise InputError("tune.space has nothing that these settings use; add +tune.space.KEY=[A,B]")
         return space
 
 
@@ -215,9 +215,9 @@ def tune(
     """
     experiment = prepare(parse_settings(values))
     if not experiment.data.splits.sizes["validation"]:
-        raise InputError("tune chooses on validation data: expected dataset.validation above 0")
+        raise InputError("tune chooses on validation data: set tune.validation above 0")
     if sign_of(experiment.metric) < 0:
-        raise InputError(f"metric={experiment.metric}: tune expects one that is better when it is larger")
+        raise InputError(f"metric={experiment.metric}: tune needs a metric that is better when it is larger")
     settings = effective(values, experiment)
     space = search.suited(suggested, settings)
     for corner in (0, -1):
@@ -236,7 +236,7 @@ def tune(
             observe(candidate)
         finalists = _final(study, search, score, experiment)
     if not finalists or finalists[0].mean == 0:
-        raise RunError("no candidate completed training with every seed: expected a smaller tune.space")
+        raise RunError("no candidate completed training with every seed: narrow tune.space")
     write_atomically(directory / "finalists.csv", csv_text([c.row() for c in finalists]).encode())
     return finalists
 
@@ -318,9 +318,7 @@ def _study(values: Mapping[str, Any], search: Search, space: Space, file: Path) 
         recorded = json.loads(study.user_attrs.setdefault("question", question))
         same = is_record_of(recorded["settings"], parse_settings(values))
         if not same or any(recorded[key] != budget[key] for key in budget):
-            raise InputError(
-                f"{search.directory} holds another search: expected a new folder in tune.directory"
-            )
+            raise InputError(f"{search.directory} holds another search: set tune.directory to a new folder")
         study.set_user_attr("question", question)
     return study
 

@@ -66,7 +66,7 @@ CASES = [
     ("evaluate x --split tests", "there is no split 'tests'; did you mean test?"),
     ("completion tcsh", "there is no shell 'tcsh'; expected one of: bash, fish, zsh"),
     ("tune algorithm=alg3 --config-dir", "argument --config-dir: expected one argument"),
-    ("tune dataset.samples=400 dataset.validation=0", "expected dataset.validation above 0"),
+    ("tune dataset.samples=400 dataset.validation=0", "set tune.validation above 0"),
     ("tune tune.trails=3", "tune.trails: there is no such setting; did you mean tune.trials?"),
     ("tune +tune.space.network.droput=[0.1]", "network.droput: mlp has no such setting"),
     ("tune tune.trials=many", "tune.trials should be a valid integer"),
