@@ -195,11 +195,7 @@ def reproduce(options: argparse.Namespace) -> None:
 
 
 def lines_of(suite: str) -> list[str]:
-    """Return the lines of a suite in conf/, or of a file.
-
-    Raises:
-        InputError: the suite does not exist, or is not a list of lines.
-    """
+    """Return the lines of a suite in conf/, or of a YAML file."""
     from nsvm_cli.compose.composition import conf_folder
 
     file = Path(suite) if Path(suite).suffix else conf_folder() / "suite" / f"{suite}.yaml"

@@ -264,11 +264,7 @@ def compose_settings(overrides: list[str], complete: bool = True) -> dict[str, A
 
 @_in_one_line()
 def plain_values(config: DictConfig, complete: bool = True) -> dict[str, Any]:
-    """Return the settings in a configuration as plain values, with all interpolations resolved.
-
-    Raises:
-        InputError: an interpolation fails or, if ``complete``, a value is missing.
-    """
+    """Return the settings as plain values, with interpolations resolved; see ``compose_settings``."""
     parts = {str(key): config[key] for key in config if key not in OTHER_KEYS}
     for key, part in parts.items():
         if OmegaConf.is_config(part):
@@ -306,11 +302,7 @@ def sources_sha256(hydra: Any) -> str | None:
 
 
 def search_folder(folder: str | None) -> list[str]:
-    """Return the override that is equivalent to ``--config-dir FOLDER``; none without a folder.
-
-    Raises:
-        InputError: the folder does not exist.
-    """
+    """Return the override that is equivalent to ``--config-dir FOLDER``; none without a folder."""
     if folder is None:
         return []
     if not Path(folder).is_dir():

@@ -172,12 +172,8 @@ def is_record_of(recorded: Mapping[str, Any], settings: Settings) -> bool:
         return False
 
 
-def with_values(values: Mapping[str, Any], changes: Mapping[str, Any], within: str = "") -> dict[str, Any]:
-    """Return a copy of plain values with changes.
-
-    Args:
-        changes: the new values by dotted keys, such as ``optimizer.lr``.
-        within: the text before a key in a message.
+def with_values(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a copy of plain values with changes, by dotted keys such as ``optimizer.lr``.
 
     Raises:
         InputError: the section of a key does not exist.
@@ -188,7 +184,7 @@ def with_values(values: Mapping[str, Any], changes: Mapping[str, Any], within: s
         at = changed
         for section in sections:
             if not isinstance(at.get(section), dict):
-                raise InputError(f"{within}{key}: the settings have no section {section!r}")
+                raise InputError(f"{key}: the settings have no section {section!r}")
             at = at[section]
         at[name] = value
     return changed

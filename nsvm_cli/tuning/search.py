@@ -67,14 +67,10 @@ class Search:
     jobs: PositiveInt | None = None
 
     def suited(self, suggested: Mapping[str, Any], settings: Mapping[str, Any]) -> Space:
-        """Return the space without suggested keys that have no effect; keys that the user adds stay.
-
-        Args:
-            suggested: the default space.
-            settings: the settings with an effect; see ``effective``.
+        """Return the space without keys that ``suggested``, the default space, has and ``settings`` lacks.
 
         Raises:
-            InputError: nothing is left to search.
+            InputError: no key is left.
         """
         others = ranges(suggested).keys() - settings.keys()
         space = {key: values for key, values in ranges(self.space).items() if key not in others}
@@ -222,7 +218,7 @@ def tune(
     space = search.suited(suggested, settings)
     for corner in (0, -1):
         point = {key: ends(d)[corner] for key, d in space.items()}
-        prepare(parse_settings(with_values(values, point, "tune.space.")))
+        prepare(parse_settings(with_values(values, point)))
     directory = Path(search.directory)
     with locked(directory), Workers(search.jobs or cores()) as workers:
         study = _study(values, search, space, directory / "study.log")
