@@ -64,13 +64,16 @@ def diagnose(model: NSVM, data: Data, most: int = MOST_SAMPLES) -> dict[str, Any
     if algorithm.is_constant:
         raise InputError("there is nothing to diagnose: this algorithm decides for all samples alike")
     moves = algorithm.moves_theta and model.parameters > 0
-    train, held_out = now = _features(model, data, most)
+    w = data.weights(model.settings.class_weight)
+    whole = replace(data.splits["train"], weight=None if w is None else torch.from_numpy(w))
+    samples = [some_of(split, most, model.settings.seed) for split in (whole, data.held_out)]
+    train, held_out = now = _features(model, samples)
     initial = model.before_training() if moves else None
-    before = (initial, _features(initial, data, most)) if initial else None
+    before = (initial, _features(initial, samples)) if initial else None
     kernel = _kernel_figures(model, train, held_out)
-    svm = algorithm.trains_svm
-    whole = svm and model.settings.threshold is None  # which moves the bias from where the loss is least
-    objective, gap = _objective(model, data, train, algorithm.lam) if whole else (None, None)
+    svm, objective, gap = algorithm.trains_svm, None, None
+    if svm and model.settings.threshold is None:  # which moves the bias from where the loss is least
+        objective, gap = _objective(model, whole, train, algorithm.lam)
     figures = {
         "split": data.splits.held_out,
         "held_out_samples": len(data.held_out),
@@ -87,7 +90,7 @@ def diagnose(model: NSVM, data: Data, most: int = MOST_SAMPLES) -> dict[str, Any
         "theta_zeros": _zeros(model) if moves else None,
         "kernel_parameters": model.kernel_parameters,
         "initial_kernel_parameters": initial.kernel_parameters if initial else {},
-        **_scores(model, data, algorithm, now, before, constant=kernel["distance_ones"] < EXTREME),
+        **_scores(model, whole, algorithm, now, before, constant=kernel["distance_ones"] < EXTREME),
     }
     return figures | verdict(figures)
 
@@ -98,17 +101,8 @@ def some_of(split: Split, most: int, seed: int) -> Split:
     return Split(split.x[rows], split.y[rows], None if split.weight is None else split.weight[rows])
 
 
-def _training_set(model: NSVM, data: Data) -> Split:
-    """Return the training samples with the weights that they had in training."""
-    w = data.weights(model.settings.class_weight)
-    return replace(data.splits["train"], weight=None if w is None else torch.from_numpy(w))
-
-
-def _features(model: NSVM, data: Data, most: int) -> list[Split]:
-    """Return some of the training and of the held-out samples, as features in place of raw samples."""
-    splits, seed = (_training_set(model, data), data.held_out), model.settings.seed
-    chosen = [some_of(split, most, seed) for split in splits]
-    return [replace(some, x=model.features(some.x)) for some in chosen]
+def _features(model: NSVM, samples: list[Split]) -> list[Split]:
+    return [replace(split, x=model.features(split.x)) for split in samples]
 
 
 def _zeros(model: NSVM) -> float:
@@ -125,31 +119,33 @@ def _kernel_figures(model: NSVM, train: Split, held_out: Split) -> dict[str, Any
     of K without the 1 that a bias adds.
     """
     task, kernel, seed = model.task, model.kernel, model.settings.seed
-    alignments = [
-        dataset_alignment(kernel, z, task.code(task.targets(y).to(z)), seed, task.centred)["alignment"]
-        for z, y in ((train.x, train.y), (held_out.x, held_out.y))
-    ]
+
+    def alignment(z: Tensor, y: Tensor) -> Any:
+        codes = task.code(task.targets(y).to(z))
+        return dataset_alignment(kernel, z, codes, seed, task.centred)["alignment"]
+
     z = train.x[:MOST_IN_MATRIX]
     K = kernel.unbiased(z, z).double()
     size = K.diagonal().clamp_min(torch.finfo(K.dtype).tiny).sqrt()
     K = (K / size / size[:, None]).fill_diagonal_(1)
     return {
-        **dict(zip(("alignment_train", "alignment_test"), alignments, strict=True)),
+        "alignment_train": alignment(train.x, train.y),
+        "alignment_test": alignment(held_out.x, held_out.y),
         "entropy": float(entropy(K)),
         "distance_identity": float(distance_identity(K)),
         "distance_ones": float(distance_ones(K)),
     }
 
 
-def _objective(model: NSVM, data: Data, some: Split, lam: float) -> tuple[float | None, float | None]:
-    """Return the objective, with the ||f||^2 of the model and the mean loss of these samples; and minus a
-    lower bound, for two classes, the hinge loss and terms that are samples.
+def _objective(model: NSVM, train: Split, some: Split, lam: float) -> tuple[float | None, float | None]:
+    """Return the objective, with the ||f||^2 of the model and the mean loss of ``some`` features; and for two
+    classes, the hinge loss and terms that are samples, the objective minus a lower bound.
 
     Any beta_j in [0, w_j] have the bound mean(beta) - ||h||^2 / (2 lambda), with
     h = 1/m sum_j beta_j y_j K(z_j, .). For h = lambda f, beta_j is y_j alpha_j m / T; clipped to [0, w_j].
     With a bias, sum_j beta_j y_j is 0, as SVC has it. 0 is a bound, too.
     """
-    e, task, train = model.expansion, model.task, _training_set(model, data)
+    e, task = model.expansion, model.task
     if model.facts.absent or (len(some.y) + len(e.alpha)) * len(e.alpha) > MOST_KERNEL_VALUES:
         return None, None
     loss = build_loss(model.settings.loss, model.settings.multiclass, task)
@@ -169,7 +165,7 @@ def _objective(model: NSVM, data: Data, some: Split, lam: float) -> tuple[float 
 
 def _scores(
     model: NSVM,
-    data: Data,
+    whole: Split,
     algorithm: Trainer[Any],
     now: list[Split],
     before: tuple[NSVM, list[Split]] | None,
@@ -181,7 +177,7 @@ def _scores(
     ``worse_features`` whether those of an exact SVM on the initial features are smaller than its own and than
     those of an exact SVM on its features, and ``overfitted`` whether those on training samples are smaller.
     """
-    task, e, (train, held_out), whole = model.task, model.expansion, now, data.splits["train"]
+    task, e, (train, held_out) = model.task, model.expansion, now
     guess = whole.y.mode().values if isinstance(task, Classification) else whole.y.mean()
     answers = {"test": decide(model, e, held_out.x), "guess": guess.expand(len(held_out.y))}
     if algorithm.trains_svm and len(train.y.unique()) >= max(2, len(task.classes)):

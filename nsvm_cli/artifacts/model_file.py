@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from nsvm_cli.config.registry import Given
-from nsvm_cli.config.settings import Settings, flat, parse_settings, plain, with_values
+from nsvm_cli.config.settings import Init, Settings, flat, parse_settings, plain, with_values
 from nsvm_cli.datasets import build_source
 from nsvm_cli.datasets.scaling import Scaling
 from nsvm_cli.errors import InputError, RunError
 from nsvm_cli.memory import MEMORY_BUDGET
 from nsvm_cli.models.composed_kernels import begin, kernel_of
-from nsvm_cli.models.feature_map import MODEL, features, theta_tensors
+from nsvm_cli.models.feature_map import MODEL, at_start, features, theta_tensors
 from nsvm_cli.models.networks import build_network
 from nsvm_cli.models.nsvm import NSVM, Expansion, ModelMetadata
 from nsvm_cli.plugins import plugin_errors
@@ -136,18 +136,18 @@ def _check_specs(got: Mapping[str, Spec], settings: Settings, facts: ModelMetada
 
 def _model(file: TensorFile, settings: Settings, facts: ModelMetadata, device: torch.device) -> NSVM:
     tensors = file.tensors()
-    z, alpha, mean, std = (tensors[name] for name in ("z", "alpha", "mean", "std"))
+    z, alpha = tensors["z"].to(device), tensors["alpha"].to(device)
     bias = tensors["bias"].to(device) if facts.outputs else facts.bias
     if (i := tensors.get("i")) is not None:
         expect(bool((i >= 0).all()), "i holds values that are not indices of samples")
         i = i.to(device)
-    expect(bool((std > 0).all()), "std is not positive")
-    network = build_network(settings.network, facts.shape, seed=0, outputs=facts.trained.outputs)
-    network = network.to(device, z.dtype)
-    n = features(network, z.new_zeros(1, *facts.shape, device=device)).shape[1]
+    scaling = Scaling(tensors["mean"], tensors["std"])
+    expect(bool((scaling.std > 0).all()), "std is not positive")
+    own = replace(settings, init=Init())  # theta is in this file, whatever training started from
+    network, kernel = at_start(own, facts.shape, facts.trained.outputs, z)
+    n = features(network, z.new_zeros(1, *facts.shape)).shape[1]
     expect(z.shape[1] == n, f"z has {z.shape[1]} columns where the network gives {n} features")
-    kernel = begin(kernel_of(settings), z.to(device))
     for name, tensor in theta_tensors(network, kernel).items():
         tensor.copy_(tensors[name])
-    expansion = Expansion(z.to(device), alpha.to(device), facts.scale, bias, facts.one_vs_one, i)
-    return NSVM(settings, facts, Scaling(mean, std), network, kernel, expansion, tensors.get("sigmoids"))
+    expansion = Expansion(z, alpha, facts.scale, bias, facts.one_vs_one, i)
+    return NSVM(settings, facts, scaling, network, kernel, expansion, tensors.get("sigmoids"))

@@ -228,7 +228,8 @@ def prepare(settings: Settings, data: Data | None = None) -> Experiment:
     x, shape = scaling(train.x, dtype).to(device), tuple(train.x.shape[1:])
     network, K = at_start(settings, shape, task.outputs, x)
     asked, given, algorithm = settings, algorithm, algorithm.for_samples(len(train.y))
-    settings, chosen = _without_null(asked, given, algorithm, partial(features, network, x), train.weight)
+    chosen = _in_place_of_null(asked, given, algorithm, partial(features, network, x), train.weight)
+    settings = parse_settings(with_values(plain(asked), chosen))
     if settings.kernel != asked.kernel:
         network, K = at_start(settings, shape, task.outputs, x)
     problem = Problem(
@@ -253,31 +254,26 @@ def prepare(settings: Settings, data: Data | None = None) -> Experiment:
     parts = problem, F, algorithm, engine, logger
     experiment = Experiment(settings, data, scaling, facts, *parts, asked, chosen)
     _ = experiment.callbacks  # which may refuse their settings
-    if experiment.metric not in task.metrics:
-        raise InputError(f"metric={experiment.metric}: {did_you_mean(experiment.metric, task.metrics)}")
     return experiment
 
 
-def _without_null(
+def _in_place_of_null(
     asked: Settings,
     given: Trainer[Any],
     algorithm: Trainer[Any],
     z: Callable[[], Float[Tensor, "m n"]],
     w: Float64[Tensor, " m"] | None,
-) -> tuple[Settings, dict[str, Any]]:
-    """Return the settings with values in place of a gamma, lambda and solver of null, by dotted names too.
+) -> dict[str, Any]:
+    """Return the values for a gamma, lambda and solver of null, by dotted names.
 
     ``algorithm`` is the ``given`` one for this number of samples; z() are their features, w their weights.
     """
-    kernel, section = asked.kernel, asked.algorithm
+    names = [name for name in ("lam", "solver") if getattr(given, name, 0) is None]
+    chosen = {f"algorithm.{name}": getattr(algorithm, name) for name in names}
     if algorithm.trains_svm and not algorithm.moves_theta:
-        kernel = with_gamma_of_scale(kernel, z, w)
-    for name in ("lam", "solver"):
-        if getattr(given, name, 0) is None:
-            section = {**section, name: getattr(algorithm, name)}
-    parts = (("kernel", asked.kernel, kernel), ("algorithm", asked.algorithm, section))
-    chosen = {f"{name}.{k}": v for name, old, new in parts for k, v in new.items() if v != old.get(k)}
-    return replace(asked, kernel=kernel, algorithm=section), chosen
+        kernel = with_gamma_of_scale(asked.kernel, z, w)
+        chosen |= {f"kernel.{key}": kernel[key] for key in kernel if kernel[key] != asked.kernel.get(key)}
+    return {name: value for name, value in chosen.items() if value is not None}
 
 
 def load(settings: Settings) -> Data:
@@ -299,6 +295,8 @@ def load(settings: Settings) -> Data:
         if asked and not data.splits.sizes["validation"]:
             raise InputError(f"{use} needs a validation set: expected dataset.validation above 0")
     t, metric, classes = settings.threshold, settings.metric or data.task.metric, data.task.classes
+    if metric not in data.task.metrics:
+        raise InputError(f"metric={metric}: {did_you_mean(metric, data.task.metrics)}")
     if t and len(classes) != 2:
         raise InputError(f"threshold={t} is for two classes, and the data have {len(classes) or 'none'}")
     if t == "best" and metric not in OF_DECISIONS:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import re
 import textwrap
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,24 +20,20 @@ from platformdirs import user_cache_path
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from nsvm_cli.config.registry import STRICT, Registry, build
+from nsvm_cli.config.registry import STRICT, Registry, build, shown
 from nsvm_cli.config.settings import flat
 from nsvm_cli.errors import InputError, RunError
 from nsvm_cli.output import Say
 from nsvm_cli.plugins import location
 from nsvm_cli.runs.loop import Callback, Record
 from nsvm_cli.storage.files import locked
-from nsvm_cli.storage.run_directory import (
-    KEPT_BY_LOGGERS,
-    TRACKING,
-    Status,
-    numbers_in,
-    read_tracking,
-    write_json,
-)
+from nsvm_cli.storage.run_directory import CONFIG, RESULT, TRACKING, Status, read_json, write_json
 from nsvm_cli.trainers import State
 
 Name = Annotated[str, Field(min_length=1)]
+
+SHOWN_FILES = (CONFIG, RESULT, "final.safetensors")
+"""The files of a finished run that its logger gets."""
 
 
 class Logger:
@@ -213,13 +210,26 @@ class Tracking(Callback):
     @property
     def id(self) -> str | None:
         """The logger's id of this run from before it was resumed; None if the run is new to it."""
-        return read_tracking(self.directory).get(self.settings["logger"]["name"])
+        return self._ids().get(self.settings["logger"]["name"])
+
+    def _ids(self) -> dict[str, str]:
+        """Return the loggers' ids of this run, by the names of the loggers.
+
+        Raises:
+            InputError: the file with them is damaged.
+        """
+        file = self.directory / TRACKING
+        ids = read_json(file) if file.exists() else {}
+        allowed = re.compile(r"[^/\\#?%:\s]{1,128}")  # by W&B
+        if not all(isinstance(run_id, str) and allowed.fullmatch(run_id) for run_id in ids.values()):
+            raise InputError(f"{file} cannot be read: expected names of runs, got {shown(ids)}")
+        return ids
 
     def __enter__(self) -> Tracking:
         name = self.settings["logger"]["name"]
         try:
             if (run_id := self.logger.start(self)) is not None:
-                write_json(self.directory / TRACKING, {**read_tracking(self.directory), name: run_id})
+                write_json(self.directory / TRACKING, {**self._ids(), name: run_id})
         except InputError:
             raise
         except Exception as error:
@@ -229,7 +239,7 @@ class Tracking(Callback):
         return self
 
     def on_log(self, state: State, record: Record) -> None:
-        self._last, figures = record, numbers_in(record)
+        self._last, figures = record, _numbers(record)
         with self._surviving():
             self.logger.log(int(figures.pop("step")), figures)
 
@@ -237,8 +247,8 @@ class Tracking(Callback):
         interrupted = isinstance(error, KeyboardInterrupt)
         status: Status = "finished" if error is None else "interrupted" if interrupted else "failed"
         told = {**self._last, **flat(self.settings)}
-        figures = {k: v for k, v in numbers_in(self.result).items() if k not in told}
-        files = [self.directory / name for name in KEPT_BY_LOGGERS] if status == "finished" else []
+        figures = {k: v for k, v in _numbers(self.result).items() if k not in told}
+        files = [self.directory / name for name in SHOWN_FILES] if status == "finished" else []
         with self._surviving():
             self.logger.finish(
                 status, self._last["step"], figures, [file for file in files if file.is_file()]
@@ -255,6 +265,11 @@ class Tracking(Callback):
                 f"logger={self.settings['logger']['name']} failed and is disabled for the rest of the run"
             )
             self.say(f"warning: {failed}: {_sentence(error)}")
+
+
+def _numbers(record: Mapping[str, Any]) -> dict[str, int | float]:
+    """Return the figures of a record or a result that are numbers."""
+    return {name: value for name, value in record.items() if type(value) in (int, float)}
 
 
 def _sentence(error: Exception) -> str:

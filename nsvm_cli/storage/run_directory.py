@@ -12,7 +12,6 @@ from typing import Any, Literal
 
 import yaml
 
-from nsvm_cli.config.registry import shown
 from nsvm_cli.config.settings import Checkpoints
 from nsvm_cli.errors import InputError, message_of
 from nsvm_cli.storage.files import fsync_folder, is_locked, locked, read_regular, write_atomically
@@ -32,9 +31,6 @@ AT_THE_END = (RESULT, "final.safetensors", "final.onnx", CURVES, REPORT)
 
 FILES = (*AT_THE_END, "best.safetensors", "best.onnx", METRICS, TIMES, TRACKING, STATUS, CONFIG)
 """The files of a run but for checkpoints, in the order of removal: if nsvm is killed, the rest is a run."""
-
-KEPT_BY_LOGGERS = (CONFIG, RESULT, "final.safetensors")
-"""The files of a finished run that its logger gets."""
 
 IfExists = Literal["refuse", "resume", "overwrite"]
 Status = Literal["running", "finished", "failed", "interrupted"]
@@ -193,25 +189,6 @@ def reading(what: object, advice: str = "") -> Iterator[None]:
         raise InputError(f"{what} is damaged, or an earlier version wrote it{advice}") from None
 
 
-def numbers_in(record: Mapping[str, Any]) -> dict[str, int | float]:
-    """Return the figures of a record or a result: those that are numbers."""
-    return {name: value for name, value in record.items() if type(value) in (int, float)}
-
-
-def read_tracking(path: Path) -> dict[str, str]:
-    """Return the loggers' ids of the run in a directory, by the names of the loggers.
-
-    Raises:
-        InputError: the record of it is damaged.
-    """
-    file = path / TRACKING
-    runs = read_json(file) if file.exists() else {}
-    allowed = re.compile(r"[^/\\#?%:\s]{1,128}")  # by W&B
-    if not all(isinstance(run, str) and allowed.fullmatch(run) for run in runs.values()):
-        raise InputError(f"{file} cannot be read: expected names of runs, got {shown(runs)}")
-    return runs
-
-
 def outcome_of(path: Path, status: Mapping[str, Any]) -> tuple[str, str]:
     """Return the status and message of a run from its ``status.json``, which a kill leaves unfinished."""
     if status.get("status") in ("finished", "failed", "interrupted"):
@@ -266,27 +243,18 @@ def read_config(path: Path) -> dict[str, Any]:
     file = path / CONFIG
     if not file.is_file():
         raise InputError(f"{path} has no config.yaml: expected the directory of a run")
+    loader, depth = getattr(yaml, "CSafeLoader", yaml.SafeLoader), 0
     try:
-        values = _plain_values(read_regular(file, CONFIG_BYTES).decode())
+        text = read_regular(file, CONFIG_BYTES).decode()
+        for event in yaml.parse(text, Loader=loader):
+            if isinstance(event, yaml.AliasEvent):  # with which a few lines expand to gigabytes
+                raise yaml.YAMLError("it has aliases")
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            if depth > LEVELS:  # libyaml would overflow the stack
+                raise yaml.YAMLError(f"expected at most {LEVELS} levels")
+        values = yaml.load(text, Loader=loader)
     except (OSError, ValueError, yaml.YAMLError) as error:
         raise InputError(f"{file} cannot be read: {str(error).splitlines()[0]}") from None
     if not isinstance(values, dict):
         raise InputError(f"{file} cannot be read: expected the settings of a run")
     return {str(key): value for key, value in values.items()}
-
-
-_Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-
-
-def _plain_values(text: str) -> Any:
-    """Return the values of YAML. Refuse aliases, with which a few lines expand to gigabytes, and nesting so
-    deep that libyaml overflows the stack.
-    """
-    depth = 0
-    for event in yaml.parse(text, Loader=_Loader):
-        if isinstance(event, yaml.AliasEvent):
-            raise yaml.YAMLError("it has aliases")
-        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-        if depth > LEVELS:
-            raise yaml.YAMLError(f"expected at most {LEVELS} levels")
-    return yaml.load(text, Loader=_Loader)
