@@ -1,1 +1,1 @@
-"""What a run leaves and others read: model files, predictions, evaluation, ONNX graphs."""
+"""The outputs of a run that are read later: model files, predictions, diagnosis, ONNX graphs."""

@@ -1,4 +1,4 @@
-"""A look inside a trained model: its kernel matrix, its SVM, and what each part of it contributes."""
+"""Diagnose a trained model: its kernel matrix, its SVM, and the contribution of each part."""
 
 from __future__ import annotations
 
@@ -28,33 +28,31 @@ from nsvm_cli.trainers.svc import SVC
 from nsvm_cli.words import SCORES, sample_counts
 
 MOST_IN_MATRIX, MOST_SAMPLES, MOST_KERNEL_VALUES = 1000, 5000, 3 * 10**8
-"""The most samples of the kernel matrix, and of all other figures; and the most kernel values that the
-objective may take."""
+"""Maximum samples of the kernel matrix, maximum samples per split for all other figures, and maximum kernel
+values for the objective."""
 
 EXTREME = 0.1
-"""A distance below which a kernel matrix may be as good as the identity, or as constant."""
+"""Distance below which a kernel matrix may be identity-like, or constant."""
 
 ORTHOGONAL = 0.9
-"""The entropy from which a matrix near the identity is one of orthogonal samples. That of many classes,
-within which samples are alike, is as near to the identity: C equal blocks are 1/sqrt(C) from it, with the
-entropy log C / log k."""
+"""Entropy from which a matrix near the identity has orthogonal samples. The matrix of many classes of similar
+samples is near it too: C equal blocks have the distance 1/sqrt(C) and the entropy log C / log k."""
 
 STILL = 1e-3
-"""A change of theta or of the kernel matrix below which training has not moved the features."""
+"""Change of theta or of the kernel matrix below which training has not moved the features."""
 
 MUCH, STANDARD_ERRORS = 0.1, 2.0
-"""How far scores have to differ for a kernel matrix to be to blame, as a share of what one answer for all
-lacks to 1; and standard errors by which means have to differ to be called different."""
+"""Difference of scores that counts as large, as a share of the gap between a constant answer and 1; and
+standard errors by which means have to differ."""
 
 
 def diagnose(model: NSVM, data: Data, most: int = MOST_SAMPLES) -> dict[str, Any]:
-    """Return the figures of a model on its data, and a verdict on them; those that do not apply are None.
+    """Return figures of a model on its data, None where they do not apply, and a verdict.
 
-    Scores are those on the held-out samples (``split``): the accuracy, or R^2 for real targets. Of many
-    samples, random ones stand in for all.
+    Scores are accuracies, or R^2 for real targets, on the held-out samples (``split``).
 
     Args:
-        most: the most samples of a split that scores and alignments are based on, and an exact SVM is.
+        most: maximum samples per split for scores, alignments and the exact SVM, chosen at random.
 
     Raises:
         InputError: the model is a constant.
@@ -62,17 +60,17 @@ def diagnose(model: NSVM, data: Data, most: int = MOST_SAMPLES) -> dict[str, Any
     """
     algorithm = build_trainer(model.settings.algorithm)
     if algorithm.is_constant:
-        raise InputError("there is nothing to diagnose: this algorithm decides for all samples alike")
+        raise InputError("nothing to diagnose: this algorithm predicts the same for all samples")
     moves = algorithm.moves_theta and model.parameters > 0
     w = data.weights(model.settings.class_weight)
     whole = replace(data.splits["train"], weight=None if w is None else torch.from_numpy(w))
-    samples = [some_of(split, most, model.settings.seed) for split in (whole, data.held_out)]
+    samples = [random_samples(split, most, model.settings.seed) for split in (whole, data.held_out)]
     train, held_out = now = _features(model, samples)
     initial = model.before_training() if moves else None
     before = (initial, _features(initial, samples)) if initial else None
     kernel = _kernel_figures(model, train, held_out)
     svm, objective, gap = algorithm.trains_svm, None, None
-    if svm and model.settings.threshold is None:  # which moves the bias from where the loss is least
+    if svm and model.settings.threshold is None:  # a threshold moves the bias away from the minimum
         objective, gap = _objective(model, whole, train, algorithm.lam)
     figures = {
         "split": data.splits.held_out,
@@ -95,8 +93,8 @@ def diagnose(model: NSVM, data: Data, most: int = MOST_SAMPLES) -> dict[str, Any
     return figures | verdict(figures)
 
 
-def some_of(split: Split, most: int, seed: int) -> Split:
-    """Return up to so many samples, chosen at random."""
+def random_samples(split: Split, most: int, seed: int) -> Split:
+    """Return at most ``most`` samples, chosen at random."""
     rows = random_subset(len(split), min(len(split), most), seed, torch.device("cpu"))
     return Split(split.x[rows], split.y[rows], None if split.weight is None else split.weight[rows])
 
@@ -115,8 +113,8 @@ def _zeros(model: NSVM) -> float:
 def _kernel_figures(model: NSVM, train: Split, held_out: Split) -> dict[str, Any]:
     """Return the alignment on training and held-out samples, and figures of the kernel matrix.
 
-    The matrix is that of the cosines K(a, b) / sqrt(K(a, a) K(b, b)), for which the distances are defined,
-    of K without the 1 that a bias adds.
+    The matrix holds the cosines K(a, b) / sqrt(K(a, a) K(b, b)), for which the distances are defined, of K
+    without the 1 that a bias adds.
     """
     task, kernel, seed = model.task, model.kernel, model.settings.seed
 
@@ -137,19 +135,21 @@ def _kernel_figures(model: NSVM, train: Split, held_out: Split) -> dict[str, Any
     }
 
 
-def _objective(model: NSVM, train: Split, some: Split, lam: float) -> tuple[float | None, float | None]:
-    """Return the objective, with the ||f||^2 of the model and the mean loss of ``some`` features; and for two
-    classes, the hinge loss and terms that are samples, the objective minus a lower bound.
+def _objective(model: NSVM, train: Split, fitted: Split, lam: float) -> tuple[float | None, float | None]:
+    """Return the objective and its difference from a lower bound, each None if it cannot be computed.
+
+    The objective has the ||f||^2 of the model and the mean loss on the features ``fitted``. The bound is for
+    two classes, the hinge loss, and terms that are samples.
 
     Any beta_j in [0, w_j] have the bound mean(beta) - ||h||^2 / (2 lambda), with
     h = 1/m sum_j beta_j y_j K(z_j, .). For h = lambda f, beta_j is y_j alpha_j m / T; clipped to [0, w_j].
     With a bias, sum_j beta_j y_j is 0, as SVC has it. 0 is a bound, too.
     """
     e, task = model.expansion, model.task
-    if model.facts.absent or (len(some.y) + len(e.alpha)) * len(e.alpha) > MOST_KERNEL_VALUES:
+    if model.facts.absent or (len(fitted.y) + len(e.alpha)) * len(e.alpha) > MOST_KERNEL_VALUES:
         return None, None
     loss = build_loss(model.settings.loss, model.settings.multiclass, task)
-    objective = full_objective(e, model.kernel, some.x, task.targets(some.y), loss, lam, some.weight)
+    objective = full_objective(e, model.kernel, fitted.x, task.targets(fitted.y), loss, lam, fitted.weight)
     if objective is None or e.i is None or not isinstance(loss, Binary) or not isinstance(loss.l, Hinge):
         return objective, None
     y, m = train.y.double(), len(train)
@@ -171,11 +171,11 @@ def _scores(
     before: tuple[NSVM, list[Split]] | None,
     constant: bool,
 ) -> dict[str, Any]:
-    """Return the score of the model on training and held-out samples, and those of others in its place.
+    """Return the scores of the model and of others in its place, and whether errors differ significantly.
 
-    ``beats_guess`` says whether its errors are significantly smaller than those of one answer for all,
-    ``worse_features`` whether those of an exact SVM on the initial features are smaller than its own and than
-    those of an exact SVM on its features, and ``overfitted`` whether those on training samples are smaller.
+    ``beats_guess``: the model has smaller errors than one answer for all. ``worse_features``: an exact SVM on
+    the initial features has smaller errors than the model and an exact SVM on its features. ``overfitted``:
+    the model has smaller errors on training samples than on held-out samples.
     """
     task, e, (train, held_out) = model.task, model.expansion, now
     guess = whole.y.mode().values if isinstance(task, Classification) else whole.y.mean()
@@ -207,21 +207,19 @@ def _scores(
 
 
 def decide(model: NSVM, e: Expansion, z: Float[Tensor, "p n"]) -> Tensor:
-    """Return the predictions of an SVM for features."""
+    """Return the predictions of an expansion for features."""
     unscaled = Scaling(torch.zeros((), dtype=torch.float64), torch.ones((), dtype=torch.float64))
     svm = replace(model, scaling=unscaled, network=nn.Identity(), expansion=e, sigmoids=None)
     return svm.predict(z).cpu()
 
 
 def _errors(task: Task, y: Float[Tensor, " p"], decided: Tensor) -> Float[Tensor, " p"]:
-    """Return for each sample whether its class is wrong, or the square of its error."""
+    """Return 1 for each wrong class and 0 for others, or squared errors of targets."""
     return (decided != y).double() if isinstance(task, Classification) else (decided - y).double().square()
 
 
 def refit(model: NSVM, train: Split, lam: float) -> Expansion:
-    """Return an SVM on the features of samples that is solved to precision, with the hinge or the
-    epsilon-insensitive loss.
-    """
+    """Return an exact SVM on features, with the hinge or the epsilon-insensitive loss."""
     settings, task, z = model.settings, model.task, train.x
     loss = build_loss(settings.loss, "crammer_singer", task)
     if not isinstance(loss.l, EpsilonInsensitive):
@@ -234,24 +232,25 @@ def refit(model: NSVM, train: Split, lam: float) -> Expansion:
 
 
 def _variance(model: NSVM, z: Float[Tensor, "p n"]) -> float:
-    """Return the mean of K(z, z) minus that of all K: times this, lambda is that of a kernel without its mean
-    that is 1 for equal samples. With a bias, the mean has no effect.
+    """Return the mean of K(z, z) minus the mean of K(z, z').
+
+    Times this, lambda suits K as it would suit K without its mean and scaled to 1 for equal samples.
     """
     K_zz = model.kernel(z[:MOST_IN_MATRIX], z[:MOST_IN_MATRIX]).double()
-    return float((K_zz.diagonal().mean() - K_zz.mean()).clamp_min(1e-6))  # less is lost in rounding
+    return float((K_zz.diagonal().mean() - K_zz.mean()).clamp_min(1e-6))  # smaller values are rounding errors
 
 
-def better(one: Float[Tensor, " p"], other: Float[Tensor, " p"]) -> bool:
-    """Return whether errors are smaller than others on the same samples, by more than chance.
+def better(errors: Float[Tensor, " p"], others: Float[Tensor, " p"]) -> bool:
+    """Return whether errors are significantly smaller than others on the same samples.
 
-    Of classes this is McNemar's test: that many samples are decided rightly by only the one or the other.
+    For classes this is McNemar's test, on the samples that only one of two models gets right.
     """
-    d = other - one
+    d = others - errors
     return float(d.sum()) > STANDARD_ERRORS * math.sqrt(float(d.square().sum()))
 
 
 def overfitted(train: Float[Tensor, " p"], held_out: Float[Tensor, " q"]) -> bool:
-    """Return whether errors on held-out samples are larger than on training samples, by more than chance."""
+    """Return whether errors on held-out samples are significantly larger than on training samples."""
     variance = sum(float(e.var(correction=0)) / len(e) for e in (train, held_out))
     return float(held_out.mean() - train.mean()) > STANDARD_ERRORS * math.sqrt(variance)
 
@@ -274,12 +273,11 @@ SENTENCES = {
 }
 UNFINISHED = "{test} on {held_out}, but an exact SVM on the features of {fitted} has {refit}; take more steps"
 COMPARED = "; an exact SVM on the features of {fitted} has {refit}, and on the initial ones {frozen}"
-"""What is said of each verdict, and of a healthy model that an exact SVM surpasses or that has features to
-compare with."""
+"""Sentences for each verdict, for a healthy model that an exact SVM surpasses, and for trained features."""
 
 
 def verdict(figures: Mapping[str, Any]) -> dict[str, str]:
-    """Return in a few words what is the matter, the worst first, and a sentence with the figures."""
+    """Return the worst problem as ``verdict``, in a few words, and a sentence with the figures as ``why``."""
     scores = {name: figures[f"{name}_{figures['metric']}"] for name in SCORES}
     name = _worst(figures, scores)
     compared = "" if scores["frozen"] is None else COMPARED
@@ -290,10 +288,10 @@ def verdict(figures: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _worst(figures: Mapping[str, Any], scores: Mapping[str, float | None]) -> str:
-    """Return the worst that is the matter.
+    """Return the worst problem.
 
-    A kernel matrix near the identity is no trouble if it generalises, nor is one near all ones whose
-    differences an SVM makes use of, be it the exact one.
+    A kernel matrix near the identity is no problem if it generalises, nor is one near all ones if an SVM, or
+    an exact SVM, can use its differences.
     """
     svm = figures["support_vectors"] is not None
     orthogonal = figures["distance_identity"] < EXTREME and figures["entropy"] > ORTHOGONAL
@@ -315,6 +313,6 @@ def _worst(figures: Mapping[str, Any], scores: Mapping[str, float | None]) -> st
 
 
 def _much_better(scores: Mapping[str, float | None], one: str, other: str, much: float = MUCH) -> bool:
-    """Return whether a score is higher than another by ``much``; not if one of them is missing."""
+    """Return whether a score is higher than another by ``much``; False if one of them is missing."""
     a, b, guess = scores[one], scores[other], scores["guess"]
     return a is not None and b is not None and guess is not None and a - b > much * (1 - guess)

@@ -1,4 +1,4 @@
-"""Model files: the tensors of a trained model, and the settings and facts that prediction needs, as JSON."""
+"""Model files: the tensors of a trained model with its settings and facts as JSON."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def save_model(path: Path, model: NSVM, named: bool = False, only_check: bool = 
     """Write a model file, or only check that it can be written.
 
     Raises:
-        InputError: the algorithm's models are not tensors, or the file would be too large.
+        InputError: the algorithm's models do not consist of tensors, or the file would be too large.
     """
     expect_tensors(plain(model.settings))
     e = model.expansion
@@ -48,7 +48,7 @@ def expect_tensors(settings: Mapping[str, Any]) -> None:
     """Check that a file can hold models with these settings.
 
     Raises:
-        InputError: it cannot, as for trees.
+        InputError: an object stands in the settings, or the model does not consist of tensors, as of trees.
     """
     for key in (key for key, value in flat(settings).items() if isinstance(value, Given)):
         raise InputError(
@@ -96,8 +96,8 @@ def load_model(path: Path, runtime: Mapping[str, Any] | None = None) -> NSVM:
 
 
 def within_means(settings: Settings, changes: Mapping[str, Any]) -> Settings:
-    """Return the settings of a file with changes, but unless these say so with no more threads than this
-    machine has, and the usual memory: the file may come from a larger machine, or a stranger.
+    """Return the settings of a file with changes, and threads and memory limited to this machine's cores and
+    the default, unless the changes set them: the file may come from a larger machine, or from anyone.
     """
     threads = min(settings.threads, os.cpu_count() or 1) if settings.threads else None
     means = {"threads": threads, "memory_budget": min(settings.memory_budget, MEMORY_BUDGET)}
@@ -107,8 +107,8 @@ def within_means(settings: Settings, changes: Mapping[str, Any]) -> Settings:
 def _check_specs(got: Mapping[str, Spec], settings: Settings, facts: ModelMetadata) -> None:
     """Check the tensors of a model file against its settings and facts, without allocating memory.
 
-    They say themselves how many terms there are, whether these are samples of the training set, and whether
-    the mean and deviation are those of all values or have the shape of a sample.
+    Only the tensors tell the number of terms, whether terms are training samples, and whether mean and
+    deviation are numbers or have the shape of a sample.
     """
     dtype: torch.dtype = getattr(torch, settings.dtype)
     with torch.device("meta"):  # where it takes no memory

@@ -18,7 +18,7 @@ from nsvm_cli.tasks import Classification
 
 
 class Graph(nn.Module):
-    """An ``NSVM`` as one pass: decision values, predictions and, if calibrated, probabilities.
+    """An ``NSVM`` as a module that returns decision values, predictions and, if calibrated, probabilities.
 
     The kernel matrix is not split into blocks: the caller chooses the size of a batch.
     """
@@ -45,12 +45,12 @@ class Graph(nn.Module):
 def onnx_graph(model: NSVM) -> bytes:
     """Return a model as an ONNX graph.
 
-    Its input ``x`` is a batch of raw samples in float64, which keeps the digits of a large offset, such as
-    that of a year. Its outputs are those of ``Graph``, in the model's dtype, except predictions: an index is
-    an int64, a target a float64. Its metadata are the classes and columns, as JSON.
+    The input ``x`` is a batch of raw samples in float64, which keeps the digits of values with a large
+    offset, such as years. The outputs are those of ``Graph`` in the model's dtype, except predictions, which
+    are int64 indices or float64 targets. The metadata are the classes and columns as JSON.
 
     Raises:
-        InputError: the exporter is not installed, or the kernel is no formula.
+        InputError: the exporter is not installed, or the kernel is not a formula.
         RunError: ONNX cannot express the network or the kernel.
     """
     try:
@@ -63,10 +63,10 @@ def onnx_graph(model: NSVM) -> bytes:
     graph = Graph(model)
     program = _exported(graph, torch.zeros(2, *model.facts.shape, dtype=torch.float64))
     ClearMetadataAndDocStringPass()(program.model)  # removes the paths of the code on this computer
-    known: dict[str, Any] = {"classes": model.facts.classes}
+    metadata: dict[str, Any] = {"classes": model.facts.classes}
     if (encoder := model.facts.encoder) is not None:
-        known |= {"features": encoder.features, "columns": asdict(encoder)["columns"]}
-    program.model.metadata_props.update({name: json.dumps(value) for name, value in known.items()})
+        metadata |= {"features": encoder.features, "columns": asdict(encoder)["columns"]}
+    program.model.metadata_props.update({name: json.dumps(value) for name, value in metadata.items()})
     content: bytes = program.model_proto.SerializeToString()
     return content
 
@@ -96,7 +96,7 @@ def _exported(graph: Graph, example: Tensor) -> torch.onnx.ONNXProgram:
 
 
 def _distances(a: Any, b: Any, p: float, compute_mode: int | None) -> Any:
-    """Return operators for ||a_i - b_j||_p, for all i and j: ONNX has no such operator."""
+    """Return the operators for all ||a_i - b_j||_p, for which ONNX has no operator."""
     from onnxscript import opset18
 
     op: Any = opset18

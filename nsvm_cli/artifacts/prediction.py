@@ -1,4 +1,4 @@
-"""Predictions of a trained model for samples without labels, and the support vectors that explain them."""
+"""Predict samples without labels, and explain predictions by support vectors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from nsvm_cli.output import Say
 from nsvm_cli.tasks import Classification, Regression
 
 Terms = list[tuple[float, int]]
-"""Terms of a decision value, and the training samples that they belong to."""
+"""Terms of a decision value, each with the index of its training sample."""
 
 
 def predictions(
@@ -38,11 +38,11 @@ def predictions(
     ``probability_CLASS`` for each class. For a folder there is also ``file``.
 
     Args:
-        written: how a table is written (see ``Dialect``); else it is recognised, but signs and codes of
-            missing values are those that the model's settings state.
-        keep: columns of the table to yield beside the predictions.
-        say: shows, at the end, how many cells have categories unseen in training, and if images were read
-            inexactly.
+        written: the notation of a table (see ``Dialect``). By default it is detected, except for signs and
+            codes of missing values, which are taken from the model's settings.
+        keep: columns of the table to yield with the predictions.
+        say: shows remarks at the end: how many cells have categories unseen in training, and whether images
+            were read inexactly.
 
     Raises:
         InputError: the samples are missing or damaged, or do not match the model.
@@ -78,14 +78,14 @@ def _columns(model: NSVM, x: Real[Tensor, "m ..."]) -> dict[str, list[Any]]:
 
 
 def explain(model: NSVM, x: Real[Tensor, "p ..."], most: int = 6) -> list[tuple[float, float, Terms]]:
-    """Return the predictions for raw samples, each with what the decision value is a sum of.
+    """Return for each raw sample the prediction, its decision value and the largest terms of that.
 
-    That is the sum of all terms and the bias: g for two classes, that of the decision for more (or the sum of
-    those of its pairs), and for real targets the difference from their mean. The ``most`` largest terms
+    The decision value is g for two classes, the g of the predicted class for more (or the sum over its
+    pairs), and for real targets the difference from their mean. The ``most`` largest terms
     alpha_j y_j K(x_j, x) / scale, summed over equal j, come with their j, unless they are 0.
 
     Raises:
-        InputError: the model file does not say which training samples the support vectors are.
+        InputError: the model file does not hold the indices of the support vectors.
     """
     e = model.expansion
     if e.i is None:
@@ -104,7 +104,7 @@ def explain(model: NSVM, x: Real[Tensor, "p ..."], most: int = 6) -> list[tuple[
 
 
 def _for_decisions(model: NSVM, decided: Tensor, c: Float[Tensor, " s *outputs"]) -> Float[Tensor, "p s"]:
-    """Return the parts of coefficients of g that speak for each decision, in the units of the data."""
+    """Return the coefficients of the decision value of each sample, in the units of the data."""
     task = model.task
     if c.ndim == 1:
         return (task.std if isinstance(task, Regression) else 1.0) * c.expand(len(decided), -1)

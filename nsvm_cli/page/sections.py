@@ -16,7 +16,7 @@ from jaxtyping import Float, Float64, Real
 from torch import Tensor, nn
 
 from nsvm_cli import words
-from nsvm_cli.artifacts.diagnosis import diagnose, some_of
+from nsvm_cli.artifacts.diagnosis import diagnose, random_samples
 from nsvm_cli.artifacts.prediction import explain
 from nsvm_cli.config.settings import flat
 from nsvm_cli.datasets import Data, Split
@@ -243,7 +243,7 @@ def support_vectors(model: NSVM, data: Data) -> Blocks:
         f"A {what} over the support vectors xⱼ with terms proportional to αⱼ yⱼ K(xⱼ, x). For a few samples "
         "x, these are the xⱼ with the largest terms."
     )
-    subset = some_of(data.held_out, EXPLAINED, model.settings.seed)
+    subset = random_samples(data.held_out, EXPLAINED, model.settings.seed)
     blocks: list[Block] = []
     for x, y, (decided, total, terms) in zip(subset.x, subset.y, explain(model, subset.x), strict=True):
         answer = f"decided {label(task, decided)}" if classifies else f"predicted {decided:.7g}"
@@ -264,7 +264,7 @@ def label(task: Task, y: float) -> str:
 
 def features(model: NSVM, data: Data) -> Blocks:
     """Draw the two principal components of the features of held-out samples."""
-    subset, drawn = some_of(data.held_out, MOST_POINTS, model.settings.seed), list[Block]()
+    subset, drawn = random_samples(data.held_out, MOST_POINTS, model.settings.seed), list[Block]()
     count = counted(len(subset), len(data.held_out), data.splits.held_out)
     yield f"The first two principal components of the features of {count}."
     for stage, z in _features(model, subset):
@@ -310,7 +310,7 @@ def principal_components(z: Float[Tensor, "m n"]) -> tuple[Float64[np.ndarray, "
 
 def kernel_matrices(model: NSVM, data: Data) -> Blocks:
     """Draw the kernel matrix of held-out samples, sorted by class or target."""
-    subset, drawn = some_of(data.held_out, MOST_ROWS, model.settings.seed), list[Block]()
+    subset, drawn = random_samples(data.held_out, MOST_ROWS, model.settings.seed), list[Block]()
     order = subset.y.argsort(stable=True)  # codes ascend in the order of the classes
     subset = Split(subset.x[order], subset.y[order])
     count = counted(len(subset), len(data.held_out), data.splits.held_out)
@@ -338,7 +338,7 @@ def predictions(model: NSVM, data: Data) -> Blocks:
     """Draw predictions against real targets of held-out samples."""
     if isinstance(model.task, Classification):
         return
-    subset = some_of(data.held_out, MOST_POINTS, model.settings.seed)
+    subset = random_samples(data.held_out, MOST_POINTS, model.settings.seed)
     with new_figure(*SIZE) as figure:
         axis = figure.subplots()
         style_axis(axis, "prediction against target", "target", "prediction")

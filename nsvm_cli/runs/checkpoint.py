@@ -1,4 +1,4 @@
-"""Checkpoints: one file with everything that a run needs to resume bit for bit; and who writes them."""
+"""Checkpoints, which hold everything that a run needs to resume bit for bit, and their callback."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ from nsvm_cli.trainers import State
 KIND = "nsvm-checkpoint-6"
 
 DATA_PATHS = ("dataset.path", "dataset.validation_path", "dataset.test_path", "dataset.root", "kernel.path")
-"""Paths of the data, which may change: the data are compared by their checksum."""
+"""Settings that may change when a run resumes: the data are compared by checksum."""
 
 Number = StrictInt | Annotated[StrictFloat, Field(allow_inf_nan=False)]
 NUMBERS = TypeAdapter(dict[str, Number | None])
-"""The numbers in state dicts, by their paths."""
+"""The numbers of state dicts by path."""
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
@@ -51,12 +51,12 @@ class Checkpoint:
 
     Attributes:
         seconds: seconds of training so far.
-        stopped: why a callback has stopped the run; None if none has.
+        stopped: why a callback has stopped the run, if one has.
         resumed: how often the run was resumed.
         bitwise: whether settings and environment were the same throughout.
         metrics: the end of the metrics at this step.
-        settings: those that were asked for.
-        chosen, search: what was chosen before the first step; see ``Experiment``.
+        settings: the settings that were asked for.
+        chosen, search: the choices made before the first step; see ``Experiment``.
         values: the state dicts of theta ("F"), of the trainer's state ("state") and of "callbacks".
     """
 
@@ -74,16 +74,17 @@ class Checkpoint:
 
 
 def with_engine_of(checkpoint: Checkpoint, experiment: Experiment) -> Experiment:
-    """Return the run with the engine that took the steps so far, if it is at hand."""
-    e, circumstances = experiment, checkpoint.environment.get("engine", TORCH)
-    engine = LITERAL if circumstances == LITERAL else TORCH
-    if circumstances.startswith(NUMBA):
-        engine = e.engine if uncovered_by_numba(e.algorithm, e.problem, e.F) or not is_usable() else NUMBA
+    """Return the run with the engine that took the steps so far, if it is available here."""
+    e, recorded = experiment, checkpoint.environment.get("engine", TORCH)
+    engine = LITERAL if recorded == LITERAL else TORCH
+    if recorded.startswith(NUMBA):
+        usable = not uncovered_by_numba(e.algorithm, e.problem, e.F) and is_usable()
+        engine = NUMBA if usable else e.engine
     return e if engine == e.engine else replace(e, engine=engine)
 
 
 def environment(experiment: Experiment) -> dict[str, str]:
-    """Return what the bits of a result depend on, apart from the settings: hardware, data and code."""
+    """Return the hardware, data and code that the bits of a result depend on, besides the settings."""
     device = experiment.problem.x.device
     weights = experiment.problem.weights
     sums = {
@@ -128,7 +129,7 @@ def save_checkpoint(path: Path, checkpoint: Checkpoint, only_check: bool = False
     """Write a checkpoint atomically, or only check that it can be written.
 
     Raises:
-        InputError: it would be too large.
+        InputError: the file would be too large.
     """
     values = flat(checkpoint.values, "/")
     tensors = {path: value for path, value in values.items() if isinstance(value, torch.Tensor)}
@@ -158,13 +159,14 @@ def load_checkpoint(path: Path) -> Checkpoint:
 def newest_intact(
     paths: Sequence[Path], say: Say, check: Callable[[Checkpoint], object] = str
 ) -> tuple[Path, Checkpoint] | None:
-    """Return the first of these checkpoints, the newest first, that is intact, with its path.
+    """Return the first intact checkpoint with its path; None if there are no paths.
 
     Args:
-        check: raises a ValueError if a checkpoint is of no use.
+        paths: the files of checkpoints, newest first.
+        check: raises a ValueError if a checkpoint cannot be used.
 
     Raises:
-        ValueError: there are some, but none is intact.
+        ValueError: no checkpoint is intact.
     """
     for path in paths:
         try:
@@ -183,17 +185,18 @@ class CheckpointManager(Callback):
     It comes after the callbacks that add figures to records.
 
     Attributes:
-        seconds_before: those of training before the loop: of earlier starts of the run, and of a search.
-        resumed, exact: how often the run was resumed, and whether with its own settings and environment.
-        scores, callbacks: those whose states a checkpoint holds; ``scores`` is the first of them.
-        stopped: why one of them has stopped the run; None if none has.
+        seconds_before: seconds of training before this loop, in earlier starts of the run and in a search.
+        resumed: how often the run was resumed.
+        exact: whether it was always resumed with the same settings and environment.
+        callbacks: the callbacks whose states a checkpoint holds; ``scores`` is the first of them.
+        stopped: why a callback has stopped the run, if one has.
     """
 
     def __init__(self, experiment: Experiment, directory: RunDirectory, signals: Signals, say: Say) -> None:
         self.experiment, self.directory = experiment, directory
         self.signals, self.say = signals, say
-        self.wanted = experiment.settings.checkpoint
-        self.step_every = self.wanted.steps
+        self.schedule = experiment.settings.checkpoint
+        self.step_every = self.schedule.steps
         self.seconds_before, self.resumed, self.exact = 0.0, 0, True
         self.stopped: str | None = None
         self.began = self.saved_at = time.monotonic()
@@ -201,14 +204,14 @@ class CheckpointManager(Callback):
     def restore(self, allow_mismatch: bool) -> State | None:
         """Return the state of the newest intact checkpoint; None if there is no checkpoint yet.
 
-        What the experiment chooses before its first step, it takes from the checkpoint, or else chooses now.
+        The choices before the first step are those of the checkpoint or, without one, are made now.
 
         Raises:
-            InputError: there are no further steps, the checkpoint does not fit this run, its settings or
-                environment differ without ``allow_mismatch``, or every checkpoint is damaged.
+            InputError: no steps are left, the checkpoint does not fit this run, settings or environment
+                differ without ``allow_mismatch``, or every checkpoint is damaged.
         """
         checkpoint = self._newest()
-        if checkpoint is not None and self.experiment.settings.engine == "auto":  # depends on compiled code
+        if checkpoint is not None and self.experiment.settings.engine == "auto":  # chosen by compiled code
             self.experiment = with_engine_of(checkpoint, self.experiment)
         self._expect_steps(checkpoint)
         changes = self._changes(checkpoint)
@@ -218,7 +221,7 @@ class CheckpointManager(Callback):
             raise InputError(f"{path} cannot be resumed bit for bit: {'; '.join(changes)}; {advice}")
         began = time.monotonic()
         if checkpoint is None or changes:
-            self.experiment = self.experiment.searched()
+            self.experiment = self.experiment.with_grid_choice()
         else:
             self.experiment = self.experiment.with_choice(checkpoint.chosen, checkpoint.search)
         self.seconds_before = time.monotonic() - began
@@ -248,13 +251,13 @@ class CheckpointManager(Callback):
     def _newest(self) -> Checkpoint | None:
         paths, metrics = checkpoints_in(self.directory.path), self.directory.path / METRICS
         try:
-            found = newest_intact(paths, self.say, lambda c: check_metrics(metrics, c.metrics))
+            newest = newest_intact(paths, self.say, lambda c: check_metrics(metrics, c.metrics))
         except ValueError as error:
             raise InputError(f"{error}; start over with overwrite=true") from None
-        return found[1] if found else None
+        return newest[1] if newest else None
 
     def _expect_steps(self, checkpoint: Checkpoint | None) -> None:
-        """Raise an InputError if the run has finished and no step is left, whatever may have changed."""
+        """Raise an InputError if the run has finished and no steps are left."""
         path, total = self.directory.path, self.experiment.trainer.total
         if checkpoint is not None and is_finished(path) and checkpoint.step == total:
             if total == 0:
@@ -262,10 +265,10 @@ class CheckpointManager(Callback):
             raise InputError(f"{path} has taken all {total} steps: expected more of them")
 
     def _changes(self, checkpoint: Checkpoint | None) -> list[str]:
-        """Return what has changed since the checkpoint or, without one, since the run was begun, and may
-        change the bits of the result.
+        """Return changes since the checkpoint or, without one, since the start of the run, which may change
+        the bits of the result.
 
-        The actual device, engine and number of threads take the place of those that were asked for.
+        The actual device, engine and number of threads are compared instead of the settings.
 
         Raises:
             InputError: this version does not have the recorded settings.
@@ -286,9 +289,9 @@ class CheckpointManager(Callback):
         self.began = self.saved_at = time.monotonic()
 
     def on_first_state(self, state: State) -> None:
-        """Refuse a run that files cannot hold, before it takes time."""
+        """Raise an InputError if files could not hold the run, before it takes time."""
         path, e = self.directory.path, self.experiment
-        if self.wanted.every is not None:
+        if self.schedule.every is not None:
             save_checkpoint(path, self._checkpoint(state), only_check=True)
         if e.algorithm.saves_model:
             save_model(path, e.untrained(), only_check=True)
@@ -307,13 +310,13 @@ class CheckpointManager(Callback):
         self.directory.times.append({"step": state.t, "seconds": round(self.seconds, 4)})
 
     def on_step_end(self, state: State) -> None:
-        every, since = self.wanted, time.monotonic() - self.saved_at
-        due = bool(every.steps and state.t % every.steps == 0)
-        due = due or (every.seconds is not None and since >= every.seconds)
-        asked = self.signals.take_checkpoint_request() and every.every is not None
-        if due or asked:
+        schedule, since = self.schedule, time.monotonic() - self.saved_at
+        due = bool(schedule.steps and state.t % schedule.steps == 0)
+        due = due or (schedule.seconds is not None and since >= schedule.seconds)
+        requested = self.signals.take_checkpoint_request() and schedule.every is not None
+        if due or requested:
             self.save(state)
-        if asked:
+        if requested:
             self.say(f"checkpoint after step {state.t} of {self.experiment.trainer.total}")
 
     def should_interrupt(self, state: State) -> bool:
@@ -322,10 +325,10 @@ class CheckpointManager(Callback):
     def on_train_end(self, state: State, stopped: str | None) -> None:
         """Write the last checkpoint, and raise ``Interrupted`` after a signal.
 
-        Nothing more is to be saved then: from now on a signal ends the process at once.
+        From now on a signal ends the process at once, since nothing more has to be saved.
         """
         self.stopped, hint = stopped, ""
-        if self.wanted.every is not None:
+        if self.schedule.every is not None:
             self.save(state)
             command = resume_command(self.directory.path, self.experiment.settings.plugins)
             hint = f"; resume with {command}"
@@ -342,7 +345,7 @@ class CheckpointManager(Callback):
         """
         record(state)  # raises if theta is not finite
         write = partial(save_checkpoint, checkpoint=self._checkpoint(state))
-        self.directory.add_checkpoint(write, state.t, self.wanted)
+        self.directory.add_checkpoint(write, state.t, self.schedule)
         self.saved_at = time.monotonic()
 
     def _checkpoint(self, state: State) -> Checkpoint:

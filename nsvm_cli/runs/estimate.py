@@ -18,18 +18,23 @@ from nsvm_cli.runs.loop import Callback, run
 from nsvm_cli.trainers import State, Trainer
 
 SECONDS = 2.0
-"""How long to train, in each part of an algorithm."""
+"""Seconds of training in each part of an algorithm."""
 
 LATEST = 3
-"""How many of the latest, largest trials of a solver count."""
+"""Number of the latest, largest trials of a solver that its costs are fitted to."""
 
 Numbers = Float64[np.ndarray, " numbers"]
 
 
 @dataclass(frozen=True)
 class Part:
-    """A part of an algorithm: its steps, those that were tried, the seconds that all of them will take, and
-    the support vectors at its end. A solver with its own steps has its ``unit`` in their place.
+    """The estimate of a part of an algorithm.
+
+    Attributes:
+        steps, tried: the number of its steps, and of the steps that were tried.
+        seconds: the estimated time of all steps.
+        support_vectors: the estimated number at its end.
+        unit: what ``steps`` counts; not steps for a solver that chooses its own.
     """
 
     steps: int
@@ -41,8 +46,8 @@ class Part:
 
 @dataclass
 class Probe(Callback):
-    """Stop some seconds after the first step, which often takes longer than others, or at a step; and note
-    steps, seconds and support vectors in ``course``.
+    """Stop some seconds after the first step, which often takes longest, or at a step; ``course`` has steps,
+    seconds and support vectors.
     """
 
     seconds: float
@@ -58,7 +63,7 @@ class Probe(Callback):
 
 
 def estimate(experiment: Experiment, say: Say = str) -> list[Part]:
-    """Estimate the parts of a run by training for ``SECONDS``. The experiment cannot be used afterwards."""
+    """Return estimates from training each part for ``SECONDS``. The experiment cannot be used afterwards."""
     experiment.compile(say)
     parts = experiment.trainer.parts
     token = WARN.set(str)  # a trial may not converge where the run does
@@ -76,10 +81,10 @@ def _stepped(trainer: Trainer[Any], e: Experiment, seconds: float) -> Part:
 
 
 def extrapolated(course: Float64[np.ndarray, "calls 3"], steps: int, most: float = np.inf) -> Part:
-    """Return a part of ``steps`` steps, from the course of the first ones (see ``Probe``).
+    """Return the estimate of ``steps`` steps from the course of the first ones (see ``Probe``).
 
-    With s support vectors, of which there are at most ``most``, a step takes a + b s seconds. The costs a and
-    b are fitted to the course, and s is ``continued``.
+    With s support vectors, a step takes a + b s seconds. The costs a and b are fitted to the course, and s is
+    ``continued`` up to ``most``.
     """
     t, seconds, s = course.T
     tried = int(t[-1])
@@ -92,19 +97,19 @@ def extrapolated(course: Float64[np.ndarray, "calls 3"], steps: int, most: float
 
 
 def _terms(t: Numbers, s: Numbers) -> Float64[np.ndarray, "pieces 2"]:
-    """Return the factors of a and b in each piece between two calls."""
+    """Return the factors of a and b between consecutive points of a course."""
     return np.stack([np.diff(t), np.diff(t) * (s[1:] + s[:-1]) / 2], 1)
 
 
 def _fitted(terms: Float64[np.ndarray, "pieces 2"], seconds: Numbers) -> Float64[np.ndarray, " 2"]:
-    """Return the costs, at least 0, of the terms that seconds are sums of."""
-    took = np.sqrt(seconds)  # also the weights: deviations add up
+    """Return nonnegative costs of terms, such that their sums are close to the seconds."""
+    took = np.sqrt(seconds)  # the weights, too: variances add up
     costs: Float64[np.ndarray, " 2"] = nnls(terms / took[:, None], took)[0]
     return costs
 
 
 def _solved(trainer: Trainer[Any], e: Experiment, seconds: float) -> Part:
-    """Try a solver that takes its own steps on larger and larger shares of its work.
+    """Return the estimate of a solver that chooses its own steps from growing shares of its work.
 
     On n of its units, it takes a + b n^p seconds, where p is its ``growth``.
     """
@@ -128,8 +133,8 @@ def _solved(trainer: Trainer[Any], e: Experiment, seconds: float) -> Part:
 
 
 def continued(t: Numbers, y: Numbers, at: Numbers) -> Numbers:
-    """Extrapolate y to later t by a power law: with the exponent of the second half of t so far or, if that
-    is less than the exponent of the quarter before, with one that keeps falling at this rate.
+    """Return y at later t by a power law with the exponent of the second half of t. If it is smaller than the
+    exponent of the quarter before, it keeps falling at this rate.
     """
     floor = y[y > 0].min(initial=max(y[-1], 1e-9))
     quarters = np.log(t[-1] * np.array([0.25, 0.5, 1]))
@@ -141,7 +146,7 @@ def continued(t: Numbers, y: Numbers, at: Numbers) -> Numbers:
 
 
 def rows_of(e: Experiment, parts: Sequence[Part]) -> Iterator[tuple[str, str, str]]:
-    """Yield what is estimated, the estimate, and what it is of."""
+    """Yield rows of a table: the figure, its estimate, and what it is based on."""
     sizes = {name: size for name, size in e.data.splits.sizes.items() if size and name != "all"}
     yield "samples", str(sum(sizes.values())), ", ".join(f"{size} {name}" for name, size in sizes.items())
     if not e.trainer.chooses_steps:

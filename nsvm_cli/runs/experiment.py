@@ -1,4 +1,4 @@
-"""An experiment: the objects of a run, built from its settings, and the models that come of them."""
+"""The objects of a run, built from its settings, and the models that they train."""
 
 from __future__ import annotations
 
@@ -37,22 +37,25 @@ from nsvm_cli.tasks import OF_DECISIONS, OF_PROBABILITIES, Regression, best_thre
 from nsvm_cli.trainers import Problem, State, Trainer, build_parts, build_trainer
 
 PROBE_SAMPLES = 100
-"""Number of training samples that tell whether a trained model is a constant."""
+"""Number of training samples used to detect a constant model."""
 
 CONSTANT = (
     ": there are no support vectors, or features or kernel values are the same, or vanish in rounding; "
     "change kernel.gamma, network.scale or algorithm.lam, or lower optimizer.lr or loss.epsilon"
 )
-"""What may make an SVM a constant."""
+"""Why an SVM may be constant, as the end of a message."""
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """A run that is ready to start; its settings have been checked.
+    """A run that is ready to start, with settings that have been checked.
 
-    ``settings`` are the ones ``asked`` for, with the values ``chosen`` before the first step: a gamma that
-    suits the features, and the choice of a ``search``, which holds the fields of the result about it.
-    ``facts`` are those of its model before the first step, and ``engine`` takes the steps of ``algorithm``.
+    Attributes:
+        settings: the settings ``asked`` for, with the values ``chosen`` before the first step.
+        facts: the facts of the model before the first step.
+        algorithm: the algorithm for this number of samples; ``engine`` takes its steps.
+        chosen: values for settings of null and those chosen from a grid, by dotted names.
+        search: the fields of the result about the choice from a grid.
     """
 
     settings: Settings
@@ -75,13 +78,13 @@ class Experiment:
 
     @cached_property
     def kernel_sha256(self) -> str | None:
-        """The checksum of the file that the kernel names by its ``path``; None if there is none."""
+        """The checksum of the file that ``kernel.path`` names; None if it names no file."""
         path = str(self.settings.kernel.get("path", ""))
         return file_sha256(path) if os.path.isfile(os.path.expanduser(path)) else None
 
     @property
     def metric(self) -> str:
-        """The figure by which models are compared and chosen."""
+        """The score by which models are compared and chosen."""
         return self.settings.metric or self.data.task.metric
 
     @property
@@ -90,7 +93,7 @@ class Experiment:
         return self.settings.log_every or max(1, self.trainer.total // 100)
 
     def remarks(self) -> list[str]:
-        """Return lines about steps, engine, samples and validation that the user may not expect."""
+        """Return remarks on steps, engine, samples and validation that may surprise the user."""
         s, m, total = self.settings, len(self.problem.y), self.trainer.total
         lines, epochs = [], s.algorithm.get("epochs")
         for name in ("batch_size", "solver_batch_size"):
@@ -114,45 +117,47 @@ class Experiment:
 
     @cached_property
     def callbacks(self) -> tuple[Scores, list[Callback]]:
-        """What measures the model during training, and the callbacks that the settings name, which use it."""
+        """The callback that scores the model, and the callbacks of the settings, which may use its scores."""
         sections = [{"name": c} if isinstance(c, str) else c for c in self.settings.callbacks]
         return Scores(self), [build(CALLBACKS, "callback", section, self) for section in sections]
 
     def compile(self, say: Say) -> None:
-        """Compile what takes the steps, unless that is done, and say so first."""
+        """Compile the steps with a message, unless they are compiled already."""
         compile_steps(self.engine, self.algorithm, self.problem, say)
 
-    def searched(self) -> Experiment:
-        """Return the experiment with the values that its algorithm chooses from a grid, if it has one."""
-        found = self.algorithm.search(self.problem, self.F)
-        return self if found is None else self.with_choice({**self.chosen, **found[0]}, found[1])
+    def with_grid_choice(self) -> Experiment:
+        """Return the experiment with the values that its algorithm chooses from its grid, if it has one."""
+        if (choice := self.algorithm.search(self.problem, self.F)) is None:
+            return self
+        values, search = choice
+        return self.with_choice({**self.chosen, **values}, search)
 
     def with_choice(self, chosen: Mapping[str, Any], search: dict[str, Any]) -> Experiment:
-        """Return the experiment with these values of settings, and fields of the result about a search."""
+        """Return the experiment with these values ``chosen``, and the fields of the result about a search."""
         if chosen == self.chosen:
             return replace(self, search=search)
         e = prepare(parse_settings(with_values(plain(self.asked), chosen)), data=self.data)
         return replace(e, engine=self.engine, asked=self.asked, chosen={**chosen}, search=search)
 
     def run(self, callbacks: Sequence[Callback] = (), state: State | None = None) -> State:
-        """Take the steps from the first one, or from a state, and return the last state."""
+        """Take all steps, or the steps after a state, and return the last state."""
         return run(self.trainer, self.problem, self.F, self.log_every, callbacks, state)
 
     def train(self, callbacks: Sequence[Callback] = ()) -> NSVM:
         """Train with the callbacks of the settings and these, and return the model. Writes no file."""
-        experiment = self.searched()
+        experiment = self.with_grid_choice()
         scores, own = experiment.callbacks
-        measuring = [scores, *own] if own else []  # what takes time, and nothing else asks for
-        return experiment.final_model(experiment.run([*measuring, *callbacks]), say)
+        scoring = [scores, *own] if own else []  # scoring takes time, and only callbacks use it here
+        return experiment.final_model(experiment.run([*scoring, *callbacks]), say)
 
     def untrained(self) -> NSVM:
-        """Return a model with theta as it is, and without terms."""
+        """Return a model with the current theta and no terms."""
         K, z = self.problem.K, self.F(self.problem.x[:1])[:0]
         g = Expansion(z, z.new_zeros(0, *self.problem.task.outputs), 1.0)
         return NSVM(self.settings, self.facts, self.scaling, self.F.network, K, g)
 
     def model(self, state: State) -> NSVM:
-        """Return the model after the steps taken so far, without probabilities."""
+        """Return the model after the steps of a state, without probabilities."""
         g = self.trainer.finish(self.problem, state)
         return replace(self.untrained(), expansion=g).with_facts(
             scale=g.scale,
@@ -163,7 +168,7 @@ class Experiment:
         )
 
     def final_model(self, state: State, say: Say) -> NSVM:
-        """Return the model at the end of training, with its probabilities, and say if it is a constant."""
+        """Return the model at the end of training with its probabilities, and warn if it is constant."""
         model, x = self.model(state), self.data.splits["train"].x
         if len(x) > PROBE_SAMPLES:
             x = x[random_subset(len(x), PROBE_SAMPLES, self.settings.seed, x.device)]
@@ -173,49 +178,48 @@ class Experiment:
         return self.calibrated(model)
 
     def calibrated(self, model: NSVM) -> NSVM:
-        """Return the model, calibrated on the validation set unless the settings are against that."""
+        """Return the model, calibrated on the validation set if the settings ask for it."""
         if not calibrates(self.settings, self.data) or model.sigmoids is not None:
             return model
         validation = self.data.splits["validation"]
         return model.calibrated(validation.x, validation.y)
 
-    def decided(self, model: NSVM, say: Say) -> tuple[NSVM, dict[str, Any]]:
-        """Return the model with the threshold that is asked for, and the field of the result about it."""
-        wanted, classes = self.settings.threshold, self.facts.classes
+    def with_threshold(self, model: NSVM, say: Say) -> tuple[NSVM, dict[str, Any]]:
+        """Return the model with the threshold of the settings, and the field of the result about it."""
+        threshold, classes = self.settings.threshold, self.facts.classes
         slopes = [] if model.sigmoids is None else model.sigmoids[0].flatten().tolist()
         if falling := [name for name, a in zip(classes[-len(slopes) :], slopes, strict=False) if a > 0]:
             names = ", ".join(falling)
             say(f"calibration: larger decision values make {names} less probable on the validation set")
-        if wanted is None:
+        if threshold is None:
             return model, {}
-        if wanted == "best":
+        if threshold == "best":
             y, g = (split := self.data.splits["validation"]).y, model.decision_function(split.x)
             t = best_threshold(y.numpy(), g.cpu().numpy(), self.metric)
             why = f"for the best {self.metric} on the validation set"
         else:
             assert model.sigmoids is not None
             a, b = model.sigmoids.tolist()
-            t = (math.log(1 / wanted - 1) - b) / a if a < 0 else 0.0
-            why = f"where its probability is {wanted}" if t else "as probabilities do not grow with it"
+            t = (math.log(1 / threshold - 1) - b) / a if a < 0 else 0.0
+            why = f"where its probability is {threshold}" if t else "as probabilities do not grow with it"
         say(f"threshold: {self.facts.classes[1]} is predicted from a decision value of {t:.4g} on, {why}")
         return model.with_threshold(t), {"threshold": t}
 
-    def measured(self, model: NSVM) -> NSVM:
-        """Return the model, with how far training has moved theta and the kernel matrix among its facts."""
-        initial, p = model.before_training(), self.problem
-        before, after = ((m.network, m.kernel) for m in (initial, model))
-        moved = feature_change(before, after, p.x, p.seed)
-        return model.with_facts(theta_change=theta_change(before, after), feature_change=moved)
+    def with_changes(self, model: NSVM) -> NSVM:
+        """Return the model with the changes of theta and of the kernel matrix in training as facts."""
+        before, after = ((m.network, m.kernel) for m in (model.before_training(), model))
+        changes = feature_change(before, after, self.problem.x, self.problem.seed)
+        return model.with_facts(theta_change=theta_change(before, after), feature_change=changes)
 
 
 def prepare(settings: Settings, data: Data | None = None) -> Experiment:
     """Load the data and build the objects of a run.
 
     Args:
-        data: takes the place of what the settings name.
+        data: data to use instead of the data set that the settings name.
 
     Raises:
-        InputError: a setting is wrong, or does not suit the data, these are missing or damaged, or files
+        InputError: a setting is wrong or does not suit the data, the data are missing or damaged, or files
             could not hold the run.
     """
     # before loading the data, which may take minutes
@@ -227,8 +231,8 @@ def prepare(settings: Settings, data: Data | None = None) -> Experiment:
     scaling = fit_scaling(train.x, data.global_scaling, kind, train.weight)
     x, shape = scaling(train.x, dtype).to(device), tuple(train.x.shape[1:])
     network, K = at_start(settings, shape, task.outputs, x)
-    asked, given, algorithm = settings, algorithm, algorithm.for_samples(len(train.y))
-    chosen = _in_place_of_null(asked, given, algorithm, partial(features, network, x), train.weight)
+    asked, named, algorithm = settings, algorithm, algorithm.for_samples(len(train.y))
+    chosen = _in_place_of_null(asked, named, algorithm, partial(features, network, x), train.weight)
     settings = parse_settings(with_values(plain(asked), chosen))
     if settings.kernel != asked.kernel:
         network, K = at_start(settings, shape, task.outputs, x)
@@ -259,16 +263,18 @@ def prepare(settings: Settings, data: Data | None = None) -> Experiment:
 
 def _in_place_of_null(
     asked: Settings,
-    given: Trainer[Any],
+    named: Trainer[Any],
     algorithm: Trainer[Any],
     z: Callable[[], Float[Tensor, "m n"]],
     w: Float64[Tensor, " m"] | None,
 ) -> dict[str, Any]:
-    """Return the values for a gamma, lambda and solver of null, by dotted names.
+    """Return values for a gamma, lambda and solver of null, by dotted names.
 
-    ``algorithm`` is the ``given`` one for this number of samples; z() are their features, w their weights.
+    Args:
+        named: the algorithm that the settings name; ``algorithm`` is the same for this number of samples.
+        z, w: the features, to be computed when they are needed, and the weights of the training samples.
     """
-    names = [name for name in ("lam", "solver") if getattr(given, name, 0) is None]
+    names = [name for name in ("lam", "solver") if getattr(named, name, 0) is None]
     chosen = {f"algorithm.{name}": getattr(algorithm, name) for name in names}
     if algorithm.trains_svm and not algorithm.moves_theta:
         kernel = with_gamma_of_scale(asked.kernel, z, w)
@@ -280,8 +286,8 @@ def load(settings: Settings) -> Data:
     """Load and split the data of a run.
 
     Raises:
-        InputError: they are missing or damaged, lack the validation set that the run needs, or do not suit
-            its threshold or metric.
+        InputError: the data are missing or damaged, lack the validation set that the run needs, or do not
+            suit its threshold or metric.
     """
     data = load_data(settings.dataset, settings.seed, settings.task, settings.memory_budget)
     uses = {
@@ -311,17 +317,18 @@ def load(settings: Settings) -> Data:
 
 
 def calibrates(settings: Settings, data: Data) -> bool:
-    """Return whether the model of a run has probabilities. Those fitted to as many samples of each class are
-    too high for rare ones, and have to be asked for.
+    """Return whether the model of a run has probabilities.
+
+    With a balanced validation set, which makes rare classes too probable, they have to be asked for.
     """
     if settings.calibration != "auto":
         return settings.calibration is not None
-    as_they_are = not isinstance(settings.dataset.get("validation"), str)  # "200 each"
-    return bool(data.task.classes and as_they_are and data.splits.sizes["validation"])
+    balanced = isinstance(settings.dataset.get("validation"), str)  # "200 each"
+    return bool(data.task.classes and not balanced and data.splits.sizes["validation"])
 
 
 def _facts(data: Data) -> ModelMetadata:
-    """Return what a model knows of its data; InputError if a model file could not hold it."""
+    """Return the facts of a model before training; raise an InputError if a file could not hold them."""
     try:
         return ModelMetadata(
             scale=1.0,

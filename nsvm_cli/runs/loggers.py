@@ -1,4 +1,4 @@
-"""Loggers, which show a run in TensorBoard, MLflow or Weights & Biases, besides its ``metrics.jsonl``.
+"""Loggers, which show a run in TensorBoard, MLflow or Weights & Biases.
 
 To add one, derive a class from ``Logger`` and register it in ``LOGGERS``.
 """
@@ -33,31 +33,32 @@ from nsvm_cli.trainers import State
 Name = Annotated[str, Field(min_length=1)]
 
 SHOWN_FILES = (CONFIG, RESULT, "final.safetensors")
-"""The files of a finished run that its logger gets."""
+"""The files of a finished run that are passed to its logger."""
 
 
 class Logger:
-    """Shows one run; this one shows nothing. Its fields are the settings, and ``package`` is what it needs.
+    """Base class of loggers, which shows nothing. The fields of a logger are its settings.
 
-    An exception of a logger becomes one line: before training it ends the run, and later it is a warning.
+    An error in ``start`` ends the run; a later one is a warning.
     """
 
     package: ClassVar[str | None] = None
+    """The package that the logger imports, if any."""
 
     def start(self, run: Tracking) -> str | None:
-        """Begin to show a run, or continue the one with ``run.id``; return the tool's id of it, if any."""
+        """Start to show a run, or continue the one with ``run.id``, and return its id in the tool, if any."""
         return None
 
     def log(self, step: int, figures: Mapping[str, float]) -> None:
         """Show the figures of a step."""
 
     def finish(self, status: Status, step: int, figures: Mapping[str, float], files: Sequence[Path]) -> None:
-        """Show how the run ended after a step, its final figures and its files, and release everything."""
+        """Show how the run ended, its last step, final figures and files, and release all resources."""
 
 
 @dataclass(config=STRICT)
 class TensorBoard(Logger):
-    """Writes event files to the run directory: ``tensorboard --logdir SWEEP`` shows a line for each run."""
+    """Write event files to the run directory: ``tensorboard --logdir SWEEP`` shows a line for each run."""
 
     package: ClassVar[str | None] = "tensorboard"
 
@@ -81,7 +82,7 @@ class TensorBoard(Logger):
 
 @dataclass(config=STRICT)
 class MLflow(Logger):
-    """Logs to the server or the store that MLFLOW_TRACKING_URI names, by default mlflow.db in this folder.
+    """Log to the server or the store that MLFLOW_TRACKING_URI names, by default mlflow.db in this folder.
 
     ``experiment`` is the name of MLflow's experiment; the runs of a sweep have a tag ``sweep``.
     """
@@ -96,7 +97,7 @@ class MLflow(Logger):
         os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
         import mlflow  # slow to import
 
-        logging.getLogger("mlflow").setLevel(logging.CRITICAL)  # its exceptions say the same
+        logging.getLogger("mlflow").setLevel(logging.CRITICAL)  # its exceptions repeat these messages
         # MLflow cannot create a database in several processes
         with locked(user_cache_path("nsvm", appauthor=False) / "mlflow", wait=True):
             self._client = mlflow.MlflowClient()
@@ -125,7 +126,7 @@ class MLflow(Logger):
 
 @dataclass(config=STRICT)
 class WandB(Logger):
-    """Logs to Weights & Biases, or with WANDB_MODE=offline to ./wandb, for ``wandb sync``.
+    """Log to Weights & Biases, or with WANDB_MODE=offline to ./wandb, for ``wandb sync``.
 
     ``project`` is the name of the project; the runs of a sweep are a group.
     """
@@ -151,10 +152,10 @@ class WandB(Logger):
         return self._run.id
 
     def log(self, step: int, figures: Mapping[str, float]) -> None:
-        self._run.log(dict(figures), step=step)  # which leaves out steps that W&B has already
+        self._run.log(dict(figures), step=step)  # W&B ignores steps that it already has
 
     def finish(self, status: Status, step: int, figures: Mapping[str, float], files: Sequence[Path]) -> None:
-        for file in files:  # in a folder of their own: W&B has a config.yaml too
+        for file in files:  # in a subfolder, since W&B has its own config.yaml
             self._run.save(str(file), base_path=str(file.parents[1]), policy="now")
         self._run.summary.update({**figures, "status": status})
         self._run.finish(exit_code=0 if status == "finished" else 1)
@@ -177,15 +178,16 @@ def build_logger(settings: Mapping[str, Any]) -> Logger:
 
 
 class Tracking(Callback):
-    """A run as its logger sees it. Passes on its records and, when the context ends, its outcome.
+    """A run as its logger sees it; pass the records and, when the context ends, the outcome to the logger.
 
-    A logger that cannot start ends the run, since nothing is lost yet. One that fails later is disabled, with
-    a warning. Set ``result`` to the fields of the result once the files of the run are written.
+    A logger that cannot start ends the run, since nothing is lost yet. One that fails later is disabled with
+    a warning.
 
     Attributes:
-        directory, settings: those of the run.
+        directory, settings: the directory and the settings of the run.
         sweep: the name of its sweep, if it is part of one.
-        step: the one after which it starts or resumes.
+        step: the number of steps already taken when the run starts or resumes.
+        result: the fields of the result, to be set when the files of the run are written.
     """
 
     def __init__(
@@ -204,16 +206,16 @@ class Tracking(Callback):
 
     @property
     def name(self) -> str:
-        """A name for a person to read: the end of the directory's path."""
+        """The last two parts of the path of the directory."""
         return "/".join(self.directory.absolute().parts[-2:])
 
     @property
     def id(self) -> str | None:
-        """The logger's id of this run from before it was resumed; None if the run is new to it."""
+        """The id of a resumed run in the logger's tool; None if the run is new to the tool."""
         return self._ids().get(self.settings["logger"]["name"])
 
     def _ids(self) -> dict[str, str]:
-        """Return the loggers' ids of this run, by the names of the loggers.
+        """Return the ids of this run by the names of loggers.
 
         Raises:
             InputError: the file with them is damaged.
@@ -246,8 +248,8 @@ class Tracking(Callback):
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         interrupted = isinstance(error, KeyboardInterrupt)
         status: Status = "finished" if error is None else "interrupted" if interrupted else "failed"
-        told = {**self._last, **flat(self.settings)}
-        figures = {k: v for k, v in _numbers(self.result).items() if k not in told}
+        shown_before = {**self._last, **flat(self.settings)}
+        figures = {k: v for k, v in _numbers(self.result).items() if k not in shown_before}
         files = [self.directory / name for name in SHOWN_FILES] if status == "finished" else []
         with self._surviving():
             self.logger.finish(
@@ -256,7 +258,7 @@ class Tracking(Callback):
 
     @contextlib.contextmanager
     def _surviving(self) -> Iterator[None]:
-        """Turn an error of the logger into a warning, and disable the logger."""
+        """Disable the logger with a warning if it raises an error."""
         try:
             yield
         except Exception as error:
@@ -273,6 +275,6 @@ def _numbers(record: Mapping[str, Any]) -> dict[str, int | float]:
 
 
 def _sentence(error: Exception) -> str:
-    """Return the beginning of a library's message, on one line, and the line of a plugin that led to it."""
+    """Return the start of an error's message in one line, and the line of the plugin that caused it."""
     text = textwrap.shorten(str(error), 200, placeholder=" ...").rstrip(".") or type(error).__name__
     return text + location(error)

@@ -1,4 +1,4 @@
-"""The training loop, which drives every algorithm from its first step to its last."""
+"""The training loop, which drives every algorithm, and the callbacks that observe it."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ PAUSE_SECONDS = 0.25
 
 
 class Callback(Saved):
-    """Base class of callbacks, which observe training, and may stop it.
+    """Base class of callbacks, which observe training and may stop it.
 
     The loop calls them in their order. ``log_every`` requests ``on_log`` at every multiple of this number of
-    steps and after the last one; ``step_every`` requests ``on_step_end`` at every multiple, too.
+    steps and after the last step; ``step_every`` requests ``on_step_end`` at every multiple.
 
     Those in ``CALLBACKS`` are built from an ``Experiment`` (see ``nsvm_cli.runs``) and their settings, maybe
     more than once. ``saved`` names the attributes that a checkpoint holds.
@@ -52,18 +52,18 @@ class Callback(Saved):
         """Called with the state before the first step, unless the run resumes."""
 
     def on_log(self, state: State, record: Record) -> str | None:
-        """Called with the record of a step; may add figures to it, and return a reason to stop for good."""
+        """Called with the record of a step; may add figures to it, and return a reason to end the run."""
         return None
 
     def on_step_end(self, state: State) -> None:
-        """Called after a step, several times a second, and after the last one."""
+        """Called several times a second, after a step, and after the last step."""
 
     def should_interrupt(self, state: State) -> bool:
-        """Return whether to interrupt training; called after ``on_step_end``."""
+        """Return whether to interrupt training, to be resumed later; called after ``on_step_end``."""
         return False
 
     def on_train_end(self, state: State, stopped: str | None) -> None:
-        """Called after the last step, or when a callback has interrupted training, or ``stopped`` it."""
+        """Called after the last step, even if a callback has interrupted training or ``stopped`` the run."""
 
 
 class OnLog(Callback):
@@ -77,8 +77,9 @@ class OnLog(Callback):
 
 
 class Scores(Callback):
-    """Add what the settings ask for to a record: the full objective, and after every ``validation.every``
-    steps the score on the validation set. The model with the best one is saved in a file, if there is one.
+    """Record the full objective and, every ``validation.every`` steps, the score on the validation set.
+
+    With a ``file``, the model with the best score is saved there.
     """
 
     saved = ("best", "best_step")
@@ -104,31 +105,31 @@ class Scores(Callback):
     def _validate(self, state: State, record: Record) -> None:
         e, split = self.experiment, self.experiment.data.splits["validation"]
         metric, sign = e.metric, sign_of(e.metric)
-        model = e.model(state)  # not calibrated, where the metric is the same
+        model = e.model(state)  # calibration takes time, and other metrics do not depend on it
         model = e.calibrated(model) if metric in OF_PROBABILITIES else model
         record[f"validation_{metric}"] = score = model.score(split.x, split.y)[metric]
         if score is not None and (not self.best_step or sign * score > sign * self.best):
             self.best, self.best_step = score, state.t
             if self.file and e.algorithm.saves_model:
-                save_model(self.file, e.measured(e.calibrated(model)))
+                save_model(self.file, e.with_changes(e.calibrated(model)))
 
     def on_train_start(self) -> None:
-        """Remove a best model that is not of the steps so far."""
+        """Remove a best model of steps that will be repeated."""
         if self.file and not self.best_step:
             self.file.unlink(missing_ok=True)
 
     def figures(self) -> dict[str, Any]:
-        """Return the fields of the result about the best model; none without one."""
+        """Return the fields of the result about the best model, if there is one."""
         best = {f"best_validation_{self.experiment.metric}": self.best, "best_step": self.best_step}
         return best if self.best_step else {}
 
 
 @dataclass(config=STRICT)
 class EarlyStopping(Callback):
-    """Stop after ``patience`` records with a figure ``metric`` in a row without a better one.
+    """Stop when the figure ``metric`` has not improved in ``patience`` consecutive records that have it.
 
-    By default, it is the score on the validation set. An objective, a violation rate, a loss and an error are
-    better when they are lower, any other figure when it is higher.
+    The default is the score on the validation set. An objective, a violation rate, a loss and an error are
+    better if lower, any other figure if higher.
     """
 
     experiment: Any
@@ -203,7 +204,7 @@ def run(
 def _steps(
     trainer: Trainer[Any], problem: Problem, state: State, log_every: int, callbacks: Sequence[Callback]
 ) -> str | None:
-    """Take the remaining steps, and return why a callback has stopped training, if one has."""
+    """Take the remaining steps, and return why a callback has stopped training, or None."""
     logs = [log_every, *(c.log_every for c in callbacks if c.log_every)]
     parts = (trainer.last_theta_step, trainer.total)
     ends = [c.step_every for c in callbacks if c.step_every]
@@ -234,7 +235,7 @@ def _next_multiple(t: int, n: int) -> int:
 
 
 def _log(trainer: Trainer[Any], state: State, callbacks: Sequence[Callback], means: bool) -> str | None:
-    """Pass a record to the callbacks, and return why one of them stops training, if one does."""
+    """Pass a record to the callbacks, and return why one of them stops training, or None."""
     figures = record(state)
     if means:
         state.tally.clear()
@@ -242,7 +243,7 @@ def _log(trainer: Trainer[Any], state: State, callbacks: Sequence[Callback], mea
         figures |= dict.fromkeys(state.tally.means())
     reasons = [reason for callback in callbacks if (reason := callback.on_log(state, figures))]
     if reasons and not (trainer.parts[-1].chooses_steps or trainer.classifies(state)):
-        when = f"at step {state.t}: expected a figure of Part 2, or algorithm.solver=svc"
+        when = f"at step {state.t}: use a figure of Part 2, or algorithm.solver=svc"
         raise InputError(f"callbacks: {reasons[0]}, and Part 1 of two cannot stop early, {when}")
     return reasons[0] if reasons else None
 

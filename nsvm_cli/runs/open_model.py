@@ -1,4 +1,4 @@
-"""The model of a run, finished or not, from its model file or a checkpoint; its data, and its scores."""
+"""Models of finished and unfinished runs, their data and their scores."""
 
 from __future__ import annotations
 
@@ -23,20 +23,19 @@ from nsvm_cli.trainers import TRAINERS
 
 
 class NoModelYetError(InputError):
-    """A checkpoint is from before there is an SVM: from Part 1 of Algorithm 4."""
+    """A checkpoint has no SVM yet: it is from Part 1 of Algorithm 4."""
 
 
 def open_model(
     path: str | Path, runtime: Mapping[str, Any] | None = None, say: Say = str
 ) -> tuple[Path, NSVM]:
-    """Return a trained model and the file that it comes from, which may come from an untrusted source.
-
-    ``path`` is a model file, a checkpoint or a run directory: the model of a run without a model file is that
-    of its newest intact checkpoint, whoever writes to the directory meanwhile.
+    """Return the file of a trained model and the model. The file may come from an untrusted source.
 
     Args:
-        runtime: settings that override those of the file; see ``load_model``.
-        say: shows which step a checkpoint is of.
+        path: a model file, a checkpoint or a run directory. A run that has no model file yet has the model of
+            its newest intact checkpoint.
+        runtime: settings that override the settings of the file; see ``load_model``.
+        say: shows the step of a checkpoint.
 
     Raises:
         NoModelYetError: the checkpoint has no SVM.
@@ -47,25 +46,25 @@ def open_model(
     unfinished = path.is_dir() and not final.is_file()
     if not unfinished and not _is_checkpoint(final):
         return final, load_model(final, runtime)
-    found = newest_intact(checkpoints_in(path) if unfinished else [final], say)
-    if found is None:
+    newest = newest_intact(checkpoints_in(path) if unfinished else [final], say)
+    if newest is None:
         if (path / CONFIG).is_file():
             expect_tensors(read_config(path))
         raise InputError(f"{path} has no {final.name}: expected a run that has finished or has a checkpoint")
-    return found[0], _model_of(*found, runtime, say)
+    return newest[0], _model_of(*newest, runtime, say)
 
 
 def load_trained(run: Path, runtime: Mapping[str, Any], say: Say = str) -> tuple[NSVM, Data]:
-    """Return the model of a run, and the data that it was trained and is scored on; see ``open_model``.
+    """Return the model of a run and its training and test data; see ``open_model``.
 
     Raises:
-        InputError: the model file or the data are missing, damaged or in no file, or do not match.
+        InputError: the model file or the data are missing or damaged, or do not match.
     """
     _, model = open_model(run, runtime, say)
     if model.facts.source == ARRAYS:
         raise InputError(
-            f"{run} was saved by an estimator, without the arrays that it was trained on: expected the model "
-            "of a run, for which nsvm train reads its data from a file"
+            f"{run} was saved by an estimator, without the arrays that it was trained on; use the model of a "
+            "run of nsvm train, which reads its data from a file"
         )
     data = data_for(model, model.settings.dataset)
     _expect_same(data, model.facts.sha256)
@@ -79,14 +78,14 @@ def load_trained(run: Path, runtime: Mapping[str, Any], say: Say = str) -> tuple
 def _is_checkpoint(path: Path) -> bool:
     try:
         tensor_file.read(path, KIND)
-    except InputError:  # reading it as a model file says why
+    except InputError:  # load_model will say why
         return False
     return True
 
 
 def _model_of(file: Path, checkpoint: Checkpoint, runtime: Mapping[str, Any], say: Say) -> NSVM:
     expect_tensors(checkpoint.settings)
-    # with the engine of the checkpoint, and whatever its logger and callbacks may need
+    # with the engine of the checkpoint, and without its logger and callbacks
     means = {"engine": "auto", "logger": {"name": "none"}, "callbacks": [], **runtime}
     settings = within_means(parse_settings(with_values(checkpoint.settings, checkpoint.chosen)), means)
     e = with_engine_of(checkpoint, prepare(settings))
@@ -97,9 +96,9 @@ def _model_of(file: Path, checkpoint: Checkpoint, runtime: Mapping[str, Any], sa
         raise NoModelYetError(f"{file} is of {step}: expected one of Part 2, as there is no SVM before")
     say(f"{file}: the model after {step}")
     try:
-        model, _ = e.decided(e.measured(e.calibrated(e.model(state))), say)
+        model, _ = e.with_threshold(e.with_changes(e.calibrated(e.model(state))), say)
         return model.with_facts(plugins_sha256=checkpoint.environment.get("plugins_sha256"))
-    except ValueError as error:  # theta may be finite, and its norm not
+    except ValueError as error:  # theta may be finite, but not its norm
         raise unusable(file, error) from None
 
 
@@ -114,9 +113,9 @@ def evaluate_model(
     """Return the scores of a model on one split of a data set.
 
     Args:
-        split: ``test``, ``train``, ``validation`` or ``all``; None for what its run was evaluated on.
-        dataset: another data set, as a ``dataset:`` section; None for the run's own.
-        changes: settings that override those of the data set.
+        split: ``test``, ``train``, ``validation`` or ``all``; None for the split that its run was scored on.
+        dataset: the ``dataset:`` section of another data set; None for the data set of the run.
+        changes: settings that override the settings of the data set.
 
     Raises:
         InputError: the data are missing or damaged, or do not match the model.
@@ -124,7 +123,7 @@ def evaluate_model(
     settings, facts = model.settings, model.facts
     section = {**(dataset or settings.dataset), **changes}
     for other in {"test_path", "validation_path"} - {*changes} if "path" in changes else ():
-        section.pop(other, None)  # it belongs to the table that is replaced
+        section.pop(other, None)  # they belong to the replaced table
     data = data_for(model, section)
     own = settings.dataset.get("validation") or settings.dataset.get("validation_path")
     name = split or ("validation" if own else "test")
@@ -160,7 +159,7 @@ def evaluate_model(
 
 
 def data_for(model: NSVM, section: Section) -> Data:
-    """Return the data that a ``dataset:`` section names, in the form that a model takes."""
+    """Return the data that a ``dataset:`` section names, encoded for a model."""
     s, facts = model.settings, model.facts
     return load_data(section, s.seed, s.task, s.memory_budget, facts.task, facts.encoder)
 
@@ -169,7 +168,7 @@ def checked_split(facts: ModelMetadata, data: Data, split: str) -> Split:
     """Return a split of the data.
 
     Raises:
-        InputError: it is empty, or does not match the model.
+        InputError: the split is empty, or does not match the model.
     """
     chosen, source = data.splits[split], data.samples.source
     if len(chosen) == 0:
@@ -183,7 +182,7 @@ def checked_split(facts: ModelMetadata, data: Data, split: str) -> Split:
 
 
 def _column_remarks(facts: ModelMetadata, data: Data) -> list[str]:
-    """Return lines about the columns of the data that the model does not know."""
+    """Return remarks on columns that the model was not trained on, or that have no names."""
     if facts.columns is not None and data.columns is not None:
         ignored = [column.name for column in data.columns if column.kind == ID]
         return [f"ignoring columns that the model was not trained on: {', '.join(ignored)}"] * bool(ignored)

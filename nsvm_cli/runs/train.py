@@ -41,23 +41,22 @@ def train_run(
 ) -> dict[str, Any]:
     """Train, evaluate the model once on held-out data, save it, and return the result.
 
-    If the directory holds a checkpoint, training resumes from the newest intact one, and the result has the
+    If the directory holds checkpoints, training resumes from the newest intact one, and the result has the
     same bits as if the run had never stopped.
 
     Args:
-        callbacks: additional ones, such as a progress bar.
+        callbacks: callbacks besides those of the settings, such as a progress bar.
         allow_mismatch: whether to resume even if settings or environment have changed. The result may then
             differ, and has ``"exact": false``.
         command: the fields of the result about the command line.
         sweep: the name of the sweep that the run belongs to, for its logger.
 
     Raises:
-        InputError: the checkpoint does not belong to this run, every checkpoint is damaged, or the package of
-            the logger is missing.
+        InputError: the checkpoint does not belong to this run, or every checkpoint is damaged.
         RunError: training diverged, or the logger could not start.
         Interrupted: a signal stopped the run, after its checkpoint was written.
     """
-    git, signals = git_state(), signals or Signals()  # git may have moved on at the end, days later
+    git, signals = git_state(), signals or Signals()  # the commit may have changed at the end, days later
     checkpoints = CheckpointManager(experiment, directory, signals, say)
     state = checkpoints.restore(allow_mismatch)
     experiment = checkpoints.experiment
@@ -74,8 +73,8 @@ def train_run(
         if experiment.settings.keep == "best" and checkpoints.scores.best_step:
             model = replace(load_model(directory.best), settings=experiment.settings)
         else:
-            model = experiment.measured(model)
-        model, decision = experiment.decided(model, say)
+            model = experiment.with_changes(model)
+        model, decision = experiment.with_threshold(model, say)
         if experiment.trainer.saves_model:
             save_model(directory.final, model)
         now = {"date": datetime.now(UTC).isoformat(timespec="seconds"), "host": platform.node()}
@@ -87,7 +86,7 @@ def train_run(
 
 
 def result_of(experiment: Experiment, state: State, model: NSVM) -> dict[str, Any]:
-    """Return the fields of a result about the trained model, its data and its training."""
+    """Return the fields of the result about the trained model, its data and its training."""
     e, p, svm = experiment, experiment.problem, experiment.trainer.trains_svm
     z, labels = features(model.network, p.x), p.task.code(p.y)
     return {
@@ -109,9 +108,8 @@ def result_of(experiment: Experiment, state: State, model: NSVM) -> dict[str, An
 
 
 def _scores(experiment: Experiment, model: NSVM) -> dict[str, Any]:
-    """Return the scores on all sets, and on those that are held out the accuracy of always deciding for the
-    most frequent class of the training set, or the error of its mean. The test set is scored here only, once
-    training has ended.
+    """Return the scores on all splits and, on held-out samples, of always predicting the most frequent class
+    of the training set, or its mean. The test set is scored only here, once training has ended.
     """
     splits, task = experiment.data.splits, experiment.data.task
     held_out, train = splits.held_out, splits["train"].y
@@ -160,11 +158,12 @@ def _circumstances(experiment: Experiment) -> dict[str, Any]:
 
 
 def git_state() -> dict[str, str] | None:
-    """Return the commit of the repository that the current directory is in; None outside of any, or without
-    git. To ask whether files have changed since would run the programs that the repository's settings name.
+    """Return the commit of the repository of the current directory; None without a repository or git.
+
+    Whether files have changed since is not asked: git would run programs that the repository's settings name.
     """
     try:
-        said = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, check=True, timeout=10)
+        git = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, check=True, timeout=10)
     except (OSError, subprocess.SubprocessError):
         return None
-    return {"commit": said.stdout.decode().strip()}
+    return {"commit": git.stdout.decode().strip()}

@@ -1,1 +1,1 @@
-"""What lies on disk: atomic files and locks, run directories, tensor files, state dicts. No training."""
+"""Files on disk: atomic files and locks, run directories, tensor files, state dicts. No training."""

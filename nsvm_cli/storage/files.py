@@ -20,29 +20,29 @@ ORPHANS = f".*.{'[0-9a-f]' * 8}.tmp"
 """Temporary files that ``write_atomically`` leaves behind if its process is killed."""
 
 LINE_END = "\r\n\0"
-"""The end of lines for ``csv``, which then quotes any \\r and \\n; names of files hold no \\0."""
+"""Line terminator for ``csv``, with which it quotes \\r and \\n; file names never contain \\0."""
 PROBE_SECONDS = 0.2
-"""Longer than a probe of the lock takes; see ``is_locked``."""
+"""A time longer than ``is_locked`` holds a lock."""
 
 
 def write_atomically(path: Path, content: bytes | bytearray, named: bool = False) -> None:
-    """Write a file; see ``writing``."""
+    """Write a file atomically; see ``writing``."""
     with writing(path, named) as file:
         file.write(content)
 
 
 @contextlib.contextmanager
 def writing(path: Path, named: bool = False) -> Iterator[io.BufferedWriter]:
-    """Yield a file that atomically takes the place of ``path`` at the end of the context, unless it raises.
+    """Yield a file that atomically replaces ``path`` at the end of the context, unless an error is raised.
 
-    Even after a power cut, there is either the new file or the old one.
+    Even a power cut leaves either the old file or the new one.
 
     Args:
-        named: whether the user has named the file: a pipe or device is written to then, and links are
-            followed. In a run directory they may be a stranger's.
+        named: whether the user has named the file. Then pipes and devices are written to, and links are
+            followed; in a run directory, anyone may have placed them.
 
     Raises:
-        OSError: the system refused; its ``filename`` is ``path``.
+        OSError: the file cannot be written; its ``filename`` is ``path``.
     """
     if named and path.exists() and not path.is_file():
         with path.open("ab") as file:
@@ -51,7 +51,7 @@ def writing(path: Path, named: bool = False) -> Iterator[io.BufferedWriter]:
     path = Path(os.path.realpath(path)) if named else path
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
-        with temporary.open("xb") as file:  # new, and so no link of a stranger's to another file
+        with temporary.open("xb") as file:  # fails if anyone has placed a link there
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -60,7 +60,7 @@ def writing(path: Path, named: bool = False) -> Iterator[io.BufferedWriter]:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
         if isinstance(error, OSError) and error.filename in (None, str(temporary)):
-            error.filename = str(path)  # a name that the user knows
+            error.filename = str(path)  # the name that the user knows
         raise
     fsync_folder(path.parent)
 
@@ -81,11 +81,11 @@ def _opened(folder: Path) -> Iterator[int]:
 
 
 def open_regular(path: Path) -> io.BufferedReader:
-    """Open a regular file for reading, but no device or pipe, which may never end.
+    """Open a regular file for reading. A device or a pipe is refused, since it may never end.
 
     Raises:
         OSError: it cannot be opened.
-        ValueError: it is no regular file.
+        ValueError: it is not a regular file.
     """
     if path.exists() and not path.is_file():
         raise ValueError("it is not a regular file")
@@ -93,11 +93,11 @@ def open_regular(path: Path) -> io.BufferedReader:
 
 
 def read_regular(path: Path, limit: int) -> bytes:
-    """Return the content of a regular file of at most ``limit`` bytes.
+    """Return the content of a regular file.
 
     Raises:
         OSError: it cannot be read.
-        ValueError: it is no regular file, or longer.
+        ValueError: it is not a regular file, or has more than ``limit`` bytes.
     """
     with open_regular(path) as file:
         if (size := path.stat().st_size) > limit:
@@ -106,7 +106,7 @@ def read_regular(path: Path, limit: int) -> bytes:
 
 
 def file_sha256(path: str) -> str:
-    """Return the SHA-256 of a file that the user has named, or of the checksums of the files in a folder."""
+    """Return the SHA-256 of a file or, for a folder, of the checksums of its files."""
     named = Path(os.path.expanduser(path))
     if named.is_dir():
         sums = [file_sha256(str(file)) for file in sorted(named.rglob("*")) if file.is_file()]
@@ -116,7 +116,7 @@ def file_sha256(path: str) -> str:
 
 
 def csv_text(rows: Sequence[Mapping[str, Any]], escape: bool = False) -> str:
-    """Return a CSV file; there is at least one row, and all rows have the same keys. See ``csv_lines``."""
+    """Return a CSV file with a header for one or more rows with the same keys; see ``csv_lines``."""
     return csv_lines([rows[0], *([row[key] for key in rows[0]] for row in rows)], escape)
 
 
@@ -129,7 +129,7 @@ def csv_lines(rows: Iterable[Iterable[Any]], escape: bool = False) -> str:
 
 
 def escape_formula(cell: Any) -> Any:
-    """Return a cell, with a quote in front if a spreadsheet would take it for a formula, as OWASP advises."""
+    """Return a cell, prefixed with a quote if a spreadsheet would read it as a formula, as OWASP advises."""
     if isinstance(cell, str) and cell.startswith(("=", "+", "-", "@", "\t", "\r", "\n")):
         try:
             float(cell)
@@ -143,9 +143,9 @@ def locked(folder: Path, wait: bool = False) -> Iterator[None]:
     """Lock a folder within the context, and remove temporary files of killed processes from it.
 
     Args:
-        folder: the folder, created if it is missing. The lock is on the folder itself: no file that it holds
-            can be removed to let a second process in.
-        wait: whether to wait for a process that holds the lock, instead of raising.
+        folder: it is created if it is missing. The lock is on the folder itself, so that no file can be
+            removed to let a second process in.
+        wait: whether to wait for a process that holds the lock, instead of raising an error.
 
     Raises:
         InputError: another process holds the lock.
@@ -161,7 +161,7 @@ def locked(folder: Path, wait: bool = False) -> Iterator[None]:
                 raise InputError(f"{folder} is in use by another nsvm: wait for it, or name another folder")
             time.sleep(PROBE_SECONDS / 20)
         for orphan in folder.glob(ORPHANS):
-            with contextlib.suppress(OSError):  # it may be a folder of this name
+            with contextlib.suppress(OSError):  # a folder may have such a name
                 orphan.unlink()
         yield
 
@@ -175,7 +175,7 @@ def _try_lock(descriptor: int, kind: int = fcntl.LOCK_EX) -> bool:
 
 
 def is_locked(folder: Path) -> bool:
-    """Return whether a process holds the lock of a folder. Writes nothing."""
+    """Return whether a process holds the lock of a folder, without writing anything."""
     try:
         with _opened(folder) as descriptor:
             return not _try_lock(descriptor, fcntl.LOCK_SH)

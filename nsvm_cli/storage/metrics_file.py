@@ -1,6 +1,6 @@
 """metrics.jsonl: one JSON object per line, appended during training and truncated on resuming.
 
-times.jsonl has the time of each, apart because times differ between otherwise equal runs.
+times.jsonl holds their times, in a separate file because times differ between otherwise equal runs.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from nsvm_cli.errors import InputError
 from nsvm_cli.storage.files import read_regular
 
 METRICS_BYTES = 2**26
-"""The largest metrics that are read as a whole: some hundred thousand records."""
+"""Maximum size of a file of metrics: several hundred thousand records."""
 
 LARGEST_NUMBER, MOST_PARTS = 1e300, 9
-"""The largest number in a record, so that an axis around it is finite, and the most parts of an algorithm."""
+"""Maximum magnitude of a number in a record, so that the axes of figures are finite, and number of parts."""
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -39,7 +39,7 @@ START = Position(0, hashlib.sha256().hexdigest())
 
 
 def position_after(file: BinaryIO, size: int) -> Position:
-    """Return the position after so many bytes of a file, or at its end, without reading it as a whole."""
+    """Return the position after ``size`` bytes of a file, or at the end of a shorter one."""
     file.seek(0)
     digest, left = hashlib.sha256(), size
     while block := file.read(min(left, 2**20)):
@@ -49,7 +49,7 @@ def position_after(file: BinaryIO, size: int) -> Position:
 
 
 class JSONLines(FileIO):
-    """A file of records, continued at its end or, later steps being repeated, at the position ``at``.
+    """A file of records to append to. It is truncated at a position, since later steps are repeated.
 
     Raises:
         InputError: ``path`` is a symbolic link, which may lead elsewhere, or a pipe, which may block.
@@ -83,7 +83,7 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
     """Return the records of a run, without an incomplete last line.
 
     Raises:
-        InputError: it is no regular file or too large, or a line is not a record.
+        InputError: the file is not regular or is too large, or a line is not a record.
     """
     records: list[dict[str, Any]] = []
     for number, line in enumerate(_lines(path), 1):
@@ -98,12 +98,12 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
 
 
 def read_times(path: Path) -> dict[int, float]:
-    """Return the seconds of training at each recorded step; none if there is no such file.
+    """Return the seconds of training at each recorded step; empty if there is no such file.
 
-    A step repeated after resuming has its last time. Lines torn by a power cut are left out.
+    A step that was repeated after resuming has its latest time. Incomplete lines are skipped.
 
     Raises:
-        InputError: it is no regular file or too large.
+        InputError: the file is not regular or is too large.
     """
     records = [_parsed(line, after=0, positive="seconds") for line in _lines(path)] if path.exists() else []
     return {record["step"]: record["seconds"] for record in records if record is not None}

@@ -30,16 +30,16 @@ AT_THE_END = (RESULT, "final.safetensors", "final.onnx", CURVES, REPORT)
 """The files that only a finished run has."""
 
 FILES = (*AT_THE_END, "best.safetensors", "best.onnx", METRICS, TIMES, TRACKING, STATUS, CONFIG)
-"""The files of a run but for checkpoints, in the order of removal: if nsvm is killed, the rest is a run."""
+"""The files of a run except checkpoints, in the order of removal: a kill in between leaves a valid run."""
 
 IfExists = Literal["refuse", "resume", "overwrite"]
 Status = Literal["running", "finished", "failed", "interrupted"]
 
 
 class RunDirectory(contextlib.ExitStack):
-    """The files of one run, locked by one process. A run is finished once ``result.json`` exists.
+    """The files of one run, locked by this process. A run is finished once ``result.json`` exists.
 
-    ``final`` is the file of the trained model, and ``best`` that of the model with the best validation score.
+    ``final`` is the path of the trained model, ``best`` of the model with the best validation score.
     """
 
     def __init__(
@@ -72,9 +72,9 @@ class RunDirectory(contextlib.ExitStack):
             self.push(opened.pop_all())  # an error above closes it
 
     def resume(self, settings: Mapping[str, Any], at: Position = START) -> None:
-        """Record settings that have changed, and continue the metrics from a position.
+        """Record the settings if they have changed, and continue the metrics from a position.
 
-        A finished run loses what only such a run has; the result last, so that a kill leaves it finished.
+        Delete a finished run's outputs, result.json last, so that a kill leaves it finished.
         """
         if is_finished(self.path):
             for name in reversed(AT_THE_END):
@@ -84,30 +84,30 @@ class RunDirectory(contextlib.ExitStack):
         self.metrics = self.enter_context(JSONLines(self.path / METRICS, at))
         self.times = self.enter_context(JSONLines(self.path / TIMES))
 
-    def add_checkpoint(self, write: Callable[[Path], None], step: int, how: Checkpoints) -> None:
-        """Call ``write`` with the path of the new checkpoint, and keep the previous one, or as many as asked
-        for.
+    def add_checkpoint(self, write: Callable[[Path], None], step: int, schedule: Checkpoints) -> None:
+        """Call ``write`` with the path of the new checkpoint, and delete all but the newest ones: two, or the
+        number that is asked for if it is larger.
         """
         write(new := self.path / f"step-{step:08d}.safetensors")
         files = checkpoints_in(self.path)
-        at = files.index(new)  # before it are those of steps that have been repeated since
-        for file in (*files[:at], *files[at + max(how.kept, 2) :]):
+        at = files.index(new)  # before it are later steps, which are being repeated
+        for file in (*files[:at], *files[at + max(schedule.kept, 2) :]):
             file.unlink(missing_ok=True)
         fsync_folder(self.path)
 
-    def finish(self, result: Mapping[str, Any], how: Checkpoints) -> None:
-        """Write the result, which marks the run as finished, and remove the checkpoints that do not stay."""
+    def finish(self, result: Mapping[str, Any], schedule: Checkpoints) -> None:
+        """Write the result, which marks the run as finished, and delete the checkpoints that are not kept."""
         self.metrics.position()
         write_json(self.path / RESULT, result)
-        for file in checkpoints_in(self.path)[how.kept :]:
+        for file in checkpoints_in(self.path)[schedule.kept :]:
             file.unlink(missing_ok=True)
 
 
 def checkpoints_in(path: Path) -> list[Path]:
     """Return the checkpoints in a run directory, newest first."""
     named = re.compile(r"step-([0-9]{8,})\.safetensors")
-    found = ((named.fullmatch(file.name), file) for file in path.glob("step-*") if file.is_file())
-    files = {int(match[1]): file for match, file in found if match}
+    matches = ((named.fullmatch(file.name), file) for file in path.glob("step-*") if file.is_file())
+    files = {int(match[1]): file for match, file in matches if match}
     return [files[step] for step in sorted(files, reverse=True)]
 
 
@@ -117,7 +117,7 @@ def has_run(path: Path) -> bool:
 
 
 def has_records(path: Path) -> bool:
-    """Return whether a run has recorded any step; a method without steps never does."""
+    """Return whether a run has recorded a step, which a method without steps never does."""
     return (path / METRICS).stat().st_size > 0
 
 
@@ -162,15 +162,13 @@ def read_status(path: Path) -> dict[str, Any]:
 
 
 def sweeps_in(status: Mapping[str, Any]) -> list[str]:
-    """Return the marks of the latest sweeps that the run in a directory was a job of."""
+    """Return the marks of the latest sweeps that started the job with this status."""
     marks = status.get("sweep")
     return [str(mark) for mark in marks[-9:]] if isinstance(marks, list) else []
 
 
 def command_in(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the overrides in a status or a result, and the folder of the user's own configurations, if one
-    was named.
-    """
+    """Return the overrides in a status or a result, and the ``--config-dir`` or None."""
     words, folder = record.get("overrides"), record.get("config_dir")
     return {
         "overrides": [str(word) for word in words] if isinstance(words, list) else [],
@@ -180,7 +178,7 @@ def command_in(record: Mapping[str, Any]) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def reading(what: object, advice: str = "") -> Iterator[None]:
-    """Turn errors within the context, where a value is missing or of another kind, into an InputError."""
+    """Raise an InputError in place of errors that missing or malformed values cause within the context."""
     try:
         yield
     except InputError:
@@ -190,7 +188,7 @@ def reading(what: object, advice: str = "") -> Iterator[None]:
 
 
 def outcome_of(path: Path, status: Mapping[str, Any]) -> tuple[str, str]:
-    """Return the status and message of a run from its ``status.json``, which a kill leaves unfinished."""
+    """Return the status and message of a run; one that was killed counts as interrupted."""
     if status.get("status") in ("finished", "failed", "interrupted"):
         return status["status"], str(status.get("message", ""))
     if is_locked(path):
@@ -211,7 +209,7 @@ def resume_command(path: Path, plugins: object = None) -> str:
 
 
 def _last_step(path: Path) -> int:
-    """Return the step of the newest checkpoint of a run; without any, that of the last record."""
+    """Return the step of the newest checkpoint of a run or, without one, of its last record."""
     for file in checkpoints_in(path):
         return int(file.stem.partition("-")[2])
     with contextlib.suppress(InputError, OSError, IndexError):
@@ -235,10 +233,10 @@ def write_config(path: Path, settings: Mapping[str, Any]) -> None:
 
 
 def read_config(path: Path) -> dict[str, Any]:
-    """Return the settings that a run directory records, as plain values.
+    """Return the recorded settings of a run as plain values.
 
     Raises:
-        InputError: there are none, or they are not plain values.
+        InputError: the file is missing, damaged, or holds more than plain values.
     """
     file = path / CONFIG
     if not file.is_file():

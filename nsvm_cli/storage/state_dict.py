@@ -30,7 +30,7 @@ class Saved:
 
     @property
     def saved(self) -> Sequence[str]:
-        """The fields of a dataclass, but for those that are NOT_SAVED."""
+        """The fields of a dataclass, except those that are NOT_SAVED."""
         return [f.name for f in fields(self) if f.metadata != NOT_SAVED]  # type: ignore[arg-type]
 
     def state_dict(self) -> StateDict:
@@ -42,15 +42,15 @@ class Saved:
         return {name: saved_value(name, getattr(self, name)) for name in self.saved}
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
-        """Set the attributes of this object, which is new, to saved ones, except fields that are RESTORED.
+        """Set the attributes of this new object to saved values, except fields that are RESTORED.
 
         Raises:
             ValueError: a saved value does not match the type or shape of the current one.
         """
         expect_keys(saved, self.saved)
-        known = getattr(self, "__dataclass_fields__", {})
+        own_fields = getattr(self, "__dataclass_fields__", {})
         for name in self.saved:
-            if name not in known or known[name].metadata != RESTORED:
+            if name not in own_fields or own_fields[name].metadata != RESTORED:
                 setattr(self, name, loaded_value(name, getattr(self, name), saved[name]))
 
 
@@ -58,9 +58,9 @@ def saved_value(name: str, value: Any) -> Any:
     if hasattr(value, "state_dict"):
         return value.state_dict()
     if isinstance(value, list):
-        return {str(n): saved_value(name, one) for n, one in enumerate(value)}
+        return {str(n): saved_value(name, item) for n, item in enumerate(value)}
     if isinstance(value, dict):
-        return {key: saved_value(key, one) for key, one in value.items()}
+        return {key: saved_value(key, item) for key, item in value.items()}
     if isinstance(value, np.ndarray):
         return torch.from_numpy(value.copy())
     if isinstance(value, bool) or not isinstance(value, Tensor | int | float | None):
@@ -78,10 +78,10 @@ def loaded_value(name: str, now: Any, saved: Any) -> Any:
         return now
     if isinstance(now, list):
         expect_keys(saved, [*map(str, range(len(now)))])
-        return [loaded_value(name, one, saved[str(n)]) for n, one in enumerate(now)]
+        return [loaded_value(name, item, saved[str(n)]) for n, item in enumerate(now)]
     if isinstance(now, dict):
         expect_keys(saved, now)
-        return {key: loaded_value(key, one, saved[key]) for key, one in now.items()}
+        return {key: loaded_value(key, item, saved[key]) for key, item in now.items()}
     if isinstance(now, np.ndarray):
         return loaded_like(torch.from_numpy(now), saved, name).numpy()
     if isinstance(now, Tensor):

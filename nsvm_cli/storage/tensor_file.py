@@ -28,7 +28,7 @@ HEADER_BYTES = 2**22
 FILE_BYTES = 2**31
 TENSORS = 4096
 DIMENSIONS = 8
-"""Limits of a file: bytes in its header and in total, number of tensors and of their dimensions."""
+"""Maximum bytes of a header and of a file, number of tensors, and number of their dimensions."""
 
 DTYPES = {torch.float32: "F32", torch.float64: "F64", torch.float16: "F16", torch.bfloat16: "BF16"}
 DTYPES |= {torch.int64: "I64", torch.int32: "I32", torch.uint8: "U8", torch.bool: "BOOL"}
@@ -86,7 +86,7 @@ def write(
     _check_limits(path, {kind: text}, tensors)
     if only_check:
         return
-    # copied, because safetensors refuses tensors that share memory, as those of an expansion may
+    # copied, because safetensors refuses tensors that share memory
     ready = {
         name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
         for name, tensor in tensors.items()
@@ -118,10 +118,10 @@ def _check_limits(path: Path, metadata: Mapping[str, str], tensors: Mapping[str,
 
 
 def read(path: Path, kind: str, noun: str = "tensor file") -> TensorFile:
-    """Read and check the header of a file of this kind, such as ``nsvm-model-3``, and nothing else.
+    """Read and check only the header of a file of this kind, such as ``nsvm-model-3``.
 
     Raises:
-        InputError: there is no such file, or it is of another kind, or it exceeds a limit.
+        InputError: the file is missing, damaged, of another kind, or exceeds a limit.
     """
     if not path.is_file():
         what = "is not a file" if path.exists() else "does not exist"

@@ -13,7 +13,7 @@ from sklearn import metrics
 from sklearn.calibration import calibration_curve
 from sklearn.decomposition import PCA
 
-from nsvm_cli.artifacts.diagnosis import some_of
+from nsvm_cli.artifacts.diagnosis import random_samples
 from nsvm_cli.errors import RunError
 from nsvm_cli.page.document import Picture
 from nsvm_cli.page.sections import class_curves, features, kernel_matrices, predictions, principal_components
@@ -46,7 +46,7 @@ def points_of(figure: Figure) -> dict[str, list[list[float]]]:
 
 def test_real_targets_have_the_colours_of_a_bar_and_predictions_above_them(drawn: list[Figure]) -> None:
     found = stub(X, torch.tensor([3.0, 1.0, 2.0, 5.0, 4.0]))
-    some = some_of(found[1].held_out, 5, seed=0)
+    some = random_samples(found[1].held_out, 5, seed=0)
     [*features(*found), *predictions(*found)]
     (points,) = drawn[0].axes[0].collections
     assert np.asarray(points.get_array()).tolist() == some.y.tolist()
@@ -62,7 +62,7 @@ def test_features_before_and_after_training_are_in_the_markers_of_their_classes(
     found = stub(X, y, "ab", features=lambda x: x.square())
     found[0].parameters, found[0].before_training = 1, lambda: stub(X, y, "ab")[0]
     [*features(*found)]
-    some = some_of(found[1].held_out, 5, seed=0)
+    some = random_samples(found[1].held_out, 5, seed=0)
     for figure, stage, z in zip(drawn, ("before", "after"), (some.x, some.x.square()), strict=True):
         points, share = principal_components(z)
         assert figure.axes[0].get_title(loc="left") == f"{stage} training: {share:.0%} of the variance"
@@ -74,7 +74,7 @@ def test_a_kernel_matrix_is_in_the_order_of_the_classes(drawn: list[Figure]) -> 
     y = torch.tensor([2, 0, 1, 0, 2])
     found = stub(X, y, ["ant", "bee", "cat"], features=lambda x: x.square())
     [*kernel_matrices(*found)]
-    some, (axis, _) = some_of(found[1].held_out, 5, seed=0), drawn[0].axes
+    some, (axis, _) = random_samples(found[1].held_out, 5, seed=0), drawn[0].axes
     order, z = np.argsort(some.y.numpy(), kind="stable"), some.x.square()
     assert axis.get_title(loc="left") == "the inputs themselves"
     np.testing.assert_array_equal(np.asarray(axis.images[0].get_array()), (z @ z.mT).numpy()[order][:, order])

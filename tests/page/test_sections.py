@@ -12,7 +12,7 @@ import pytest
 import torch
 from PIL import Image
 
-from nsvm_cli.artifacts.diagnosis import some_of
+from nsvm_cli.artifacts.diagnosis import random_samples
 from nsvm_cli.artifacts.model_file import save_model
 from nsvm_cli.artifacts.prediction import explain
 from nsvm_cli.datasets import Data
@@ -144,7 +144,7 @@ def test_the_strongest_support_vectors(
         algorithm = {"name": "alg4", "steps": 20, "solver_steps": 100, "lam": 0.01, "solver": solver}
         found = load(tmp_path, **small_table(table, tmp_path), algorithm=algorithm)
     model, data = found
-    e, some = model.expansion, some_of(data.held_out, 5, seed=0)
+    e, some = model.expansion, random_samples(data.held_out, 5, seed=0)
     alpha, bias = e.alpha.numpy() / e.scale, np.asarray(e.bias)
     if table == "three classes" and solver == "svc":  # the columns are the pairs (0, 1), (0, 2), (1, 2)
         signs = np.array([[1, 1, 0], [-1, 0, 1], [0, -1, -1]])

@@ -59,10 +59,10 @@ def test_the_sigmoids_are_those_of_the_validation_set(classes: str, trained: Pat
 def test_a_slope_above_0_is_said(trained: Path) -> None:
     model, said = load_model(trained / "final.safetensors"), list[str]()
     experiment = prepare(small_settings(**CALIBRATED | DIGITS))
-    experiment.decided(model, said.append)
+    experiment.with_threshold(model, said.append)
     assert said == []
     assert model.sigmoids is not None
-    experiment.decided(replace(model, sigmoids=-model.sigmoids), said.append)
+    experiment.with_threshold(replace(model, sigmoids=-model.sigmoids), said.append)
     assert said == ["calibration: larger decision values make 1 less probable on the validation set"]
 
 
