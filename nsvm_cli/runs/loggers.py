@@ -12,6 +12,8 @@ import re
 import textwrap
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass as plain_dataclass
+from dataclasses import field
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
@@ -177,8 +179,9 @@ def build_logger(settings: Mapping[str, Any]) -> Logger:
     return logger
 
 
+@plain_dataclass(eq=False)
 class Tracking(Callback):
-    """A run as its logger sees it; pass the records and, when the context ends, the outcome to the logger.
+    """A run as its logger sees it. It passes records and, when the context ends, the outcome to the logger.
 
     A logger that cannot start ends the run, since nothing is lost yet. One that fails later is disabled with
     a warning.
@@ -188,21 +191,17 @@ class Tracking(Callback):
         sweep: the name of its sweep, if it is part of one.
         step: the number of steps already taken when the run starts or resumes.
         result: the fields of the result, to be set when the files of the run are written.
+        last: the last record.
     """
 
-    def __init__(
-        self,
-        logger: Logger,
-        directory: Path,
-        settings: Mapping[str, Any],
-        sweep: str | None,
-        step: int,
-        say: Say,
-    ) -> None:
-        self.logger, self.directory, self.settings = logger, directory, settings
-        self.sweep, self.step, self.say = sweep, step, say
-        self.result: Mapping[str, Any] = {}
-        self._last: Mapping[str, Any] = {"step": step}
+    logger: Logger
+    directory: Path
+    settings: Mapping[str, Any]
+    sweep: str | None
+    step: int
+    say: Say
+    result: Mapping[str, Any] = field(default_factory=dict)
+    last: Record = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -241,20 +240,19 @@ class Tracking(Callback):
         return self
 
     def on_log(self, state: State, record: Record) -> None:
-        self._last, figures = record, _numbers(record)
+        self.last, figures = record, _numbers(record)
         with self._surviving():
             self.logger.log(int(figures.pop("step")), figures)
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         interrupted = isinstance(error, KeyboardInterrupt)
         status: Status = "finished" if error is None else "interrupted" if interrupted else "failed"
-        shown_before = {**self._last, **flat(self.settings)}
+        shown_before = {**self.last, **flat(self.settings)}
         figures = {k: v for k, v in _numbers(self.result).items() if k not in shown_before}
-        files = [self.directory / name for name in SHOWN_FILES] if status == "finished" else []
+        files = [file for name in SHOWN_FILES if (file := self.directory / name).is_file()]
         with self._surviving():
-            self.logger.finish(
-                status, self._last["step"], figures, [file for file in files if file.is_file()]
-            )
+            step = self.last.get("step", self.step)
+            self.logger.finish(status, step, figures, files if status == "finished" else [])
 
     @contextlib.contextmanager
     def _surviving(self) -> Iterator[None]:
@@ -262,10 +260,8 @@ class Tracking(Callback):
         try:
             yield
         except Exception as error:
-            self.logger = Logger()
-            failed = (
-                f"logger={self.settings['logger']['name']} failed and is disabled for the rest of the run"
-            )
+            self.logger, name = Logger(), self.settings["logger"]["name"]
+            failed = f"logger={name} failed and is disabled for the rest of the run"
             self.say(f"warning: {failed}: {_sentence(error)}")
 
 
