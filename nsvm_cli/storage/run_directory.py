@@ -193,11 +193,15 @@ def outcome_of(path: Path, status: Mapping[str, Any]) -> tuple[str, str]:
         return status["status"], str(status.get("message", ""))
     if is_locked(path):
         return "running", ""
-    plugins = None
+    plugins, step = None, 0
     with contextlib.suppress(InputError):
         plugins = read_config(path).get("plugins")
-    resume = f"resume with {resume_command(path, plugins)}"
-    return "interrupted", f"interrupted at step {_last_step(path)}; {resume}"
+    if files := checkpoints_in(path):
+        step = int(files[0].stem.partition("-")[2])
+    else:
+        with contextlib.suppress(InputError, OSError, IndexError):
+            step = int(read_metrics(path / METRICS)[-1]["step"])
+    return "interrupted", f"interrupted at step {step}; resume with {resume_command(path, plugins)}"
 
 
 def resume_command(path: Path, plugins: object = None) -> str:
@@ -206,15 +210,6 @@ def resume_command(path: Path, plugins: object = None) -> str:
     if plugins and isinstance(plugins, list):
         words.append(f"plugins=[{','.join(map(str, plugins))}]")
     return shlex.join(words)
-
-
-def _last_step(path: Path) -> int:
-    """Return the step of the newest checkpoint of a run or, without one, of its last record."""
-    for file in checkpoints_in(path):
-        return int(file.stem.partition("-")[2])
-    with contextlib.suppress(InputError, OSError, IndexError):
-        return int(read_metrics(path / METRICS)[-1]["step"])
-    return 0
 
 
 CONFIG_BYTES, JSON_BYTES, LEVELS = 2**16, 2**24, 16

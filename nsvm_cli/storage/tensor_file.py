@@ -127,7 +127,18 @@ def read(path: Path, kind: str, noun: str = "tensor file") -> TensorFile:
         what = "is not a file" if path.exists() else "does not exist"
         raise InputError(f"{path} {what}: expected a {noun}")
     try:
-        metadata, specs = _header(path)
+        with path.open("rb") as file:
+            size, header = path.stat().st_size, int.from_bytes(file.read(8), "little")
+        expect(size <= FILE_BYTES, f"it has {size} bytes, expected at most {FILE_BYTES}")
+        expect(header <= HEADER_BYTES, f"its header has {header} bytes, expected at most {HEADER_BYTES}")
+        with safe_open(path, framework="pt") as opened:  # which checks the header, too
+            metadata, names = opened.metadata() or {}, opened.keys()
+            slices = {name: opened.get_slice(name) for name in names}
+            specs = {name: (entry.get_dtype(), tuple(entry.get_shape())) for name, entry in slices.items()}
+        expect(len(specs) <= TENSORS, f"it has {len(specs)} tensors, expected at most {TENSORS}")
+        for name, (dtype, shape) in specs.items():
+            expect(dtype in DTYPES.values(), f"{shown(name)} is of type {dtype}")
+            expect(len(shape) <= DIMENSIONS, f"{shown(name)} has {len(shape)} dimensions")
     except (ValueError, OSError, SafetensorError) as error:
         raise unusable(path, error, f"cannot be read as a {noun} (a safetensors file)") from None
     if metadata.keys() != {kind}:
@@ -141,22 +152,6 @@ def read(path: Path, kind: str, noun: str = "tensor file") -> TensorFile:
     except (ValueError, RecursionError) as error:
         raise unusable(path, error) from None
     return TensorFile(path, content, specs, digest)
-
-
-def _header(path: Path) -> tuple[dict[str, str], dict[str, Spec]]:
-    """Return the metadata of a file and the specs of its tensors, which safetensors checks."""
-    with path.open("rb") as file:
-        size, header = path.stat().st_size, int.from_bytes(file.read(8), "little")
-    expect(size <= FILE_BYTES, f"it has {size} bytes, expected at most {FILE_BYTES}")
-    expect(header <= HEADER_BYTES, f"its header has {header} bytes, expected at most {HEADER_BYTES}")
-    with safe_open(path, framework="pt") as opened:
-        slices = {name: opened.get_slice(name) for name in opened.keys()}  # noqa: SIM118  # no mapping
-        specs = {name: (entry.get_dtype(), tuple(entry.get_shape())) for name, entry in slices.items()}
-        expect(len(specs) <= TENSORS, f"it has {len(specs)} tensors, expected at most {TENSORS}")
-        for name, (dtype, shape) in specs.items():
-            expect(dtype in DTYPES.values(), f"{shown(name)} is of type {dtype}")
-            expect(len(shape) <= DIMENSIONS, f"{shown(name)} has {len(shape)} dimensions")
-        return opened.metadata() or {}, specs
 
 
 def not_finite(tensors: Mapping[str, Tensor]) -> list[str]:
