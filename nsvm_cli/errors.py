@@ -53,7 +53,7 @@ class NotFiniteError(RunError):
     """A quantity became infinite or NaN in a step of the training loop."""
 
     def __init__(self, quantity: str, step: int) -> None:
-        super().__init__(quantity, step)  # so that pickle can copy it from a worker process
+        super().__init__(quantity, step)  # both are needed to copy it from a worker process
         self.quantity, self.step = quantity, step
 
     def __str__(self) -> str:
@@ -68,7 +68,7 @@ class Interrupted(KeyboardInterrupt):
         self.signum = signum
 
     def __reduce__(self) -> tuple[type[Interrupted], tuple[int, str]]:
-        return Interrupted, (self.signum, str(self))  # for pickle, which copies it from a worker process
+        return Interrupted, (self.signum, str(self))  # to copy it from a worker process
 
 
 def did_you_mean(name: object, expected: Iterable[str], elsewhere: Iterable[str] = ()) -> str:
