@@ -1,4 +1,4 @@
-"""Errors that are not bugs. Each message is one line that a person can act on."""
+"""Errors that are not bugs. Each message is one line that says what to do."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from difflib import get_close_matches
 
 
 class InputError(ValueError):
-    """The user's input is invalid. The command exits with 2."""
+    """The user's input is invalid. The command exits with code 2."""
 
     def __init__(self, message: str) -> None:
         super().__init__(" ".join(message.split()))
 
 
 class RunError(RuntimeError):
-    """The run failed although its input is valid. The command exits with 1."""
+    """The run failed although its input is valid. The command exits with code 1."""
 
 
 def message_of(error: BaseException) -> str:
-    """Return the message of an error, for the system's errors with the file, for bugs with the exception."""
+    """Return the message of an error, with the file of an OSError and the class of an unexpected error."""
     if isinstance(error, OSError) and error.filename and error.strerror:
         return f"{error.filename}: {error.strerror}"
     if isinstance(error, (InputError, RunError, OSError)):
@@ -30,18 +30,18 @@ SHORTAGES = (
     *("can't allocate memory", "cannot allocate memory", "out of memory"),
     *("failed to map segment", "can't start new thread"),  # no room for a library, or a thread's stack
 )
-"""Messages of torch, pandas and the system about a lack of memory in errors other than MemoryError."""
+"""Parts of the messages in which torch, pandas and the system report a lack of memory."""
 
 
 def out_of_memory(error: Exception) -> RunError | None:
-    """Return an error of one line if memory ran out, whichever library reports it; else None."""
+    """Return an error with a message of one line if ``error`` means that memory ran out; otherwise None."""
     lines = str(error).strip().splitlines()
-    short = [line for line in lines if any(words in line.lower() for words in SHORTAGES)]
-    if not short and isinstance(error, (OSError, ImportError)) and isinstance(error.__context__, Exception):
-        return out_of_memory(error.__context__)  # llvmlite reports a missing library
-    if not short and not isinstance(error, MemoryError):
+    reasons = [line for line in lines if any(phrase in line.lower() for phrase in SHORTAGES)]
+    if not reasons and isinstance(error, (OSError, ImportError)) and isinstance(error.__context__, Exception):
+        return out_of_memory(error.__context__)  # llvmlite reports that a library is missing instead
+    if not reasons and not isinstance(error, MemoryError):
         return None
-    reason = next(iter(short or lines), "")
+    reason = next(iter(reasons or lines), "")
     reason = reason.rpartition("DefaultCPUAllocator: ")[2].removeprefix("out of memory: ")
     return RunError(
         f"out of memory: {reason or 'an allocation failed'}; use smaller data or a smaller network, or lower "
@@ -61,7 +61,7 @@ class NotFiniteError(RunError):
 
 
 class Interrupted(KeyboardInterrupt):
-    """A signal ended the run. The command exits with 128 plus the number of the signal."""
+    """A signal ended the run. The command exits with code 128 plus the number of the signal."""
 
     def __init__(self, signum: int, message: str = "interrupted") -> None:
         super().__init__(message)
@@ -72,21 +72,21 @@ class Interrupted(KeyboardInterrupt):
 
 
 def did_you_mean(name: object, expected: Iterable[str], elsewhere: Iterable[str] = ()) -> str:
-    """Return the end of a sentence about an unknown name: the nearest name, and a list of all.
+    """Return the end of a message about an unknown name: the most similar name and a list of known names.
 
-    Names with dots are compared by their last part: ``lr`` is near ``optimizer.lr``. Names ``elsewhere`` may
-    be suggested, but are not listed.
+    Names with dots are compared by their last part, so that ``lr`` matches ``optimizer.lr``. Names in
+    ``elsewhere`` may be suggested, but are not listed.
     """
-    here = sorted(expected)
-    there = sorted({*elsewhere} - {*here})
-    listed, wanted = ", ".join(here), _last_part(str(name))
-    ends = [*map(_last_part, here)]
-    near = get_close_matches(wanted, [*ends, *map(_last_part, there)], n=1, cutoff=0.75)
-    near = near or [end for end in ends if wanted and end.startswith(wanted)][:1]
-    for nearest in near or get_close_matches(wanted, ends, n=1):
-        meant = [[other for other in names if _last_part(other) == nearest] for names in (here, there)]
+    names = sorted(expected)
+    further_names = sorted({*elsewhere} - {*names})
+    listed, wanted = ", ".join(names), _last_part(str(name))
+    parts = [*map(_last_part, names)]
+    matches = get_close_matches(wanted, [*parts, *map(_last_part, further_names)], n=1, cutoff=0.75)
+    matches = matches or [part for part in parts if wanted and part.startswith(wanted)][:1]
+    for match in matches or get_close_matches(wanted, parts, n=1):
+        meant = [[known for known in group if _last_part(known) == match] for group in (names, further_names)]
         return f"did you mean {' or '.join(meant[0] or meant[1])}? (known: {listed})"
-    return f"expected one of: {listed}" if here else "none is known"
+    return f"expected one of: {listed}" if names else "none is known"
 
 
 def _last_part(name: str) -> str:

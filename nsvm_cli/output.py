@@ -1,7 +1,8 @@
-"""Printing, for a person or a program to read.
+"""Functions that print messages and results.
 
-Names and values may come from other people's files, and a terminal obeys control characters: ``say``,
-``answer`` and ``nsvm_cli.terminal.console.Console`` write these as escapes. Nothing else in nsvm prints.
+Names and values may come from other people's files, and a terminal executes control characters. Therefore
+``say``, ``answer`` and ``nsvm_cli.terminal.console.Console`` print these as escapes, and nsvm prints only
+through these three.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from contextvars import ContextVar
 from typing import Any, ClassVar
 
 Say = Callable[[str], object]
-"""Shows a message to the user; ``str`` serves as one that shows nothing."""
+"""A function that shows a message to the user. ``str`` is used as a function that shows nothing."""
 
 
 def printable(text: str) -> str:
@@ -25,27 +26,27 @@ def printable(text: str) -> str:
 
 
 def shortened(name: str, longest: int = 16) -> str:
-    """Return the beginning of a name that may come from others, with escapes for unprintable characters."""
+    """Return a name from an untrusted source as ``printable`` text of at most ``longest`` characters."""
     name = printable(name)
     return name if len(name) <= longest else f"{name[: longest - 1]}…"
 
 
 def say(line: object) -> None:
-    """Print a line to standard error: progress or a message."""
+    """Print a line about progress, or a message, to standard error."""
     print(printable(str(line)), file=sys.stderr, flush=True)  # noqa: T201
 
 
 WARN: ContextVar[Say] = ContextVar("WARN", default=say)
-"""Shows a warning about training; estimators replace it."""
+"""The function that shows warnings about training. Estimators replace it."""
 
 
 def details(error: BaseException) -> list[str]:
-    """Return the lines of the traceback of an error."""
+    """Return the traceback of an error as lines."""
     return "".join(traceback.format_exception(error)).splitlines()
 
 
 def answer(line: object) -> None:
-    """Print a line to standard output: the result of a command."""
+    """Print a line of a command's result to standard output."""
     print(printable(str(line)), flush=True)  # noqa: T201
 
 
@@ -56,7 +57,7 @@ def answer_lines(text: str) -> None:
 
 
 def flash(text: str) -> None:
-    """Show a line on a terminal, until something else is printed."""
+    """Show a line on a terminal. The next printed line replaces it."""
     if sys.stderr.isatty():
         sys.stderr.write(f"{text} ...\r")
         sys.stderr.flush()
@@ -65,11 +66,11 @@ def flash(text: str) -> None:
 
 @contextlib.contextmanager
 def standard_streams() -> Iterator[list[OSError]]:
-    """Make standard output and standard error streams that never fail, within the context.
+    """Context manager: replace standard output and standard error by streams that never raise an error.
 
-    They drop text that cannot be written: a closed pipe, a closed terminal or a full disk must not end a run.
-    Characters that the encoding lacks are written as escapes. Yields the errors of standard output, for
-    commands whose output is their result.
+    Text that cannot be written is dropped, so that a closed pipe, a closed terminal or a full disk does not
+    end a run. Characters that the encoding lacks are written as escapes. Yields the list of the errors of
+    standard output: for a command that only prints its result, they are failures.
     """
     errors: list[OSError] = []
     out: Any = _Unfailing(sys.stdout, errors)
@@ -79,12 +80,12 @@ def standard_streams() -> Iterator[list[OSError]]:
             yield errors
         finally:
             out.flush()
-            err.write("")  # removes the line of ``flash``
+            err.write("")  # removes the line that ``flash`` shows
             err.flush()
 
 
 class _Unfailing:
-    """A text stream that records errors, and discards output after the first."""
+    """A text stream that records errors, and discards all output after the first error."""
 
     flashed: ClassVar[bool] = False
 

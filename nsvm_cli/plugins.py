@@ -17,14 +17,14 @@ from pathlib import Path
 from nsvm_cli.errors import InputError, RunError, message_of, out_of_memory
 
 _roots: set[str] = set()
-"""Folders in which the user has named plugins, and the paths of these without their suffixes."""
+"""Folders from which plugins were loaded, and the paths of these plugins without their suffixes."""
 
 _sources: dict[str, bytes] = {}
-"""Sources of the plugins and of the user's modules that they imported, by name."""
+"""Maps the names of plugins, and of the user's modules that plugins import, to their sources."""
 
 
 def load_plugins(modules: Iterable[str]) -> None:
-    """Import modules, also from the current folder, which is appended to the path.
+    """Import modules. The current folder is appended to ``sys.path``, so that its modules are found, too.
 
     The names come from the command line or the user's own configuration folder, never from a model file or a
     run directory: importing a module runs its code.
@@ -36,7 +36,7 @@ def load_plugins(modules: Iterable[str]) -> None:
         if not isinstance(name, str) or not all(part.isidentifier() for part in name.split(".")):
             raise InputError(f"plugins: expected the names of modules, such as my_parts, got {name!r}")
         if (folder := os.getcwd()) not in sys.path:
-            sys.path.append(folder)  # and stays: a plugin may import another module later
+            sys.path.append(folder)  # it is not removed, since a plugin may import modules later
         if (spec := find_spec(name.partition(".")[0])) is None:
             raise InputError(f"plugins: there is no module {name!r} in the current folder or on PYTHONPATH")
         paths = spec.submodule_search_locations or [str(spec.origin).removesuffix(".py")]
@@ -52,28 +52,29 @@ def load_plugins(modules: Iterable[str]) -> None:
 
 
 def code_sha256(modules: Iterable[str] | None = None) -> str | None:
-    """Return the SHA-256 of the user's modules among these and of those that they import; None without any.
+    """Return the SHA-256 of the user's modules in ``modules`` and of the user's modules that they import.
 
-    It is the hash of their sources when they were loaded. By default, and if a module belongs to another
-    library, as for a ``functools.partial``, all of the user's modules count.
+    The sources are hashed as they were when they were loaded. All of the user's modules are hashed if
+    ``modules`` is None or contains a module of another library, which happens for a ``functools.partial``.
+    Returns None if there is nothing to hash.
     """
-    left = [""] if modules is None else [name for name in modules if name.partition(".")[0] != "nsvm_cli"]
-    if not _sources.keys() >= {*left}:
-        left = [*_sources]
+    pending = [""] if modules is None else [name for name in modules if name.partition(".")[0] != "nsvm_cli"]
+    if not _sources.keys() >= {*pending}:
+        pending = [*_sources]
     sources: dict[str, bytes] = {}
-    while left:
-        name = left.pop()
+    while pending:
+        name = pending.pop()
         if name and name not in sources:
-            left.append(name.rpartition(".")[0])  # the module of a name, or the package of a module
+            pending.append(name.rpartition(".")[0])  # the module of a name, or the package of a module
         if name in _sources and name not in sources:
             sources[name] = _sources[name]
-            left += _imports(_sources[name], sys.modules[name].__package__)
+            pending += _imports(_sources[name], sys.modules[name].__package__)
     return hashlib.sha256(repr(sorted(sources.items())).encode()).hexdigest() if sources else None
 
 
 @functools.cache
 def _imports(source: bytes, package: str | None) -> list[str]:
-    """Return the absolute names that a module imports; a compiled module has none."""
+    """Return the absolute names that a module imports. The list is empty for a compiled module."""
     names = []
     with contextlib.suppress(SyntaxError, ValueError, ImportError):
         for node in ast.walk(ast.parse(source)):
@@ -87,11 +88,11 @@ def _imports(source: bytes, package: str | None) -> list[str]:
 
 @contextlib.contextmanager
 def plugin_errors() -> Iterator[None]:
-    """Explain in one line that memory ran out, or that a plugin failed within the context.
+    """Context manager: if memory runs out or a plugin fails, raise an error whose message is one line.
 
     Raises:
-        InputError: a plugin raised a ``ValueError`` or ``OSError``, which concern its input.
-        RunError: memory ran out, or a plugin has a bug.
+        InputError: a plugin raised a ``ValueError`` or ``OSError``, because its input is wrong.
+        RunError: memory ran out, or a plugin raised another error.
     """
     try:
         yield
@@ -109,21 +110,21 @@ def plugin_errors() -> Iterator[None]:
 
 
 def location(error: BaseException) -> str:
-    """Return the file and line of a plugin where an error arose, as the end of a sentence, else ``""``."""
+    """Return `` (FILE, line N)`` for an error raised in a plugin, to end a message; otherwise ``""``."""
     entry = _entry(error)
-    if entry is None or isinstance(error, SyntaxError):  # its message has the location
+    if entry is None or isinstance(error, SyntaxError):  # the message of a SyntaxError includes the location
         return ""
     return f" ({os.path.relpath(entry.filename)}, line {entry.lineno})"
 
 
 def _entry(error: BaseException) -> traceback.FrameSummary | None:
-    """Return the last entry of a traceback in one of the user's modules."""
+    """Return the last entry of the traceback that is in one of the user's modules, or None."""
     entries = traceback.extract_tb(error.__traceback__)
     return next((entry for entry in reversed(entries) if _is_own(entry.filename)), None)
 
 
 def _is_own(file: str) -> bool:
-    """Return whether a file is a plugin's, or a module in a folder in which plugins were named."""
-    path = os.path.splitext(file)[0] + os.sep  # no Path, for speed: each of sys.modules is checked
+    """Return whether a file is a plugin, or a module in a folder from which plugins were loaded."""
+    path = os.path.splitext(file)[0] + os.sep  # faster than Path, since all of sys.modules are checked
     below = [path.removeprefix(root).split(os.sep)[1:-1] for root in _roots if path.startswith(root + os.sep)]
     return any(all(map(str.isidentifier, parts)) and parts[:1] != ["nsvm_cli"] for parts in below)

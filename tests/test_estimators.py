@@ -443,7 +443,10 @@ def test_a_model_that_tells_no_samples_apart_is_a_result(
     X, y = make_moons(60, noise=0.2, random_state=0)
     fitted = Estimator(**{**QUICK, "steps": 30, **parameters}).fit(X, y)
     assert len(np.unique(fitted.predict(X))) == 1
-    assert "the model has one decision value for all samples: there are no support" in capsys.readouterr().err
+    assert (
+        "the model has the same decision value for all samples: there are no support"
+        in capsys.readouterr().err
+    )
 
 
 @dataclass(frozen=True)
@@ -600,7 +603,7 @@ def test_a_file_with_a_part_that_is_not_imported(registered: None, tmp_path: Pat
         ({"kernel": "matern"}, "kernel=matern: there is no such kernel; expected one of: "),
         ({"kernel": "matern"}, "; to use your own, import its module first"),
         ({"kernel": Matern52}, "kernel: expected a name or a Kernel, got <class "),
-        ({"kernel": Matern52(), "gamma": 2.0}, "gamma: Matern52 is an object, which has its own settings"),
+        ({"kernel": Matern52(), "gamma": 2.0}, "since Matern52 is an object and already has its settings"),
         ({"kernel": RBF(), "kernel__gamma": -1}, "kernel__gamma should be greater than 0, got -1"),
         ({"kernel": Matern52(), "kernel__lenght": 1}, "kernel__lenght: Matern52 has no such setting; did "),
         ({"kernel__gamma": 1}, "kernel__gamma: expected an object of a dataclass as kernel, got None"),

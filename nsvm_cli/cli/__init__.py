@@ -1,4 +1,4 @@
-"""The ``nsvm`` command. It imports the libraries of a command only to run it: help appears at once."""
+"""The ``nsvm`` command. It imports the libraries of a command only to run it, so that help is shown fast."""
 
 from __future__ import annotations
 
@@ -20,22 +20,27 @@ ENDING = (signal.SIGTERM, signal.SIGHUP, signal.SIGXCPU)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run one command and exit: 0 done, 1 the run failed, 2 bad input, 128 plus its number for a signal."""
-    words = list(sys.argv[1:] if argv is None else argv)
-    with standard_streams() as lost:
-        code = _main(words)
+    """Run one command and exit.
+
+    The exit code is 0 for success, 1 for a failed run, 2 for invalid input, and 128 plus the number of the
+    signal if a signal ended the command.
+    """
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    with standard_streams() as errors:
+        code = _main(arguments)
         sys.stdout.flush()
-        if lost and not code and words[0] not in ("train", "tune", "reproduce"):  # whose results are files
+        writes_files = ("train", "tune", "reproduce")  # these commands succeed without standard output
+        if errors and not code and arguments[0] not in writes_files:
             code = 1
-            if not isinstance(lost[0], BrokenPipeError):  # a closed pipe needs no message
-                _complain(f"standard output: {lost[0].strerror}", code)
+            if not isinstance(errors[0], BrokenPipeError):  # a closed pipe needs no message
+                _complain(f"standard output: {errors[0].strerror}", code)
     sys.exit(code)
 
 
 def _main(argv: list[str]) -> int:
-    if "_ARGCOMPLETE" in os.environ:  # a shell asks for completions
+    if "_ARGCOMPLETE" in os.environ:  # a shell requests completions
         complete()
-    os.environ["PYTHONSAFEPATH"] = "1"  # for worker processes, which import nothing from the current folder
+    os.environ["PYTHONSAFEPATH"] = "1"  # worker processes then import nothing from the current folder
     if not argv or argv[0] == "help":
         build_parser().print_help()
         return 0 if argv else 2
@@ -44,7 +49,7 @@ def _main(argv: list[str]) -> int:
     for signum in ENDING:
         if signal.getsignal(signum) is not signal.SIG_IGN:
             signal.signal(signum, _end)
-    signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # only training can write a checkpoint
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # it requests a checkpoint, which only training can write
     try:
         with plugin_errors():
             _run(*argv)
@@ -57,15 +62,15 @@ def _main(argv: list[str]) -> int:
     return 0
 
 
-def _run(name: str, *words: str) -> None:
+def _run(name: str, *arguments: str) -> None:
     flash("starting")
     if name not in COMMANDS:
-        build_parser().parse_args([name, *words])  # an unknown command, or a flag such as --version
+        build_parser().parse_args([name, *arguments])  # handles --version, and raises for an unknown command
     command = getattr(module_of(name), name)
     if name == "train":
-        command([*words])  # which hands them to Hydra
+        command([*arguments])  # train passes them to Hydra
     else:
-        options = parse(name, words)
+        options = parse(name, arguments)
         load_plugins(getattr(options, "plugins", ()))
         command(options)
 
@@ -75,7 +80,7 @@ def _end(signum: int, frame: FrameType | None) -> NoReturn:
 
 
 def _complain(problem: object, code: int) -> int:
-    """Print an error or a message in one line, and return the exit code."""
+    """Print an error or a message in one line, and return ``code``."""
     if isinstance(problem, Exception):
         for line in details(problem) if os.environ.get("HYDRA_FULL_ERROR") == "1" else ():
             say(line)

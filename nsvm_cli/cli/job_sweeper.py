@@ -1,7 +1,7 @@
-"""The sweeper of ``conf/hydra/sweeper/jobs.yaml``, installed as ``hydra_plugins/nsvm.py``.
+"""The sweeper that ``conf/hydra/sweeper/jobs.yaml`` selects. It is installed as ``hydra_plugins/nsvm.py``.
 
-Hydra finds plugins in that package only. It imports them in every program that uses Hydra, so this module
-imports nothing else of nsvm at the top.
+Hydra finds plugins only in the package ``hydra_plugins``, and imports them in every program that uses Hydra.
+Therefore this module imports other modules of nsvm only in functions.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from omegaconf import DictConfig, OmegaConf
 
 
 class JobSweeper(Sweeper):
-    """Run all combinations of the values, each once, except for jobs that have finished."""
+    """Run one job for each combination of the swept values, and skip jobs that have finished."""
 
     def __init__(self, max_batch_size: int | None = None, params: Mapping[str, str] | None = None) -> None:
         self.max_batch_size, self.params = max_batch_size, params
@@ -39,18 +39,18 @@ class JobSweeper(Sweeper):
         assert self.launcher is not None
         assert SweepDirectory.sweep is not None
         values: dict[str, dict[str, None]] = {}
-        for word in (words := overrides_of(self.config)):
-            swept, key = word.is_sweep_override(), word.get_key_element()
-            texts = word.sweep_string_iterator() if swept else [word.get_value_element_as_str()]
+        for override in (overrides := overrides_of(self.config)):
+            swept, key = override.is_sweep_override(), override.get_key_element()
+            texts = override.sweep_string_iterator() if swept else [override.get_value_element_as_str()]
             values[key] = dict.fromkeys(f"{key}={text}" for text in texts)
-        jobs = SweepDirectory.sweep.start(self.config, words, [*map(list, product(*values.values()))])
+        jobs = SweepDirectory.sweep.start(self.config, overrides, [*map(list, product(*values.values()))])
         self.validate_batch_is_legal(jobs)
         (folder := Path(self.config.hydra.sweep.dir)).mkdir(parents=True, exist_ok=True)
         OmegaConf.save(self.config, folder / "multirun.yaml")
         size, returned = self.max_batch_size or len(jobs) or 1, []
         for at in range(0, len(jobs), size):
             returned.append(self.launcher.launch(jobs[at : at + size], initial_job_idx=at))
-            with contextlib.redirect_stderr(io.StringIO()):  # where Hydra names a job that raised
+            with contextlib.redirect_stderr(io.StringIO()):  # Hydra prints the job that raised an error
                 for job in returned[-1]:
                     job.return_value  # noqa: B018  # raises the error of the job
         return returned

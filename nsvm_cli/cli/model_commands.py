@@ -21,7 +21,7 @@ from nsvm_cli.storage.files import csv_lines, write_atomically, writing
 
 def columns_arguments(parser: CommandParser) -> None:
     parser.add("file", "FILE", "a table: CSV, .xlsx, .parquet or .jsonl")
-    parser.add("--label", "NAME", "column of labels, by default label if there is one")
+    parser.add("--label", "NAME", "column of labels (default: label, if there is such a column)")
     parser.add_dialect()
     parser.add_argument("--json", action="store_true", help="print one object")
 
@@ -54,22 +54,23 @@ KEYS = {
     "dataset=NAME": "evaluate on another data set",
     "dataset.root=FOLDER": "folder of the data set, if it has moved",
     "dataset.path=FILE": "file of the data set, if it has moved",
-    "dataset.KEY=VALUE": "any other setting of the data set",
+    "dataset.KEY=VALUE": "override any other setting of the data set",
 }
 
 
 def evaluate_arguments(parser: CommandParser) -> None:
-    parser.add("path", "PATH", f"{MODEL}; further ones may follow")
+    parser.add("path", "PATH", f"{MODEL}; several can be given")
     parser.add("--split", "NAME", f"samples to evaluate on: {', '.join(SPLITS)}", choices=SPLITS)
-    parser.add_argument("--json", action="store_true", help="print a JSON object for each PATH, not a table")
+    as_json = "print a JSON object for each PATH instead of a table"
+    parser.add_argument("--json", action="store_true", help=as_json)
     parser.add_keys("overrides", KEYS)
     parser.add_runtime()
 
 
 def evaluate(options: argparse.Namespace) -> None:
     """Evaluate a trained model on its test set, or on its validation set if it was
-    trained with dataset.validation. Several files, such as the checkpoints of a
-    run, make a table with a line for each. Writes no file.
+    trained with dataset.validation. Several models, such as the checkpoints of a
+    run, are shown in one table with a row for each. Writes no file.
 
     examples:
       nsvm evaluate run
@@ -110,7 +111,7 @@ def evaluate(options: argparse.Namespace) -> None:
 
 
 def _changes(words: Sequence[str]) -> dict[str, Any]:
-    """Return the values of words such as ``dataset.root=x``. The settings convert text to their types."""
+    """Return the values of overrides such as ``dataset.root=x`` by key. Most values are still text."""
     changes: dict[str, Any] = {}
     for word in words:
         key, _, value = word.partition("=")
@@ -127,20 +128,20 @@ def _changes(words: Sequence[str]) -> dict[str, Any]:
 def predict_arguments(parser: CommandParser) -> None:
     parser.add("model", "MODEL", MODEL)
     parser.add("file", "FILE", "table, image or folder of images", type=Path)
-    parser.add("--output", "FILE", "CSV or .parquet file, not the terminal", type=output_file)
-    parser.add("--keep", "COLUMN", "copy these columns of the table, too", nargs="+", default=[])
+    parser.add("--output", "FILE", "write to a CSV or .parquet file, not to the terminal", type=output_file)
+    parser.add("--keep", "COLUMN", "columns of the table to copy to the output", nargs="+", default=[])
     parser.add_dialect()
     parser.add_escape()
     parser.add_runtime()
 
 
 def predict(options: argparse.Namespace) -> None:
-    """Predict with a trained model: a class or a target for each sample, and the score
-    of each class, with its probability if the model is calibrated, as it is if the
-    run has a validation set. Samples are the rows of a CSV file with a header,
-    which may be compressed and of any size, or of a Parquet file; an image, or the
-    images in a folder.
-    Columns are matched by name; others, such as a label, are ignored.
+    """Predict with a trained model: print a class or a target for each sample, and the
+    score of each class. If the model is calibrated, which by default requires a
+    validation set, also print the probability of each class. Samples are the rows
+    of a CSV file with a header, which may be compressed and of any size, the rows
+    of a Parquet file, an image, or the images in a folder. Columns are matched by
+    name. Columns that the model does not use, such as a label, are ignored.
 
     examples:
       nsvm predict run new.csv --output predictions.csv --keep id name
@@ -169,22 +170,22 @@ def predict(options: argparse.Namespace) -> None:
 
 
 def _csv_text(columns: Mapping[str, Sequence[Any]], header: bool, escape: bool) -> str:
-    """Return columns as lines of CSV, with or without a header."""
+    """Return columns as lines of CSV. ``header`` adds a header, ``escape`` escapes formulas."""
     return csv_lines(chain([columns] if header else [], zip(*columns.values(), strict=True)), escape)
 
 
 def export_arguments(parser: CommandParser) -> None:
     parser.add("model", "MODEL", MODEL)
-    target = "file to write; by default the name of the model's, with .onnx"
+    target = "file to write (default: the path of the model file, ending in .onnx)"
     parser.add("file", "FILE", target, type=output_file, nargs="?")
-    parser.add_argument("--onnx", action="store_true", required=True, help="as an ONNX graph")
+    parser.add_argument("--onnx", action="store_true", required=True, help="write an ONNX graph")
     parser.add_plugins()
 
 
 def export(options: argparse.Namespace) -> None:
     """Write a trained model as one ONNX graph: scaling, network and kernel expansion.
-    Its input x is a batch of raw samples, or of the encoded features of a table;
-    its outputs are scores, and prediction: a target, or the index of a class.
+    The input x is a batch of raw samples or, for a table, of encoded features. The
+    outputs are scores and prediction, which is a target or the index of a class.
 
     examples:
       nsvm export run --onnx
@@ -208,8 +209,8 @@ def diagnose_arguments(parser: CommandParser) -> None:
 def diagnose(options: argparse.Namespace) -> None:
     """Look inside the model of a run: its kernel matrix, its SVM, and the
     contribution of each part. An exact SVM on the same features shows the cost of
-    the solver, and one on the features of the initial network shows the gain from
-    training them. The last line is a verdict. Writes no file.
+    the solver, and an exact SVM on the features of the initial network shows the
+    gain from training the network. The last line is a verdict. Writes no file.
 
     examples:
       nsvm diagnose run

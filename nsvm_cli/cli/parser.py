@@ -1,4 +1,4 @@
-"""The argument parser of ``nsvm``, from which its help and completions derive."""
+"""The argument parser of ``nsvm``, which also provides its help and completions."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ COMMANDS = {
     "predict": "predict with a trained model",
     "export": "write a trained model as an ONNX graph",
     "diagnose": "look inside a trained model",
-    "runs": "list runs, with their settings and figures",
+    "runs": "list runs with their settings and metrics",
     "compare": "compare settings over the seeds of their runs",
     "report": "write a report of runs as one HTML file",
     "completion": "print a completion script for bash, zsh or fish",
@@ -36,7 +36,7 @@ MODULES = {
     **dict.fromkeys(("runs", "compare", "report", "reproduce"), "run_commands"),
     "completion": "parser",
 }
-"""Modules of commands; the others are in a module of the same name."""
+"""The modules of commands. A command that is not listed is in the module of the same name."""
 
 DESCRIPTION = "Train and evaluate neural support vector machines (Simon & Radons 2023)."
 EPILOG = """\
@@ -52,7 +52,7 @@ MODEL = "run directory, model file or checkpoint"
 
 
 def output_file(text: str) -> Path:
-    """Return the path of a file to write; a ``type`` for ``add_argument``."""
+    """Return the path of a file to write. This is a ``type`` for ``add_argument``."""
     path = Path(text)
     if path.is_dir() or not path.parent.is_dir():
         raise argparse.ArgumentTypeError(f"expected a file in a folder that exists, got {text}")
@@ -60,7 +60,7 @@ def output_file(text: str) -> Path:
 
 
 class CommandParser(argparse.ArgumentParser):
-    """A parser of ``nsvm`` or of one command, which raises an InputError where argparse would exit."""
+    """A parser of ``nsvm`` or of one command. It raises an InputError instead of exiting."""
 
     commands: dict[str, CommandParser]
 
@@ -82,7 +82,7 @@ class CommandParser(argparse.ArgumentParser):
         raise InputError(f"{message}; see {self.prog} --help")
 
     def add(self, name: str, metavar: str, meaning: str, **options: Any) -> argparse.Action:
-        """Add an argument, or a flag with a value, with its placeholder and meaning for the help."""
+        """Add an argument, or a flag with a value. The help shows ``metavar`` and ``meaning``."""
         return self.add_argument(name, metavar=metavar, help=meaning, **options)
 
     def add_keys(
@@ -90,71 +90,72 @@ class CommandParser(argparse.ArgumentParser):
         title: str,
         keys: Mapping[str, str],
         metavar: str = "KEY=VALUE",
-        more: Callable[..., list[str]] | None = None,
+        completer: Callable[..., list[str]] | None = None,
     ) -> None:
-        """Add any number of words ``KEY=VALUE``, as ``words``.
+        """Add an argument ``words`` that takes any number of overrides ``KEY=VALUE``.
 
         Args:
-            title: the title of a section of the help that lists the keys.
-            keys: their meanings, by words such as ``dataset=NAME``. A key in capitals is a placeholder.
-            more: a completer of argcomplete, which returns further words.
+            title: the title of the section of the help that lists the keys.
+            keys: maps the keys to their meanings. A key such as ``dataset.KEY=VALUE``, with a placeholder in
+                capitals, is not completed.
+            completer: a completer for argcomplete that returns further completions.
         """
-        names = [f"{word.partition('=')[0]}=" for word in keys]
+        names = [f"{key.partition('=')[0]}=" for key in keys]
         fixed = [name for name in names if name.islower()]
         group = self.add_argument_group(title)
         words = group.add_argument("words", nargs="*", default=[], metavar=metavar)
-        words.completer = lambda **line: [*(more(**line) if more else []), *fixed]  # type: ignore[attr-defined]
-        # argparse has no public way to list words in the help that it does not parse one by one
+        words.completer = lambda **line: [*(completer(**line) if completer else []), *fixed]  # type: ignore[attr-defined]
+        # argparse has no public way to list the keys separately in the help but parse them as one argument
         group._group_actions = [
-            argparse.Action([], "", metavar=word, help=text.replace("%", "%%")) for word, text in keys.items()
+            argparse.Action([], "", metavar=key, help=text.replace("%", "%%")) for key, text in keys.items()
         ]
 
     def add_runs(self) -> None:
-        """Add folders with runs, as ``paths``, and conditions on the runs, as ``filter``."""
-        self.add("paths", "PATH", "run directory, or a folder above", nargs="+", type=Path)
-        condition = "only runs with KEY=VALUE, or KEY!=VALUE; KEY is a setting or a figure"
+        """Add ``paths``, the folders with runs, and ``filter``, conditions on the runs."""
+        self.add("paths", "PATH", "run directory, or a folder that contains runs", nargs="+", type=Path)
+        condition = "include only runs with KEY=VALUE or KEY!=VALUE, where KEY is a setting or a metric"
         self.add("--filter", "CONDITION", condition, action="append", default=[])
 
     def add_dialect(self) -> None:
-        """Add the notation of a table, which are settings of ``dataset``; see ``DIALECT``."""
-        self.add("--separator", "C", "separates cells, such as ; or \\t, or whitespace")
-        self.add("--encoding", "NAME", "such as latin-1 or utf-16")
-        self.add("--header", "LINE", "line with the names of columns; false: no such line", type=json.loads)
-        self.add("--comment", "C", "begins comments, such as #")
+        """Add the options in ``DIALECT``. They are the settings of ``dataset`` on how a table is written."""
+        self.add("--separator", "C", "separator of cells, such as ; or \\t, or the word whitespace")
+        self.add("--encoding", "NAME", "encoding of the file, such as latin-1 or utf-16")
+        self.add("--header", "LINE", "number of the line with column names; false if none", type=json.loads)
+        self.add("--comment", "C", "character that begins a comment, such as #")
         self.add("--decimal", "C", "decimal sign in numbers: . or ,")
         self.add("--thousands", "C", "sign between groups of three digits, such as ,")
-        self.add("--missing", "CODE", "stands for missing values; may be repeated", action="append")
+        self.add("--missing", "CODE", "code for missing values; can be repeated", action="append")
         self.add("--sheet", "NAME", "sheet of an Excel file")
 
     def add_escape(self) -> None:
-        """Add a flag for CSV that a spreadsheet opens, as ``escape_formulas``."""
-        meaning = "CSV for a spreadsheet: a quote before cells that it would take for formulas"
+        """Add the flag ``escape_formulas``, for CSV to be opened in a spreadsheet."""
+        meaning = "put a quote before cells of CSV that a spreadsheet would read as formulas"
         self.add_argument("--escape-formulas", action="store_true", help=meaning)
 
     def add_plugins(self) -> None:
-        """Add the user's own modules, as the list ``plugins``."""
-        modules = "modules of yours that the model's parts come from, with commas between them"
+        """Add ``plugins``, a list of the user's own modules."""
+        modules = "your own modules that define parts of the model, separated by commas"
         self.add("--plugins", "MODULES", modules, type=lambda names: names.split(","), default=[])
 
     def add_runtime(self) -> None:
-        """Add the device and the limits for computing with a model, see ``RUNTIME``, and plugins."""
-        budget = "for kernel values; also the size of the largest table that is read, if more than 1024"
+        """Add the device and the limits for computing with a model (see ``RUNTIME``), and the plugins."""
+        budget = "memory for kernel values; if more than 1024, also the size of the largest table to read"
         self.add("--device", "NAME", "auto, cpu or cuda", choices=("auto", "cpu", "cuda"))
         self.add("--threads", "N", "number of threads on the CPU", type=int)
-        self.add("--kernel-path", "FILE", "the file of kernel.path, if it has moved", dest="kernel.path")
+        self.add("--kernel-path", "FILE", "path of the file kernel.path, if it has moved", dest="kernel.path")
         self.add("--memory-budget", "MIB", budget, type=int)
         self.add_plugins()
 
 
 RUNTIME = ("device", "threads", "kernel.path", "memory_budget")
-"""The options of ``add_runtime``, which are also settings."""
+"""The options of ``add_runtime`` that are also settings."""
 
 DIALECT = ("separator", "encoding", "header", "comment", "decimal", "thousands", "missing", "sheet")
 """The options of ``add_dialect``."""
 
 
 def parse(command: str, words: Sequence[str]) -> argparse.Namespace:
-    """Return the options that the words after a command give."""
+    """Parse the arguments of a command."""
     return build_parser(command).commands[command].parse_intermixed_args(words)
 
 
@@ -169,15 +170,16 @@ def module_of(command: str) -> ModuleType:
 
 
 def build_parser(command: str | None = None) -> CommandParser:
-    """Return the parser of ``nsvm`` with the arguments of one command, whose module is imported.
+    """Return the parser of ``nsvm``, with the arguments of one command.
 
-    A command is a function of that name; its docstring is the help. ``NAME_arguments`` adds its arguments.
+    Imports the module of this command, which defines two functions: ``NAME`` runs the command and has the
+    help as its docstring; ``NAME_arguments`` adds the arguments.
     """
     parser = CommandParser("nsvm", description=DESCRIPTION, epilog=EPILOG)
     parser.add_argument("--version", action="version", version=f"nsvm {__version__}", help="show the version")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
     for name, summary in COMMANDS.items():
-        commands.add_parser(name, help=summary, add_help=name != "train")  # Hydra shows it
+        commands.add_parser(name, help=summary, add_help=name != "train")  # Hydra shows the help of train
     parser.commands = commands.choices
     if command in COMMANDS:
         module, chosen = module_of(command), parser.commands[command]

@@ -19,8 +19,8 @@ from nsvm_cli.storage.run_directory import REPORT, RESULT
 
 def runs_arguments(parser: CommandParser) -> None:
     parser.add_runs()
-    parser.add("--sort", "KEY", "in the order of a setting or a figure")
-    parser.add_argument("--descending", action="store_true", help="the largest first")
+    parser.add("--sort", "KEY", "sort by a setting or a metric")
+    parser.add_argument("--descending", action="store_true", help="put the largest value first")
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--csv", action="store_true", help="print a row for each run, with all its fields")
     form.add_argument("--json", action="store_true", help="print a list with an object for each run")
@@ -28,9 +28,9 @@ def runs_arguments(parser: CommandParser) -> None:
 
 
 def runs(options: argparse.Namespace) -> None:
-    """List the runs in folders and below them, finished or not: their status, the
-    settings that tell them apart, and their figures. --csv and --json print all
-    settings and figures. Writes no file.
+    """List the runs in folders and their subfolders, finished or not: their status,
+    the settings in which they differ, and their metrics. --csv and --json print all
+    settings and metrics. Writes no file.
 
     examples:
       nsvm runs outputs
@@ -40,7 +40,7 @@ def runs(options: argparse.Namespace) -> None:
     from nsvm_cli.comparison.records import KEPT, figures_shown, find_runs, in_order, rows_of, runs_table
 
     if options.escape_formulas and not options.csv:
-        raise InputError("--escape-formulas needs --csv: it changes the cells of CSV only")
+        raise InputError("--escape-formulas requires --csv, since it changes only the cells of CSV")
     records = find_runs(options.paths, options.filter)
     if options.sort:
         records = in_order(records, options.sort, options.descending)
@@ -57,32 +57,33 @@ def runs(options: argparse.Namespace) -> None:
         answer(f"{folder}: {count}")
         figures = figures_shown(records)
         kept = [*KEPT, *(name for name in figures if name.startswith(("validation", "test")))]
-        if left_out := show_runs(columns, figures, kept):
-            say(f"left out for lack of room: {', '.join(left_out)}; --csv and --json have all")
+        if hidden := show_runs(columns, figures, kept):
+            say(f"hidden for lack of space: {', '.join(hidden)}; --csv and --json print all columns")
 
 
 def compare_arguments(parser: CommandParser) -> None:
     parser.add_runs()
-    parser.add("--against", "SETTINGS", "the reference, as the table names it, in place of the best")
-    split = "scores to compare: validation, by default where there are any, or test"
+    against = "the reference, as written in the table (default: the best settings)"
+    parser.add("--against", "SETTINGS", against)
+    split = "scores to compare: validation (the default if there are validation scores) or test"
     parser.add("--split", "NAME", split, choices=("validation", "test"))
-    failed = "score of failed runs: exclude leaves them out, guess scores them as guessing"
+    failed = "exclude failed runs, or guess: give them the score of guessing"
     parser.add("--failed", "SCORE", failed, choices=("exclude", "guess"), default="exclude")
     formats = ("markdown", "csv", "latex")
     parser.add("--format", "FORMAT", "markdown, csv or latex", choices=formats, default="markdown")
-    parser.add("--figures", "FOLDER", "draw the figures that apply as PNG, or with latex as PDF", type=Path)
+    parser.add("--figures", "FOLDER", "draw figures as PNG or, with latex, as PDF", type=Path)
     parser.add_escape()
 
 
 def compare(options: argparse.Namespace) -> None:
-    """Compare runs: the mean score of each of the settings that were tried over their
-    seeds, with a 95 % interval, the difference to the best, a paired test, and
-    ranks. Failed runs are counted; interrupted and running ones are left out.
-    Scores are the accuracy or R^2, or the metric that all runs set with metric=.
-    Writes no file but figures: curves, the scores after training and, where they
-    were recorded (see validation.every=), during it, against steps, seconds and
-    support vectors; ranks, a critical-difference diagram of three or more settings
-    on independent data sets or seeds.
+    """Compare settings by the scores of their runs: the mean score over seeds with
+    a 95 % interval, the difference to the best settings, a paired test, and ranks.
+    Failed runs are counted; interrupted and running runs are excluded. Scores are
+    the accuracy or R^2, or the metric that all runs set with metric=.
+    Writes no file except figures. "curves" shows the scores after training (and
+    during training, if validation.every= is set) against steps, seconds and support
+    vectors. "ranks" is a critical-difference diagram, for three or more settings on
+    independent data sets or seeds.
 
     examples:
       nsvm compare outputs/sweep/*
@@ -94,7 +95,7 @@ def compare(options: argparse.Namespace) -> None:
     from nsvm_cli.comparison.table import cautions, notes, to_csv, to_latex, to_markdown
 
     if options.escape_formulas and options.format != "csv":
-        raise InputError("--escape-formulas needs --format csv: only in CSV are there cells that it changes")
+        raise InputError("--escape-formulas requires --format csv, since it changes only the cells of CSV")
     records = find_runs(options.paths, options.filter)
     candidates = study.cells(records, options.failed == "guess", options.split)
     rows, ranks = study.compare(candidates, options.against), study.ranking(candidates)
@@ -119,15 +120,16 @@ def compare(options: argparse.Namespace) -> None:
 
 def report_arguments(parser: CommandParser) -> None:
     parser.add_runs()
-    output = f"file to write; by default {REPORT} in PATH or, for several, in the current folder"
+    output = f"file to write (default: {REPORT} in PATH or, for several PATHs, in the current folder)"
     parser.add("--output", "HTML", output, type=output_file)
     parser.add_runtime()
 
 
 def report(options: argparse.Namespace) -> None:
-    """Write a report as one HTML file, which needs no network: of a run its settings,
-    curves, mistakes, support vectors, kernel matrix and features; of several, such
-    as a sweep, how they compare. Parts whose data are missing are left out.
+    """Write a report as one HTML file, which needs no network. The report of one run
+    shows its settings, curves, mistakes, support vectors, kernel matrix and
+    features. The report of several runs, such as a sweep, compares them. Sections
+    whose data are missing are skipped.
 
     examples:
       nsvm report run
@@ -155,19 +157,19 @@ def reproduce_arguments(parser: CommandParser) -> None:
     suites = sorted(file.stem for file in (conf_folder() / "suite").glob("*.yaml"))
     names = f"{', '.join(suites[:-1])} or {suites[-1]}"
     suite = parser.add(
-        "suite", "SUITE", f"{names}; or a YAML file of your own, with a list of lines of words"
+        "suite", "SUITE", f"{names}; or your own YAML file, a list with the overrides of each sweep"
     )
     suite.completer = lambda **_: suites  # type: ignore[attr-defined]
-    overrides = "overrides for every sweep; they replace its words with the same key"
+    overrides = "overrides for every sweep, which replace those of the suite with the same key"
     parser.add("words", "KEY=VALUE", overrides, nargs="*")
-    parser.add("--output", "FOLDER", "where runs go (default: outputs/reproduce/SUITE)", type=Path)
+    parser.add("--output", "FOLDER", "folder for the runs (default: outputs/reproduce/SUITE)", type=Path)
 
 
 def reproduce(options: argparse.Namespace) -> None:
-    """Run a suite of sweeps, each as nsvm train -m does, and compare the runs: the
-    paper's experiments, tables of classes and real targets, or MNIST with ten
-    digits, with baselines on the same splits. Runs are ordinary ones, in a folder
-    for each data set. To resume after an interruption, run the same command again.
+    """Run a suite of sweeps, each like nsvm train -m, and compare the runs. The suites
+    contain the paper's experiments, tables with classes or real targets, and MNIST
+    with ten digits, with baselines on the same splits. Each data set has a folder
+    of runs. To resume after an interruption, run the same command again.
 
     examples:
       nsvm reproduce quick
@@ -181,21 +183,21 @@ def reproduce(options: argparse.Namespace) -> None:
     failures: list[InputError | RunError] = []
     for line in lines_of(options.suite):
         by_key = {word.partition("=")[0]: word for word in [*shlex.split(line), *options.words]}
-        words = [*by_key.values()]  # options.words override words of the line
-        say(f"nsvm train -m {shlex.join(words)}")
+        overrides = [*by_key.values()]  # options.words replace those of the line with the same key
+        say(f"nsvm train -m {shlex.join(overrides)}")
         try:
-            train(["-m", *words, f"hydra.sweep.dir={quoted(f'{folder}/${{dataset.name}}')}"])
+            train(["-m", *overrides, f"hydra.sweep.dir={quoted(f'{folder}/${{dataset.name}}')}"])
         except (InputError, RunError) as error:  # the other sweeps may still succeed
             failures.append(error)
     if not failures or any(folder.rglob(RESULT)):
         compare(parse("compare", [str(folder)]))
     if failures:
-        more = f"; {len(failures) - 1} more sweeps failed" if failures[1:] else ""
-        raise type(failures[0])(f"{failures[0]}{more}")
+        further = f"; {len(failures) - 1} more sweeps failed" if failures[1:] else ""
+        raise type(failures[0])(f"{failures[0]}{further}")
 
 
 def lines_of(suite: str) -> list[str]:
-    """Return the lines of a suite in conf/, or of a YAML file."""
+    """Return the overrides of each sweep, as a line, from a suite in conf/ or a YAML file."""
     from nsvm_cli.compose.composition import conf_folder
 
     file = Path(suite) if Path(suite).suffix else conf_folder() / "suite" / f"{suite}.yaml"
@@ -206,5 +208,5 @@ def lines_of(suite: str) -> list[str]:
     with contextlib.suppress(OSError, ValueError, yaml.YAMLError):
         lines = yaml.safe_load(file.read_text())
     if not isinstance(lines, list) or not all(isinstance(line, str) for line in lines):
-        raise InputError(f"{file}: expected a list of lines, such as '- dataset=digits seed=0,1'")
+        raise InputError(f"{file}: expected a YAML list of overrides, such as '- dataset=digits seed=0,1'")
     return lines

@@ -1,4 +1,4 @@
-"""A sweep: the progress and the outcomes of its jobs, read from their run directories."""
+"""The progress of a sweep and the outcomes of its jobs, which are read from the jobs' run directories."""
 
 from __future__ import annotations
 
@@ -38,20 +38,23 @@ from nsvm_cli.words import TASK_METRICS, decapitalised, no_better, score_of
 
 
 class SweepDirectory(Callback):
-    """Hydra's callback that starts the ``sweep`` of this process for sweepers other than ``JobSweeper``."""
+    """A callback of Hydra that starts to show ``sweep``, the sweep of this process.
+
+    ``JobSweeper`` does so itself; the callback is for all other sweepers.
+    """
 
     sweep: ClassVar[Sweep | None] = None
 
     def on_multirun_start(self, config: DictConfig, **_: Any) -> None:
         if SweepDirectory.sweep is not None and not config.hydra.sweeper._target_.endswith("JobSweeper"):
-            words: list[Override] = []
-            with contextlib.suppress(HydraException, ValueError):  # a mistake that Hydra reports
-                words = overrides_of(config)
-            SweepDirectory.sweep.start(config, words)
+            overrides: list[Override] = []
+            with contextlib.suppress(HydraException, ValueError):  # Hydra reports the mistake
+                overrides = overrides_of(config)
+            SweepDirectory.sweep.start(config, overrides)
 
 
 def overrides_of(config: DictConfig) -> list[Override]:
-    """Return the overrides of a sweep, from its section of the configuration and from the command line."""
+    """Return the overrides of a sweep: those in ``hydra.sweeper.params``, then those of the command line."""
     params = [f"{key}={values}" for key, values in (config.hydra.sweeper.get("params") or {}).items()]
     parser = OverridesParser.create(GlobalHydra.instance().config_loader())
     return parser.parse_overrides([*params, *config.hydra.overrides.task])
@@ -63,12 +66,12 @@ class Sweep:
 
     Args:
         words: the arguments of ``nsvm train``.
-        mark: identifies the sweep in the statuses of its jobs, as other sweeps may share the directory.
+        mark: identifies the sweep in the statuses of its jobs, because several sweeps may share a directory.
 
     Attributes:
-        jobs: the number of jobs; None if the sweeper decides on them one after the other.
+        jobs: the number of jobs; None if the sweeper chooses each job after the previous one.
         keys: the keys that have several values.
-        kept: the outcomes of jobs that had finished before the start, by their directories.
+        kept: maps the directories of jobs that had finished before the start to their outcomes.
     """
 
     words: Sequence[str]
@@ -78,7 +81,7 @@ class Sweep:
     keys: set[str] = field(default_factory=set)
     kept: dict[Path, dict[str, Any]] = field(default_factory=dict)
     allow_mismatch: bool = False
-    _lacking: int = 0
+    _missing: int = 0
     _ended: set[Path] = field(default_factory=set)
     _noticed: set[str] = field(default_factory=set)
     _watching: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
@@ -86,18 +89,18 @@ class Sweep:
     def start(
         self, config: DictConfig, overrides: Sequence[Override], jobs: Sequence[list[str]] = ()
     ) -> list[Any]:
-        """Begin to show the jobs, and return the words of the unfinished ones.
+        """Start to show the jobs, and return the overrides of the unfinished jobs.
 
         Args:
-            overrides: the overrides of the sweep. Keys with several values tell the jobs apart.
-            jobs: the words of each job; empty if the sweeper decides on jobs one after the other.
+            overrides: the overrides of the sweep. Messages identify a job by its values of the swept keys.
+            jobs: the overrides of each job; empty if the sweeper chooses each job after the previous one.
         """
         from nsvm_cli.terminal.console import sweep_progress
 
         unresolved: Any = OmegaConf.to_container(config.hydra.sweep)
-        above, of_dataset, _ = unresolved["dir"].partition("${dataset.name}")  # with a folder for each
-        self.directory = Path(above if of_dataset else config.hydra.sweep.dir)
-        self.keys = {word.get_key_element() for word in overrides if word.is_sweep_override()}
+        parent, by_dataset, _ = unresolved["dir"].partition("${dataset.name}")  # a folder for each data set
+        self.directory = Path(parent if by_dataset else config.hydra.sweep.dir)
+        self.keys = {swept.get_key_element() for swept in overrides if swept.is_sweep_override()}
         self.jobs, self.allow_mismatch = len(jobs) or None, config.allow_mismatch is True
         if config.overwrite is False and (sources := sources_sha256(config.hydra)):
             finished = {path: read_status(path) for path in self._paths() if is_finished(path)}
@@ -113,7 +116,7 @@ class Sweep:
 
     @contextlib.contextmanager
     def reported(self) -> Iterator[Sweep]:
-        """Yield the sweep, and report the outcomes of its jobs at the end of the context, if it was started.
+        """Context manager: yield the sweep and report the outcomes of its jobs at the end, if it was started.
 
         Raises:
             InputError, RunError: a job failed.
@@ -139,29 +142,29 @@ class Sweep:
         finally:
             SweepDirectory.sweep = None
         outcomes = self._report()
-        if failed := [one for one in outcomes if one["status"] in ("failed", "interrupted")]:
+        if failed := [job for job in outcomes if job["status"] in ("failed", "interrupted")]:
             raise _failure(failed)
-        if self._lacking:
-            where = f"nothing in {self.directory}: can they write there?"
-            raise RunError(f"{self._lacking} of the sweep's jobs left {where}")
+        if self._missing:
+            jobs = f"{self._missing} of the sweep's jobs wrote no status to {self.directory}"
+            raise RunError(f"{jobs}: check that they can write to this folder")
 
     def look(self) -> tuple[list[str], int]:
-        """Return a line for each new notice and each job that has ended, and the number of jobs that have."""
+        """Return a line for each new notice and each job that just ended, and the number of ended jobs."""
         lines = []
         for path in self._paths():
-            if path in self._ended or (one := outcome(path, self.mark)) is None or one["killed"]:
+            if path in self._ended or (job := outcome(path, self.mark)) is None or job["killed"]:
                 continue
-            settings = [word for word in one["overrides"] if word.partition("=")[0] in self.keys]
-            label = f"job {one['job']} ({' '.join(settings)})" if settings else f"job {one['job']}"
-            new = [notice for notice in one.get("notices", []) if notice not in self._noticed]
+            settings = [word for word in job["overrides"] if word.partition("=")[0] in self.keys]
+            label = f"job {job['job']} ({' '.join(settings)})" if settings else f"job {job['job']}"
+            new = [notice for notice in job.get("notices", []) if notice not in self._noticed]
             lines += [f"{label}: {notice}" for notice in new]
             self._noticed.update(new)
-            if one["status"] != "running":
+            if job["status"] != "running":
                 self._ended.add(path)
-            if one["status"] != "running" and not one.get("kept"):
+            if job["status"] != "running" and not job.get("kept"):
                 of_all = f"/{self.jobs}" if self.jobs else ""
-                result = f": {one['message']}" if one["message"] else _score(path)
-                lines.append(f"{label}: {one['status']}{result}; {len(self._ended)}{of_all} ended")
+                result = f": {job['message']}" if job["message"] else _score(path)
+                lines.append(f"{label}: {job['status']}{result}; {len(self._ended)}{of_all} ended")
         return lines, len(self._ended)
 
     def _paths(self) -> list[Path]:
@@ -172,48 +175,48 @@ class Sweep:
         """Print and return the outcomes of the jobs."""
         if self.directory is None:
             return []
-        others = (outcome(path, self.mark) for path in {*self._paths()} - {*self.kept})
-        outcomes = sorted([*self.kept.values(), *filter(None, others)], key=lambda one: one["job"])
-        self._lacking = max(0, (self.jobs or 0) - sum(one["jobs"] for one in outcomes))
+        started = (outcome(path, self.mark) for path in {*self._paths()} - {*self.kept})
+        outcomes = sorted([*self.kept.values(), *filter(None, started)], key=lambda job: job["job"])
+        self._missing = max(0, (self.jobs or 0) - sum(job["jobs"] for job in outcomes))
         if outcomes:
             self._show(outcomes)
-        if draw:  # after a signal the next start of the sweep draws the curves
-            draw_missing([one["directory"] for one in outcomes if one["status"] == "finished"])
+        if draw:  # after a signal, the curves are drawn when the sweep is started again
+            draw_missing([job["directory"] for job in outcomes if job["status"] == "finished"])
         return outcomes
 
     def _show(self, outcomes: Sequence[dict[str, Any]]) -> None:
-        count = Counter(one["status"] for one in outcomes)
-        count["without a result"] = self._lacking
+        count = Counter(job["status"] for job in outcomes)
+        count["without a result"] = self._missing
         always = ("finished", "failed", "interrupted")
-        more = [status for status in ("running", "without a result") if count[status]]
-        above = os.path.commonpath([one["directory"].parent for one in outcomes])
-        answer(f"{above}: {', '.join(f'{count[status]} {status}' for status in (*always, *more))}")
+        further = [status for status in ("running", "without a result") if count[status]]
+        folder = os.path.commonpath([job["directory"].parent for job in outcomes])
+        answer(f"{folder}: {', '.join(f'{count[status]} {status}' for status in (*always, *further))}")
         if count["finished"] > 1:
-            for line in _answers([one["directory"] for one in outcomes if one["status"] == "finished"]):
+            for line in _answers([job["directory"] for job in outcomes if job["status"] == "finished"]):
                 answer(line)
-            answer(f"To compare the settings: nsvm compare {shlex.quote(above)}")
-        others = [one["directory"].name for one in outcomes if one.get("other_code")]
-        if others and not self.allow_mismatch:
-            jobs = f"{len(others)} finished jobs, such as {others[0]},"
-            advice = "allow_mismatch=true accepts that; to train them again, delete their folders"
-            say(f"{jobs} were trained with other code of plugins: {advice}")
+            answer(f"To compare the settings: nsvm compare {shlex.quote(folder)}")
+        outdated = [job["directory"].name for job in outcomes if job.get("other_code")]
+        if outdated and not self.allow_mismatch:
+            jobs = f"{len(outdated)} finished jobs, such as {outdated[0]},"
+            advice = "delete their folders to train them again, or set allow_mismatch=true to accept them"
+            say(f"{jobs} were trained with different code of plugins: {advice}")
         if count["finished"] < count.total():
-            again = [word for word in self.words if not word.startswith("overwrite=")]
-            answer(f"What is left: nsvm train {shlex.join(again)}")
+            arguments = [word for word in self.words if not word.startswith("overwrite=")]
+            answer(f"To run the remaining jobs: nsvm train {shlex.join(arguments)}")
 
 
 def outcome(path: Path, sweep: str) -> dict[str, Any] | None:
-    """Return the status of the job in a directory and its outcome; None if it belongs to another sweep.
+    """Return the status and the outcome of the job in a directory; None if it belongs to another sweep.
 
-    ``jobs`` is the number of equal jobs that share the directory. A ``killed`` job may be started again.
+    ``jobs`` is the number of equal jobs that share the directory. A job that was ``killed`` may be restarted.
     """
     record = read_status(path)
     if not (jobs := sweeps_in(record).count(sweep)):
         return None
     status, message = outcome_of(path, record)
     killed = status == "interrupted" != record.get("status")
-    own = {"directory": path, "status": status, "message": message, "killed": killed, "jobs": jobs}
-    return {**record, **command_in(record), **own}
+    fields = {"directory": path, "status": status, "message": message, "killed": killed, "jobs": jobs}
+    return {**record, **command_in(record), **fields}
 
 
 def _answers(directories: Sequence[Path]) -> list[str]:
@@ -224,12 +227,12 @@ def _answers(directories: Sequence[Path]) -> list[str]:
 
     try:
         return answers(study.compare(study.cells([read_run(path) for path in directories])))
-    except InputError:  # such as different metrics
+    except InputError:  # the jobs cannot be compared, for example because their metrics differ
         return []
 
 
 def _score(path: Path) -> str:
-    """Return the score of a job as the end of a line; empty without one."""
+    """Return the score of a job, to be appended to a line; empty if it has none."""
     with contextlib.suppress(InputError):
         result = read_json(path / RESULT)
         if score := score_of(result, by=result.get("metric")):
@@ -241,7 +244,7 @@ def _score(path: Path) -> str:
 
 
 def _failure(failed: Sequence[dict[str, Any]]) -> InputError | RunError:
-    first, more = failed[0], len(failed) - 1
+    first, further = failed[0], len(failed) - 1
     line = f"job {first['job']} ({' '.join(first['overrides'])}): {first['message']}"
-    line += f"; {more} more of the sweep's jobs failed" if more else ""
-    return InputError(line) if all(one.get("exit_code") == 2 for one in failed) else RunError(line)
+    line += f"; {further} more of the sweep's jobs failed" if further else ""
+    return InputError(line) if all(job.get("exit_code") == 2 for job in failed) else RunError(line)

@@ -1,4 +1,4 @@
-"""``nsvm train``: compose configurations, train, and write run directories."""
+"""``nsvm train``, which composes configurations, trains, and writes run directories."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ WITH_VALUE = (
     *("--cfg -c", "--info -i", "--package -p", "--config-path -cp", "--config-name -cn", "--config-dir -cd"),
     "--experimental-rerun",
 )
-"""The flags that Hydra documents; those without a value are ``FLAGS``."""
+"""The flags that Hydra documents: ``FLAGS`` have no value, and flags in ``WITH_VALUE`` have one."""
 
 
 def train_arguments(parser: CommandParser) -> None:
@@ -69,12 +69,12 @@ def train_arguments(parser: CommandParser) -> None:
     for names in WITH_VALUE:
         choices = ("job", "hydra", "all") if names.startswith("--cfg") else None
         parser.add_argument(*names.split(), choices=choices)
-    parser.add_keys("overrides", {"resume=RUN": ""}, more=complete_overrides)
+    parser.add_keys("overrides", {"resume=RUN": ""}, completer=complete_overrides)
 
 
 def train(arguments: list[str]) -> None:
-    """Train one model, or with ``-m`` one for each combination of overrides."""
-    # the value of --info is optional, and would be the next override
+    """Train one model or, with ``-m``, a model for each combination of the values of overrides."""
+    # the value of --info is optional; without =all, argparse would take the next override as the value
     words = [f"{word}=all" if word in ("--info", "-i") else word for word in arguments]
     line = parse("train", words)
     values = {f"--{name.replace('_', '-')}": value for name, value in vars(line).items() if name != "words"}
@@ -84,15 +84,16 @@ def train(arguments: list[str]) -> None:
             raise InputError(f"{key}={value}: expected a folder; without {key} nsvm makes one in outputs")
     resumed = [word.partition("=")[2] for word in line.words if word.startswith("resume=")]
     if line.multirun and resumed:
-        raise InputError("resume=RUN is for one run: the same sweep, started again, resumes by itself")
+        raise InputError("resume=RUN works for a single run; to resume a sweep, run its command again")
     if line.multirun and line.estimate:
-        raise InputError("--estimate is for one run: leave out -m, and try one job")
+        raise InputError("--estimate works for a single run; remove -m and estimate one job of the sweep")
     if line.estimate:
         estimate(line.words, line.config_dir)
     elif resumed:
         words = [word for word in line.words if not word.startswith("resume=")]
         if flags:
-            raise InputError(f"{flags[0]} does not go with resume=RUN, whose settings are in its config.yaml")
+            reason = "a resumed run takes its settings from its config.yaml"
+            raise InputError(f"{flags[0]} cannot be combined with resume=RUN: {reason}")
         resume(resumed[-1], words)
     else:
         sweep = Sweep(arguments)
@@ -104,7 +105,7 @@ def train(arguments: list[str]) -> None:
 
 
 def resume(name: str, words: Sequence[str]) -> None:
-    """Resume a run with its recorded settings, except for the changes that the words make."""
+    """Resume a run with its recorded settings and the changes in ``words``, which are overrides."""
     directory = Path(name if Path(name).is_dir() else name.strip("'\"")).absolute()
     if not name or not (directory / CONFIG).is_file():
         raise InputError(f"resume={name}: expected the directory of a run, with its config.yaml")
@@ -114,29 +115,31 @@ def resume(name: str, words: Sequence[str]) -> None:
     run = Run(directory, {**NO_JOB, **command_in(read_status(directory))}, changes=changed)
     with run.recorded():
         settings = parse_settings(with_values(recorded, changes))
-        load_plugins(changes.get("plugins", ()))  # never from config.yaml, which may come from others
-        intended, logger = [], settings.logger.get("name", "none")
+        load_plugins(changes.get("plugins", ()))  # never from config.yaml, which may be untrusted
+        unconfirmed, logger = [], settings.logger.get("name", "none")
         if settings.memory_budget > changes.get("memory_budget", MEMORY_BUDGET):
-            intended.append(f"memory_budget={settings.memory_budget}")
-        if logger != "none" and "logger" not in changes:  # it may write or send data anywhere
-            intended.append(f"logger={logger}")
-        if intended:
-            needed = " ".join(intended)
-            raise InputError(f"{directory} asks for {needed}: if that is intended, add {needed}")
+            unconfirmed.append(f"memory_budget={settings.memory_budget}")
+        if logger != "none" and "logger" not in changes:  # a logger may write or send data anywhere
+            unconfirmed.append(f"logger={logger}")
+        if unconfirmed:
+            needed = " ".join(unconfirmed)
+            advice = f"to allow this, repeat {needed} on the command line"
+            raise InputError(f"the config.yaml in {directory} sets {needed}; {advice}")
         run.train(settings, "resume", allow_mismatch)
 
 
 def _changes(words: Sequence[str], recorded: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of the words by their keys; raise an InputError for a word that is not a setting."""
+    """Return the values of overrides by key. Raise an InputError for an override that is not of a setting."""
     for word in words:
         key, equals, _ = word.lstrip("+").partition("=")
         is_part = isinstance(recorded.get(key), dict) and key != "logger"
         if is_part or not equals or key.startswith(("~", "hydra")) or key in ("experiment", "overwrite"):
-            raise InputError(f"{word} does not go with resume=RUN: name what changes, as in optimizer.lr=0.1")
+            advice = "override single settings, such as optimizer.lr=0.1"
+            raise InputError(f"{word} cannot be combined with resume=RUN: {advice}")
     nested: Any = OmegaConf.to_container(OmegaConf.from_dotlist([word.lstrip("+") for word in words]))
     values = flat(nested)
     if name := values.get("logger"):
-        section = recorded.get("logger")  # keeps its settings if the name is the same
+        section = recorded.get("logger")  # its settings are used again if the name is the same
         same = isinstance(section, dict) and section.get("name") == name
         values["logger"] = section if same else {"name": name}
     return values
@@ -155,20 +158,20 @@ def estimate(words: Sequence[str], config_dir: str | None) -> None:
     parts = trial.estimate(experiment, say)
     show_rows([*trial.rows_of(experiment, parts)])
     if any(part.tried < part.steps for part in parts):
-        answer("Beyond the steps that were tried, support vectors and seconds follow from a power law.")
+        answer("Support vectors and seconds of the remaining steps are extrapolated by a power law.")
 
 
 NO_JOB: dict[str, Any] = {"job": None, "sweep": None}
-"""Fields of the status of a run that is not part of a sweep."""
+"""Fields in the status of a run that does not belong to a sweep."""
 
 
 @dataclass
 class Job:
-    """Train with one configuration; Hydra calls it with each.
+    """The function that trains one run. Hydra calls it with the configuration of each run.
 
-    A launcher may call a copy in another process. A failed job of a sweep therefore returns normally, and the
-    process that started the sweep reads the error from ``status.json``. A single run stores it in ``error``,
-    because Hydra would print more than one line.
+    A launcher may call a copy in another process. Therefore a failed job of a sweep returns normally, and the
+    process that started the sweep reads the error from ``status.json``. A single run stores its error in
+    ``error`` instead of raising it, because Hydra would print more than one line.
 
     Args:
         sweep: identifies the sweep in the statuses of its jobs.
@@ -181,7 +184,10 @@ class Job:
     full_error: bool = field(default_factory=lambda: os.environ.get(FULL_ERROR) == "1")
 
     def __call__(self, config: DictConfig) -> float | None:
-        """Return the validation score, for sweepers that optimise: None without one, NaN if the job fails."""
+        """Train, and return the validation score for sweepers that optimise it.
+
+        The score is None if there is no validation set, and NaN if the job fails.
+        """
         hydra = HydraConfig.get()
         several = hydra.mode == RunMode.MULTIRUN
         words: Any = OmegaConf.to_container(hydra.overrides.task)  # as typed: ${oc.env:X} is not resolved
@@ -205,7 +211,7 @@ class Job:
         except Exception as error:
             if not several:
                 self.error = error
-            elif not run.held:  # Hydra raises it again once the other jobs have ended
+            elif not run.held:  # Hydra raises the error again when the remaining jobs have ended
                 raise
             return math.nan
         finally:
@@ -215,15 +221,15 @@ class Job:
 
 @dataclass
 class Run:
-    """A run in a directory, and its status there.
+    """A run in a directory, which records its status there.
 
-    A single run shows its progress and result. A job of a sweep may run on any machine and beside other jobs:
-    the process that started the sweep reads both from the status.
+    A single run shows its progress and result. A job of a sweep may run in parallel with other jobs, on any
+    machine: the process that started the sweep reads its progress and result from the status.
 
     Args:
         fields: the fields of the status that identify the run.
-        full_error: whether the status of a failed job includes the traceback.
-        changes: the words that change the settings of a resumed run.
+        full_error: whether the status of a failed job always includes the traceback.
+        changes: the overrides that change the settings of a resumed run.
         held: whether the run may write the status in the directory.
     """
 
@@ -238,7 +244,7 @@ class Run:
         return self.fields["job"] is None
 
     def train(self, settings: Settings, if_exists: IfExists, allow_mismatch: bool) -> None:
-        """Train, unless the directory holds the finished run, which another sweep may just have trained."""
+        """Train, unless the directory already holds the finished run, for example from another sweep."""
         if if_exists == "resume" and has_run(self.directory) and self._has_finished(settings):
             return
         self.held = not self.single
@@ -264,70 +270,75 @@ class Run:
             draw_missing([self.directory])
 
     def _has_finished(self, settings: Settings) -> bool:
-        """Return whether the directory holds a finished run with these settings, and report it if so.
+        """Return whether the directory holds a finished run with these settings. If it does, report the run.
 
-        If a killed process or another sweep has written the status, it is written again.
+        The status is written again if a killed process or another sweep has written it.
 
         Raises:
-            InputError: a finished run cannot be trained for longer, or a job finds a run with other settings.
+            InputError: a finished run cannot be trained for longer, or the directory of a job holds a run
+                with different settings.
         """
-        at, recorded = self.directory, read_config(self.directory)
+        path, recorded = self.directory, read_config(self.directory)
         same = is_record_of(recorded, settings)
         if not self.single and not same:
-            advice = "name another hydra.sweep.dir, or overwrite=true"
-            raise InputError(f"{at} holds a run with other settings: {advice}")
-        if not is_finished(at):
+            advice = "choose another hydra.sweep.dir, or set overwrite=true"
+            raise InputError(f"{path} holds a run with different settings: {advice}")
+        if not is_finished(path):
             return False
         if not same:
             if recorded["algorithm"].get("name") != settings.algorithm["name"]:
-                raise InputError(f"{at} has finished with another algorithm: start a new run")
-            if not checkpoints_in(at):
-                reason = "has no checkpoint (checkpoint.keep)"
-                raise InputError(f"{at} has finished and {reason}: start a new run")
+                raise InputError(f"{path} has finished with a different algorithm: start a new run")
+            if not checkpoints_in(path):
+                reason = "has kept no checkpoint (see checkpoint.keep)"
+                raise InputError(f"{path} has finished and {reason}: start a new run")
             return False
-        status, result = read_status(at), read_json(at / RESULT)
+        status, result = read_status(path), read_json(path / RESULT)
         if not self.single or status.get("status") != "finished":
             self.fields["kept"] = True
             self.fields["other_code"] = result.get("plugins_sha256") != code_of(settings)
             self.write("finished")
         if self.single:
             stopped = result.get("stopped")
-            answer(f"Finished already: {at}{f', stopped: {stopped}' if stopped else ''}")
-            draw_missing([at])
+            answer(f"Finished already: {path}{f', stopped: {stopped}' if stopped else ''}")
+            draw_missing([path])
         return True
 
     def _loop(self, experiment: Experiment, directory: RunDirectory, allow_mismatch: bool) -> dict[str, Any]:
-        """Train, with progress on stderr; the first signal to stop ends the run in order."""
+        """Train, show progress on standard error, and return the result.
+
+        At the first signal to stop, the run writes a checkpoint before it ends.
+        """
         from nsvm_cli.parallel.signals import Signals
         from nsvm_cli.runs.train import train_run
         from nsvm_cli.terminal.progress import Progress
 
         s, sweep = experiment.settings, None if self.single else self.directory.parent.name
         title = f"{s.algorithm['name']} on {s.dataset['name']}, seed {s.seed}"
-        words = {word.partition("=")[0]: word for word in (*self.fields["overrides"], *self.changes)}
-        command = {"overrides": [*words.values()], "config_dir": self.fields["config_dir"]}
+        overrides = {word.partition("=")[0]: word for word in (*self.fields["overrides"], *self.changes)}
+        command = {"overrides": [*overrides.values()], "config_dir": self.fields["config_dir"]}
         progress = Progress(title, experiment.trainer) if self.single else contextlib.nullcontext()
         with progress as display, Signals() as signals:
-            callbacks, tell = ([display], display.say) if display else ([], self._note)
-            return train_run(experiment, directory, callbacks, signals, tell, allow_mismatch, command, sweep)
+            callbacks, show = ([display], display.say) if display else ([], self._note)
+            return train_run(experiment, directory, callbacks, signals, show, allow_mismatch, command, sweep)
 
     def write(self, status: Status, message: str = "") -> None:
-        """Write the status, which keeps the names of earlier sweeps: one of them may still be running."""
+        """Write the status. It keeps the marks of earlier sweeps, because these may still be running."""
         if isinstance(sweep := self.fields["sweep"], str):
             self.fields["sweep"] = [*sweeps_in(read_status(self.directory)), sweep]
         write_status(self.directory, status, message, **self.fields)
 
     def _note(self, line: str) -> None:
-        """Add a message to the status of a sweep's job, for the process that shows the sweep."""
+        """Add a message to the status of a job, so that the process that shows the sweep prints it."""
         self.fields.setdefault("notices", []).append(line)
         with contextlib.suppress(OSError):  # the disk may be full
             self.write("running")
 
     @contextlib.contextmanager
     def recorded(self) -> Iterator[None]:
-        """Record an error within the context in the status, and raise it; see also ``plugin_errors``.
+        """Context manager: write any error to the run's status, then re-raise it (see ``plugin_errors``).
 
-        A job of a sweep adds the traceback of a bug to its notices; with ``full_error``, any traceback.
+        In a sweep, a job also records the traceback of an unexpected error or, if ``full_error`` is set, of
+        any error.
         """
         try:
             with plugin_errors():
@@ -355,14 +366,14 @@ class Run:
 
 
 def expect_flag(key: str, value: object) -> bool:
-    """Return a value that must be true or false; raise an InputError for any other."""
+    """Return ``value`` if it is true or false; otherwise raise an InputError that contains ``key``."""
     if not isinstance(value, bool):
         raise InputError(f"{key}: expected true or false, got {value!r}")
     return value
 
 
 def _remove_if_unused(directory: Path) -> None:
-    """Remove the empty directory that Hydra created for a job, and outputs/DATASET_ALGORITHM above it."""
+    """Remove a directory that Hydra created for a job and, in ``outputs``, its parents if they are empty."""
     with contextlib.suppress(OSError):
         directory.rmdir()
         if directory.parent.parent.name == "outputs":

@@ -1,4 +1,4 @@
-"""``nsvm tune``: choose hyperparameters on validation data."""
+"""``nsvm tune``, which chooses hyperparameters on validation data."""
 
 from __future__ import annotations
 
@@ -31,43 +31,44 @@ USUAL = "+tune.usual_validation=${tuned:tune.validation,200 each}"
 
 
 def tune_arguments(parser: CommandParser) -> None:
-    parser.add("--config-dir", "FOLDER", "folder of your own configurations")
-    more = functools.partial(complete_overrides, given=["+tune=default"])
+    parser.add("--config-dir", "FOLDER", "folder with your own configurations")
+    completer = functools.partial(complete_overrides, given=["+tune=default"])
     lines = re.findall(r"^(\w+):(.*?) +# (.+)$", DEFAULT.read_text(), re.MULTILINE)
     keys = {f"tune.{name}={default.strip()}": comment for name, default, comment in lines} | {
         "tune.space.KEY=[A,B]": "values to choose from",
-        "tune.space.KEY.low=X": "lower end of a range; likewise high, and log=true",
-        "+tune.space.KEY=...": "search one more setting; ~tune.space.KEY leaves one out",
+        "tune.space.KEY.low=X": "lower end of a range; set also high and, if wanted, log=true",
+        "+tune.space.KEY=...": "search one more setting; ~tune.space.KEY removes a setting",
     }
-    parser.add_keys("overrides (and all of nsvm train)", keys, "OVERRIDE", more)
+    parser.add_keys("overrides (and those of nsvm train)", keys, "OVERRIDE", completer)
 
 
 def tune(options: argparse.Namespace) -> None:
-    """Search learning rate, momentum, weight decay, schedule, dropout, lambda and the
-    kernel's gamma, as far as the settings use them, by the paper's protocol: every
-    candidate is trained on several seeds and evaluated on validation data; the test
-    set is never read. The last line is the command that trains the best. To resume
-    after an interruption, run the same command again.
+    """Search for the best learning rate, momentum, weight decay, schedule, dropout,
+    lambda and kernel gamma, as far as the settings use them. By the paper's
+    protocol, each candidate is trained with several seeds and evaluated on
+    validation data; the test set is never read. The last line is the command that
+    trains the best candidate. To resume after an interruption, run the same command
+    again.
 
     examples:
       nsvm tune dataset=mnist algorithm=alg3 tune.trials=20 tune.seconds=600
       nsvm tune tune.space.network.dropout.high=0.3 '~tune.space.optimizer.warmup'
       nsvm tune algorithm=pegasos '+tune.space.kernel.bias=[null,true]'
     """
-    # Hydra's + refuses an existing key
+    # ++ because + is an error for a key that exists
     words = [re.sub(r"^\+(?=tune\.space\.)", "++", word) for word in options.words]
-    # ++, as a user's own configuration of a data set may omit dataset.validation
+    # ++ because a user's own configuration of a data set may lack dataset.validation
     defaults = ["+tune=default", "++dataset.validation=${tune.validation}", USUAL]
     values = compose_settings([*defaults, *search_folder(options.config_dir), *words])
     section = values.pop("tune")
     usual = section.pop("usual_validation")
-    del section["validation"]  # is now dataset.validation
+    del section["validation"]  # dataset.validation has its value now
     load_plugins(parse_settings(values).plugins)
-    try:  # torch takes seconds to import: only once the configuration is valid
+    try:  # imported only after the configuration was checked, because importing torch takes seconds
         from nsvm_cli.tuning.search import Search, suited_validation
         from nsvm_cli.tuning.search import tune as run
     except ImportError:
-        raise InputError("tune needs Optuna: pip install 'optuna>=5,<6'") from None
+        raise InputError("tune requires Optuna: install it with pip install 'optuna>=5,<6'") from None
 
     search = construct(Search, "tune", section)
     if values["dataset"]["validation"] is None:
@@ -81,7 +82,7 @@ def tune(options: argparse.Namespace) -> None:
 
 
 def _train_command(options: argparse.Namespace, values: Mapping[str, Any], best: Candidate) -> str:
-    """Return the command that trains a candidate on all training samples, with the words of ``nsvm tune``."""
+    """Return the command that trains a candidate on all training samples, with the search's overrides."""
     folders = [] if options.config_dir is None else ["--config-dir", options.config_dir]
     words = [word for word in options.words if not re.match(r"[+~]*(tune\b|dataset\.validation=)", word)]
     needed = values["calibration"] == "sigmoid" or values["threshold"] or values["validation"]["every"]
@@ -93,7 +94,7 @@ def _train_command(options: argparse.Namespace, values: Mapping[str, Any], best:
 
 
 class Progress:
-    """Print a line to standard error for each candidate that beats all earlier ones."""
+    """Prints a line to standard error for each candidate that is better than all earlier candidates."""
 
     def __init__(self, values: Mapping[str, Any], search: Search) -> None:
         algorithm, dataset = values["algorithm"]["name"], values["dataset"]
@@ -104,7 +105,7 @@ class Progress:
 
     def show(self, candidate: Candidate) -> None:
         """Print a candidate that has just been evaluated, if it is the best so far."""
-        if self.first_line:  # the first candidate shows that the search works
+        if self.first_line:  # printed only now, because errors of the settings would have occurred before
             say(self.first_line)
             self.first_line = ""
         if len(candidate.scores) == self.seeds and candidate.mean > self.best:

@@ -1,1 +1,1 @@
-"""Composition of settings from configuration files and overrides, by Hydra."""
+"""Composition of settings from configuration files and overrides, with Hydra."""

@@ -1,8 +1,8 @@
-"""Hydra: compose configurations, start jobs, and report errors in one line.
+"""Functions that use Hydra to compose configurations and start jobs, with error messages of one line.
 
-Hydra offers no public way to do four things, each of which is done in one place here: run an application
-with given arguments (``sys.argv``), let its errors through (``HYDRA_FULL_ERROR``), compose in a program that
-uses Hydra itself (``GlobalHydra``), and remove stored configurations again (``ConfigStore.repo``).
+Hydra has no public interface for four things, so this module uses its internals: ``sys.argv`` to run an
+application with given arguments, ``HYDRA_FULL_ERROR`` to receive its errors, ``GlobalHydra`` to compose in a
+program that itself uses Hydra, and ``ConfigStore.repo`` to remove stored configurations.
 """
 
 from __future__ import annotations
@@ -43,36 +43,36 @@ from nsvm_cli.plugins import code_sha256, load_plugins
 CONFIG_NAME = "train"
 FULL_ERROR = "HYDRA_FULL_ERROR"
 RUN_DIRECTORY_KEYS = ("overwrite", "allow_mismatch")
-"""Keys that decide on an existing run in the directory; they are not settings of the run."""
+"""Keys that say what to do with an existing run in the directory. They are not settings of the run."""
 OTHER_KEYS = ("hydra", "tuned", *RUN_DIRECTORY_KEYS)
 """Keys of a configuration that are not settings of a run."""
 
 OTHER_FOLDERS = ("hydra", "suite", "tune", "tuned")
-"""Folders in conf/ that are not groups to choose an option from."""
+"""Folders in conf/ that are not configuration groups for the user."""
 
 TUNED_BY = {"dataset", "network", "kernel", "algorithm"}
-"""Groups whose parts an entry of a file in conf/tuned/ may name."""
+"""Groups whose options may occur in the names of entries in conf/tuned/."""
 
 COMPOSE_OPTIONS: dict[str, Any] = {}
 MAIN_OPTIONS: dict[str, Any] = {}
 register_resolver: Any
 if hydra.__version__.startswith("1.3."):
-    # the default of later versions, which warn if it is given
+    # later versions behave like this by default, and warn if it is given
     COMPOSE_OPTIONS = MAIN_OPTIONS = {"version_base": "1.3"}
     register_resolver = OmegaConf.register_new_resolver
 else:
-    # the configuration is the user's own, and so are the callbacks and log handlers that it names
+    # the user wrote the configuration, so the callbacks and log handlers in it can be trusted
     trust = hydra.utils.UNSAFE_DISABLE_EXECUTION_CHECKS  # type: ignore[attr-defined, unused-ignore]
     MAIN_OPTIONS = {"execution_whitelist": trust}
     register_resolver = OmegaConf.register_resolver  # type: ignore[attr-defined, unused-ignore]
 
 
 def _tuned(key: str, usual: object, *, _root_: DictConfig) -> Any:
-    """Return the value of a key that suits the data and the parts of a configuration, or else the usual one.
+    """Return the value of a key that was tuned for the configuration's kind of data and parts, or ``usual``.
 
     The file ``tuned/KIND.yaml``, where KIND is the value of ``tuned``, has entries such as ``alg4`` or
-    ``alg4+mlp``. An entry applies to configurations with all of its parts, or with classes that plugins
-    derive from these; later entries override earlier ones.
+    ``alg4+mlp``. An entry applies to configurations that contain all of its parts, or plugins' classes that
+    are derived from these parts. Later entries override earlier entries.
     """
     value = usual
     if (kind := _root_.get("tuned")) is not None:
@@ -88,7 +88,10 @@ def _tuned(key: str, usual: object, *, _root_: DictConfig) -> Any:
 
 
 def _tuned_file(kind: object, root: DictConfig) -> Path:
-    """Return the first file for a kind of data on Hydra's search path."""
+    """Return the file of tuned values for a kind of data.
+
+    It is the first file ``tuned/KIND.yaml`` on Hydra's search path.
+    """
     runtime = (root.hydra if "hydra" in root else HydraConfig.get()).runtime
     sources = [source.path for source in runtime.config_sources if source.schema == "file"]
     folders = [Path(runtime.cwd, path, "tuned") for path in [conf_folder(), *sources]]
@@ -99,17 +102,17 @@ def _tuned_file(kind: object, root: DictConfig) -> Path:
 
 
 def _options() -> str:
-    """Return a line for each group with its options, for the help."""
-    words = [*HydraConfig.get().overrides.hydra]  # may include a search path
+    """Return the part of the help that lists the options of each group, with a line for each group."""
+    overrides = [*HydraConfig.get().overrides.hydra]  # may include a search path
     options = GlobalHydra.instance().config_loader().get_group_options
-    options_of = functools.partial(options, config_name=CONFIG_NAME, overrides=words)
+    options_of = functools.partial(options, config_name=CONFIG_NAME, overrides=overrides)
     groups = (group for group in options_of("", ObjectType.GROUP) if group not in OTHER_FOLDERS)
     return "\n".join(f"{group}: {', '.join(options_of(group))}" for group in groups)
 
 
 @functools.cache
 def _entries(file: Path, text: str) -> dict[str, dict[str, Any]]:
-    """Return the entries of a file in conf/tuned/, each with its values by dotted keys."""
+    """Return the entries of a file of tuned values by name. Each entry maps dotted keys to values."""
     try:
         entries: Any = OmegaConf.to_container(OmegaConf.create(text))
         return {name: flat(values) for name, values in entries.items()}
@@ -118,12 +121,12 @@ def _entries(file: Path, text: str) -> dict[str, dict[str, Any]]:
 
 
 def _two_or_more(classes: object) -> str:
-    """Return ``two`` if ``dataset.classes`` lists two classes, else ``more``; None means all classes."""
+    """Return ``two`` if ``dataset.classes`` is a list of two classes; otherwise ``more``."""
     return "two" if isinstance(classes, ListConfig) and len(classes) == 2 else "more"
 
 
 def _job(*, _root_: DictConfig) -> str:
-    """Return the name of a sweep's job, which depends on its settings only."""
+    """Return the name of a job of a sweep. It depends only on the job's settings."""
     values = plain_values(_root_, complete=False)
     mark = hashlib.sha256(json.dumps(with_effect(values), sort_keys=True).encode()).hexdigest()[:8]
     return re.sub(r"[^\w.-]+", "_", f"{values['algorithm']['name']}-{values['seed']}-{mark}")
@@ -136,15 +139,17 @@ register_resolver("nsvm.options", _options, replace=True)
 
 
 def conf_folder() -> Path:
-    """Return conf/, which is inside the installed package, or next to the package in a checkout."""
+    """Return the path of conf/. It is inside the installed package or, in a checkout, next to the package."""
     package = Path(nsvm_cli.__file__).parent
     return next(folder for folder in (package / "conf", package.parent / "conf") if folder.is_dir())
 
 
 @contextlib.contextmanager
 def _parts_known(words: Sequence[str]) -> Iterator[None]:
-    """Import the plugins that words name, and store configurations for registered parts without a file in
-    conf/ or in the user's folders. The end of the context removes them from Hydra's store.
+    """Context manager: make parts of plugins known to Hydra.
+
+    Imports the plugins in the overrides ``words``. Within the context, Hydra's store has a configuration for
+    each registered part that has no file in conf/ or in the user's folders.
     """
     load_plugins(_items(words, "plugins"))
     folders = [str(folder) for folder in (conf_folder(), *_items(words, "hydra.searchpath"))]
@@ -162,10 +167,10 @@ def _parts_known(words: Sequence[str]) -> Iterator[None]:
 
 
 def _without_file(folders: Sequence[str], kind: str, name: str) -> dict[str, Any] | None:
-    """Return the configuration of a part without a file, as arguments of ``ConfigStore.store``.
+    """Return the configuration of a part that has no file, as arguments for ``ConfigStore.store``.
 
-    It has the settings of the constructor and, if a base class has a file, the values there. None if the part
-    itself has a file.
+    The configuration has the settings of the constructor. If a base class has a file, its values are used.
+    Returns None if the part itself has a file.
     """
     registry = Registry.kinds[kind]
     for base in (name, *registry.names_of(registry[name])):
@@ -182,14 +187,14 @@ def _without_file(folders: Sequence[str], kind: str, name: str) -> dict[str, Any
 
 
 def _items(words: Iterable[str], key: str) -> list[Any]:
-    """Return the items of the lists in words ``KEY=[...]``; other values are refused elsewhere."""
+    """Return the items of the lists in overrides ``KEY=[...]``. Values that are not lists are skipped."""
     words = [word for word in words if word.lstrip("+").startswith(f"{key}=")]
     values = [override.value() for override in OverridesParser.create().parse_overrides(words)]
     return [item for value in values if isinstance(value, list) for item in value]
 
 
 def _expect_options(words: Iterable[str]) -> None:
-    """Raise an InputError for words that Hydra answers with a traceback, or with advice on YAML files."""
+    """Raise an InputError for overrides of a group whose error in Hydra would not help the user."""
     overrides = [word for word in words if not word.startswith("--")]
     for override in OverridesParser.create().parse_overrides(overrides):
         word, group, value = str(override.input_line), override.key_or_group, override.value()
@@ -199,18 +204,19 @@ def _expect_options(words: Iterable[str]) -> None:
         nested = any(not isinstance(name, str) for names in chosen for name in names)
         if group in _groups() and (nested or (override.is_add() and override.package is None)):
             names = ", ".join(sorted(file.stem for file in (conf_folder() / group).glob("*.yaml")))
-            raise InputError(f"{word}: expected {group}=OPTION, without + or further lists (known: {names})")
+            raise InputError(f"{word}: expected {group}=OPTION, without + or nested lists (known: {names})")
 
 
 @contextlib.contextmanager
 def _in_one_line() -> Iterator[None]:
-    """Raise errors of Hydra and OmegaConf within the context as an InputError."""
+    """Context manager: turn errors of Hydra and OmegaConf into an InputError."""
     try:
         yield
     except InputError:
         raise
     except RecursionError:
-        raise InputError("the configurations lead back to themselves, or too deep") from None
+        reason = "include each other in a cycle, or are nested too deeply"
+        raise InputError(f"the configuration files {reason}") from None
     except (HydraException, OmegaConfBaseException, yaml.YAMLError, ValueError) as error:
         raise InputError(_line_of(error)) from None
 
@@ -221,7 +227,7 @@ def run_app(task: Callable[[DictConfig], float | None], arguments: Sequence[str]
     ``task`` must be picklable, as launchers may call it in another process.
 
     Raises:
-        InputError: an unknown group, option or key, or an override that cannot be read.
+        InputError: a group, option or key is unknown, or an override cannot be read.
     """
     app = hydra.main(config_path=str(conf_folder()), config_name=CONFIG_NAME, **MAIN_OPTIONS)(task)
     sys.argv = ["nsvm train", *arguments]
@@ -236,18 +242,20 @@ def run_app(task: Callable[[DictConfig], float | None], arguments: Sequence[str]
 
 
 COMPOSING_LOCK = threading.RLock()
-"""Protects the state of Hydra, which all threads of a process share."""
+"""Protects Hydra's global state, because estimators may compose settings in several threads."""
 
 
 @_in_one_line()
 def compose_settings(overrides: list[str], complete: bool = True) -> dict[str, Any]:
     """Return the settings of ``nsvm train`` with these overrides, as plain values.
 
-    A missing value is an error if ``complete``, else ``???``, which ``build`` leaves out. The state of Hydra
-    is restored, as the caller's program may use it as well.
+    The state of Hydra is restored afterwards, because the caller's program may use Hydra, too.
+
+    Args:
+        complete: whether a missing value is an error. Otherwise it is ``???``, which ``build`` skips.
 
     Raises:
-        InputError: an unknown group, option or key, or an override that cannot be read.
+        InputError: a group, option or key is unknown, or an override cannot be read.
     """
     with COMPOSING_LOCK:
         before = GlobalHydra.instance().hydra
@@ -255,7 +263,7 @@ def compose_settings(overrides: list[str], complete: bool = True) -> dict[str, A
         try:
             with hydra.initialize_config_dir(str(conf_folder()), **COMPOSE_OPTIONS), _parts_known(overrides):
                 _expect_options(overrides)
-                # Hydra's section has the search path, which ${tuned:...} needs
+                # with Hydra's section, because it has the search path for ${tuned:...}
                 config = hydra.compose(CONFIG_NAME, overrides, return_hydra_config=True)
         finally:
             GlobalHydra.instance().hydra = before
@@ -273,16 +281,16 @@ def plain_values(config: DictConfig, complete: bool = True) -> dict[str, Any]:
 
 
 def settings_words(words: Iterable[str]) -> list[str]:
-    """Return the words except for ``overwrite`` and ``allow_mismatch``, which are not settings."""
+    """Return overrides without those of ``overwrite`` and ``allow_mismatch``, which are not settings."""
     return [word for word in words if word.partition("=")[0] not in RUN_DIRECTORY_KEYS]
 
 
 def sources_sha256(hydra: Any) -> str | None:
     """Return the SHA-256 of the configurations and plugins of a sweep.
 
-    Jobs with the same hash and the same words have the same settings and the same directory in the sweep's.
-    None if that is not certain: configurations are in a package, or a file or word of the user's calls a
-    resolver such as ``${oc.env:X}``.
+    Jobs with the same hash and the same overrides have the same settings, and the same directory within the
+    sweep's directory. Returns None if this cannot be guaranteed, because configurations are in a package, or
+    because a file or an override of the user calls a resolver such as ``${oc.env:X}``.
     """
     sweep: Any = OmegaConf.to_container(hydra.sweep)
     overrides: Any = OmegaConf.to_container(hydra.overrides.task)  # not resolved
@@ -294,15 +302,15 @@ def sources_sha256(hydra: Any) -> str | None:
             return None
         if source.schema == "file":
             files |= {str(file): file.read_text() for file in sorted(folder.rglob("*.yaml"))}
-    own = [text for file, text in files.items() if not file.startswith(f"{conf_folder()}{os.sep}")]
-    if any(re.search(r"\$\{(?!tuned:|nsvm\.)([\w.]+:|hydra\.)", str(text)) for text in (*words, *own)):
+    user_files = [text for file, text in files.items() if not file.startswith(f"{conf_folder()}{os.sep}")]
+    if any(re.search(r"\$\{(?!tuned:|nsvm\.)([\w.]+:|hydra\.)", str(text)) for text in (*words, *user_files)):
         return None
     content = [nsvm_cli.__version__, words[-2:], files, code_sha256()]
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 
 def search_folder(folder: str | None) -> list[str]:
-    """Return the override that is equivalent to ``--config-dir FOLDER``; none without a folder."""
+    """Return a list with the override that is equivalent to ``--config-dir FOLDER``; empty for None."""
     if folder is None:
         return []
     if not Path(folder).is_dir():
@@ -313,44 +321,44 @@ def search_folder(folder: str | None) -> list[str]:
 def complete_overrides(
     prefix: str, parsed_args: argparse.Namespace, given: Sequence[str] = (), **_: Any
 ) -> list[str]:
-    """Return Hydra's completions of ``prefix`` after the ``given`` overrides and the typed ones."""
+    """Return Hydra's completions of ``prefix`` after the ``given`` overrides and the user's overrides."""
     folder = parsed_args.config_dir
-    os.environ["COMP_LINE"] = " ".join(["nsvm", *given, *parsed_args.words, prefix])  # where Hydra reads it
+    os.environ["COMP_LINE"] = " ".join(["nsvm", *given, *parsed_args.words, prefix])  # Hydra reads it there
     flags = ["--shell-completion", *([] if folder is None else [f"--config-dir={folder}"])]
     with contextlib.redirect_stdout(io.StringIO()) as answer, _parts_known([*flags, *parsed_args.words]):
         run_app(lambda config: None, [*flags, "query=bash"])
     completions = answer.getvalue().split()
     if len(completions) == 1 and completions[0].endswith(".") and completions[0] != prefix:
-        return complete_overrides(completions[0], parsed_args, given)  # else the shell would end the word
+        return complete_overrides(completions[0], parsed_args, given)  # so that the word does not end here
     return completions
 
 
 LAUNCHERS = {"joblib": "'nsvm[joblib]'", "ray": "'nsvm[ray]'", "submitit": "'nsvm[slurm]'"}
-"""Packages of the launchers that Hydra does not include."""
+"""Maps the launchers that Hydra does not include to the packages that install them."""
 
 MEANT = {"learning_rate": "lr", "epochs": "steps", "iterations": "steps", "lambda": "lam", "model": "network"}
-"""Names of settings in other libraries, and their names here."""
+"""Maps names of settings in other libraries to their names in nsvm."""
 
 
 def _line_of(error: Exception) -> str:
-    """Return the message of an error of Hydra in one line, with suggestions for unknown names."""
+    """Return the message of an error of Hydra in one line, and suggest similar names for an unknown name."""
     text = str(error) or str(error.__cause__)
     text = text.replace("InputError raised while resolving interpolation: ", "")
     if isinstance(error, MissingConfigException) and (file := error.missing_cfg_file):
         group, _, option = file.rpartition("/") if file.startswith("hydra/") else file.partition("/")
         launchers = LAUNCHERS if group == "hydra/launcher" else {}
         if package := launchers.get(option.partition("_")[0]):
-            return f"hydra/launcher={option} needs a plugin of Hydra: pip install {package}"
+            return f"hydra/launcher={option} requires a plugin of Hydra: pip install {package}"
         if error.options is not None:
             hint = did_you_mean(option, {*error.options, *launchers})
             hint += f"; {OWN_PART}" if group in _groups() - {"experiment"} else ""
             return f"{group}={option}: there is no such {group}; {hint}"
     if match := re.search(r"Could not (?:override|delete from config\.?) '([^'@]+)'", text):
-        section = getattr(error.__cause__, "parent_node", None)  # the section without the key
+        section = getattr(error.__cause__, "parent_node", None)  # the section that lacks the key
         key = getattr(error.__cause__, "full_key", None) or match[1].replace("/", ".")
         return _no_such_setting(key, map(str, section or ()))
     if match := re.search(r"(?:Ambiguous value for argument|Sweep parameters) '(.+)'", text):
-        return f"{match[1]} has several values: to train with all, add -m; a list is written KEY=[A,B]"
+        return f"{match[1]} has several values: add -m to train with each, or write a list as KEY=[A,B]"
     if "Missing mandatory value" in text:
         return f"{getattr(error, 'full_key', None) or text.split()[-1]} needs a value"
     if isinstance(error, OverrideParseException):
@@ -359,7 +367,7 @@ def _line_of(error: Exception) -> str:
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark:
         return f"{error.problem_mark.name}, line {error.problem_mark.line + 1}: {error.problem}"
     if "Config group override must be" in text:
-        return "a group takes the name of an option, such as kernel=rbf"
+        return "the value of a group must be the name of an option, such as kernel=rbf"
     if isinstance(error, HydraException):
         return text
     key = getattr(error, "full_key", None)
@@ -370,21 +378,21 @@ def _no_such_setting(key: str, names: Iterable[str]) -> str:
     """Return the message about an unknown setting, given the names of the settings in its section."""
     section, _, name = key.rpartition(".")
     if section.startswith("hydra"):
-        return f"{key}: Hydra has no such setting; nsvm train --cfg hydra shows all"
+        return f"{key}: Hydra has no such setting; nsvm train --cfg hydra lists its settings"
     options: dict[str, list[str]] = {}
     for group in _groups() - {"experiment"}:
         for file in sorted((conf_folder() / group).glob("*.yaml")):
             for other in re.findall(r"^ *(\w+):", file.read_text(), re.MULTILINE):
                 options.setdefault(f"{group}.{other}", []).append(f"{group}={file.stem}")
     if key in options:
-        plugins = f"a part of your own takes +{key}=VALUE"
-        return f"{key}: there is no such setting here, but with {' or '.join(options[key])}; {plugins}"
-    here = {f"{section}.{other}" for other in names} if section else _groups().union(names) - {*OTHER_KEYS}
-    here = here or {other for other in options if other.startswith(f"{section}.")} or _groups()
-    return f"{key}: there is no such setting; {did_you_mean(MEANT.get(name, key), here, options)}"
+        plugins = f"for a part of your own, write +{key}=VALUE"
+        return f"{key}: this setting exists only with {' or '.join(options[key])}; {plugins}"
+    known = {f"{section}.{other}" for other in names} if section else _groups().union(names) - {*OTHER_KEYS}
+    known = known or {other for other in options if other.startswith(f"{section}.")} or _groups()
+    return f"{key}: there is no such setting; {did_you_mean(MEANT.get(name, key), known, options)}"
 
 
 def _groups() -> set[str]:
-    """Return the names of the groups to choose an option from."""
+    """Return the names of the configuration groups, such as ``kernel``, except those in OTHER_FOLDERS."""
     folders = {folder.name for folder in conf_folder().iterdir() if folder.is_dir()}
     return folders.difference(OTHER_FOLDERS)

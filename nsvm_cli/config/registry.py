@@ -1,6 +1,7 @@
-"""Build objects from a registered name and settings, or raise an error of one line.
+"""Registries of classes, and functions that build objects from a registered name and settings.
 
-The settings are ``name`` and a key for each parameter of the class, as in the YAML files in ``conf/``.
+The settings are ``name`` and the parameters of the class, like in the YAML files in ``conf/``. Errors have a
+message of one line.
 """
 
 from __future__ import annotations
@@ -33,13 +34,13 @@ T = TypeVar("T")
 Part = TypeVar("Part", bound=Callable[..., Any])
 
 STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
-"""Configuration of pydantic dataclasses with settings: refuse unknown fields, NaN and infinity."""
+"""Configuration for pydantic dataclasses of settings: unknown fields, NaN and infinity are errors."""
 
 Count = Annotated[int, Field(ge=1, le=10**15)]
-"""A number of steps, small enough for a float to represent it exactly."""
+"""A number of steps. It is limited so that a float can represent it exactly."""
 
 Text = Annotated[str, Field(coerce_numbers_to_str=True)]
-"""A name that YAML may read as a number, such as a class or a layer of an ``nn.Sequential``."""
+"""Text that YAML may read as a number, such as the name of a class or of a layer of an ``nn.Sequential``."""
 
 Positive = Annotated[float, Field(gt=0)]
 NonNegative = Annotated[float, Field(ge=0)]
@@ -51,13 +52,15 @@ OWN_PART = "to use your own, name its module: plugins=[MODULE], or --plugins MOD
 
 
 class Registry(dict[str, Part]):
-    """Classes of one kind by their names. ``@KERNELS.register("cauchy")`` before a class adds it.
+    """A dict from names to the classes of one kind.
+
+    The decorator ``@KERNELS.register("cauchy")`` adds a class to the registry ``KERNELS``.
 
     Args:
         kind: the name of the group in ``conf/``.
-        base: the base class.
+        base: the base class of the classes.
         given: the number of leading parameters of the constructors that are not settings.
-        common: settings of all classes, with their defaults.
+        common: settings that all classes have, with their defaults.
     """
 
     kinds: ClassVar[dict[str, Registry[Any]]] = {}
@@ -67,7 +70,7 @@ class Registry(dict[str, Part]):
         self.kinds[kind] = self
 
     def register(self, name: str) -> Callable[[T], T]:
-        """Return a decorator that adds a class, or replaces the class with this name."""
+        """Return a decorator that adds a class, and replaces a class of the same name."""
 
         def add(part: T) -> T:
             self[name] = part  # type: ignore[assignment]
@@ -76,7 +79,7 @@ class Registry(dict[str, Part]):
         return add
 
     def section(self, name: str) -> dict[str, Any]:
-        """Return the settings of a part, with those defaults of its constructor that YAML can hold."""
+        """Return the settings of a class, with the defaults of its constructor that YAML can represent."""
         section: dict[str, Any] = {"name": name}
         for p in _constructor(self[name])[0][self.given :]:
             if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD):
@@ -85,36 +88,38 @@ class Registry(dict[str, Part]):
         return section | {**self.common, **section}
 
     def names_of(self, part: object) -> list[str]:
-        """Return the names of a class and of its registered base classes, the nearest first."""
+        """Return the names of a class and of its registered base classes, in the order of the MRO."""
         bases = getattr(part, "__mro__", (part,))
         return [name for base in bases for name, registered in self.items() if registered is base]
 
     def derived(self, name: str, base: str, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the settings of a class derived from ``base``: the base's ``settings`` as far as it accepts
-        them, and the defaults that it declares itself.
+        """Return the settings of a class that is derived from ``base``.
+
+        They are the ``settings`` of the base class that the constructor accepts, and the defaults that the
+        class itself declares.
         """
         section, (parameters, _) = self.section(name), _constructor(self[name])
         takes_all = any(p.kind is p.VAR_KEYWORD for p in parameters)
-        kept = {key: settings[key] for key in settings if takes_all or key in {*section, "defaults"}}
+        inherited = {key: settings[key] for key in settings if takes_all or key in {*section, "defaults"}}
         classes: Any = self[name].__mro__  # type: ignore[attr-defined]
-        own: set[str] = set()
+        names: set[str] = set()
         for kind in classes[: classes.index(self[base])]:
             if "__dataclass_fields__" in vars(kind):
-                own |= inspect.get_annotations(kind).keys()
+                names |= inspect.get_annotations(kind).keys()
             elif "__init__" in vars(kind):
-                own |= inspect.signature(kind).parameters.keys()
-        declared = {key: section[key] for key in section if key in own}
-        return {**declared, **kept, **{k: v for k, v in declared.items() if v != MISSING}, "name": name}
+                names |= inspect.signature(kind).parameters.keys()
+        declared = {key: section[key] for key in section if key in names}
+        return {**declared, **inherited, **{k: v for k, v in declared.items() if v != MISSING}, "name": name}
 
 
 def keeps(kind: type, base: type, *names: str) -> bool:
-    """Return whether a class is ``base``, or derives from it without overriding any of these attributes."""
+    """Return whether ``kind`` is ``base``, or a subclass that overrides none of the attributes ``names``."""
     same = (getattr(kind, name, None) is getattr(base, name, None) for name in names)
     return issubclass(kind, base) and all(same)
 
 
 class Given:
-    """An object in place of a part's name, which no file can hold. A run uses a copy of it."""
+    """Wraps an object that is used instead of a part's name. A run uses a copy, and no file can store it."""
 
     def __init__(self, part: object) -> None:
         self.part = part
@@ -127,7 +132,7 @@ class Given:
 
 
 def fields_of(part: object) -> dict[str, Any] | None:
-    """Return the arguments that a dataclass was built with; None for other objects."""
+    """Return the constructor arguments of a dataclass instance; None if it is not a dataclass instance."""
     owner = next(base for base in type(part).__mro__ if "__init__" in vars(base))
     if "__dataclass_fields__" not in vars(owner):
         return None
@@ -135,7 +140,7 @@ def fields_of(part: object) -> dict[str, Any] | None:
 
 
 def expecting(values: str) -> WrapValidator:
-    """Return a pydantic validator that describes a setting of several types in one message."""
+    """Return a pydantic validator for a setting of several types. Its error says ``expected {values}``."""
 
     def checked(value: object, check: Callable[[object], object]) -> object:
         try:
@@ -147,7 +152,7 @@ def expecting(values: str) -> WrapValidator:
 
 
 def entry_of(registry: Mapping[str, Any]) -> AfterValidator:
-    """Return a pydantic validator for names in a registry, which plugins may extend later."""
+    """Return a pydantic validator for a name in a registry. Plugins may still add names to the registry."""
 
     def checked(name: str) -> str:
         if name not in registry:
@@ -158,18 +163,19 @@ def entry_of(registry: Mapping[str, Any]) -> AfterValidator:
 
 
 def build(registry: Mapping[str, Callable[..., T]], kind: str, settings: Mapping[str, Any], *args: Any) -> T:
-    """Return ``registry[settings["name"]](*args, **other_settings)``.
+    """Return ``registry[settings["name"]](*args, **remaining_settings)``.
 
-    Settings are converted to the annotated types of the constructor, also for a user's own class.
+    The settings are converted to the annotated types of the constructor, even for a user's own class.
 
     Raises:
-        InputError: the name or a setting is unknown, a setting is missing, or a value is rejected.
+        InputError: the name or a setting is unknown, a setting is missing, or a value is invalid.
     """
     values = {key: value for key, value in settings.items() if str(value) != MISSING}
     name = values.pop("name", None)
     if isinstance(name, Given):
         if values:
-            raise InputError(f"{kind}.{next(iter(values))}: {name} is an object, which has its own settings")
+            reason = f"{name} is an object and already has its settings"
+            raise InputError(f"{kind}.{next(iter(values))}: this cannot be set, since {reason}")
         return copy.deepcopy(name.part)  # type: ignore[return-value]
     if not isinstance(name, str) or name not in registry:
         hint = f"{did_you_mean(name, registry)}; {OWN_PART}"
@@ -195,8 +201,8 @@ def construct(section: Callable[..., T], kind: str, values: Mapping[str, Any], *
     """Return ``section(*args, **values)``, with the values converted to its annotated types.
 
     Raises:
-        InputError: a value is rejected, including a bool in place of a number, which pydantic would accept.
-            The message begins with ``kind``.
+        InputError: a value is invalid. The message begins with ``kind``. A bool is invalid as a number, which
+            pydantic would accept.
     """
     _, converters = _constructor(section)
     where, converted = kind, dict(values)
@@ -225,7 +231,7 @@ def _constructor(factory: Any) -> tuple[list[inspect.Parameter], dict[str, Calla
     bound = is_pydantic or not isinstance(factory, type)
     parameters = [*inspect.signature(annotated if is_pydantic else function).parameters.values()][not bound :]
     types, converters = {}, {}
-    with contextlib.suppress(NameError, TypeError):  # a type is imported for type checkers only
+    with contextlib.suppress(NameError, TypeError):  # a type may be imported only for type checkers
         types = get_type_hints(annotated, include_extras=True)
     for name, annotation in types.items():
         with contextlib.suppress(PydanticUserError):
@@ -234,8 +240,8 @@ def _constructor(factory: Any) -> tuple[list[inspect.Parameter], dict[str, Calla
 
 
 def one_line(error: ValidationError, prefix: str = "") -> str:
-    """Return pydantic's errors in one line, such as ``algorithm.lam should be greater than 0, got 0``."""
-    types = ("int", "float", "str", "bool")  # of a setting with several types, each has its own error
+    """Return pydantic's errors as one line, such as ``algorithm.lam should be greater than 0, got 0``."""
+    types = ("int", "float", "str", "bool")  # pydantic reports an error for each type of a setting
     messages = {}
     for finding in error.errors():
         places = [str(place).removeprefix("constrained-") for place in finding["loc"]]
@@ -254,8 +260,8 @@ def one_line(error: ValidationError, prefix: str = "") -> str:
 
 
 def shown(value: object) -> str:
-    """Return a value for a message: on one line, and shortened."""
+    """Return a shortened ``repr`` of a value, for a message of one line."""
     try:
         return reprlib.repr(value)
     except ValueError:
-        return "an integer of thousands of digits"  # which Python 3.11 refuses to write
+        return "an integer of thousands of digits"  # Python 3.11 refuses to print it

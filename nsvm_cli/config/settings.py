@@ -1,4 +1,4 @@
-"""The settings of a run, as run directories, checkpoints and model files store them."""
+"""The settings of a run, which run directories, checkpoints and model files store."""
 
 from __future__ import annotations
 
@@ -21,14 +21,17 @@ Section = dict[str, Any]
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
 class Validation:
-    """Evaluate on the validation set every ``every`` steps; None for never."""
+    """The section ``validation``: evaluate on the validation set every ``every`` steps, or never if None."""
 
     every: Count | None = None
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
 class Init:
-    """Start with the theta of a run, a model file or a state dict, or ``only`` with some of its tensors."""
+    """The section ``init``: load the initial theta from the run, model file or state dict at ``run``.
+
+    If ``only`` is not empty, only the tensors whose names start with one of these prefixes are loaded.
+    """
 
     run: str | None = None
     only: list[Text] = Field(default_factory=list)
@@ -53,7 +56,7 @@ ClassWeight = Annotated[
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
 class Checkpoints:
-    """How often a run writes a checkpoint, and which ones it keeps when it has finished."""
+    """The section ``checkpoint``: when to write checkpoints, and which to keep after the run has finished."""
 
     every: Interval = "60s"
     keep: Keep = "last"
@@ -79,9 +82,10 @@ class Checkpoints:
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
 class Settings:
-    """The settings of a run, which ``conf/train.yaml`` explains.
+    """The settings of a run. ``conf/train.yaml`` explains them.
 
-    A section such as ``kernel`` names a registered class and holds its settings; see ``registry.build``.
+    A section such as ``kernel`` contains the name of a registered class and its settings; see
+    ``registry.build``.
     """
 
     dataset: Section
@@ -120,10 +124,10 @@ class Settings:
 
 
 def parse_settings(values: Mapping[str, Any]) -> Settings:
-    """Return the settings for plain values.
+    """Return the settings that correspond to plain values.
 
     Raises:
-        InputError: a setting is unknown or out of range; the message names it.
+        InputError: a setting is unknown or out of range.
     """
     names = [f.name for f in fields(Settings)]
     sections = {key: value for key, value in values.items() if isinstance(value, dict)}
@@ -140,13 +144,13 @@ def plain(settings: Settings) -> dict[str, Any]:
 
 
 def with_effect(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings among plain values that affect the result or the metrics."""
+    """Return the plain values of those settings that affect the result or the metrics of a run."""
     without = ("checkpoint", "curves", "logger", "plugins")
     return {key: value for key, value in values.items() if key not in without}
 
 
 def code_of(settings: Settings) -> str | None:
-    """Return the SHA-256 of the plugins' code that affects the result of a run; None without any."""
+    """Return the SHA-256 of the plugins' code that affects the result of a run; None if there is none."""
     modules = []
     for kind, parts in with_effect(Registry.kinds).items():
         for name in _leaves(getattr(settings, kind, settings.callbacks)):
@@ -156,7 +160,7 @@ def code_of(settings: Settings) -> str | None:
 
 
 def _leaves(value: Any) -> list[Any]:
-    """Return the plain values in a setting, also in nested sections and lists."""
+    """Return the plain values in a setting, including those in nested sections and lists."""
     if not isinstance(value, (dict, list)):
         return [value]
     return [
@@ -165,15 +169,15 @@ def _leaves(value: Any) -> list[Any]:
 
 
 def is_record_of(recorded: Mapping[str, Any], settings: Settings) -> bool:
-    """Return whether recorded plain values equal the settings, except for those without an effect."""
+    """Return whether recorded plain values equal the settings, ignoring settings that have no effect."""
     try:
         return with_effect(plain(parse_settings(recorded))) == with_effect(plain(settings))
-    except InputError:  # another version may have recorded them
+    except InputError:  # a different version of nsvm may have recorded them
         return False
 
 
 def with_values(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a copy of plain values with changes, by dotted keys such as ``optimizer.lr``.
+    """Return a copy of plain values with changes, whose keys are dotted, such as ``optimizer.lr``.
 
     Raises:
         InputError: the section of a key does not exist.
@@ -191,7 +195,7 @@ def with_values(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[s
 
 
 def flat(values: Mapping[str, Any], separator: str = ".", above: str = "") -> dict[str, Any]:
-    """Return nested values by their paths, such as ``optimizer.lr``, without empty dicts."""
+    """Return nested values as a flat dict with keys such as ``optimizer.lr``. Empty dicts are dropped."""
     flattened: dict[str, Any] = {}
     for name, value in values.items():
         path = f"{above}{name}"

@@ -1,1 +1,1 @@
-"""The device, a pool of worker processes, and signals."""
+"""The selection of a device, a pool of worker processes, and the handling of signals."""

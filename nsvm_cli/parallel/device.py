@@ -1,4 +1,4 @@
-"""The device and the number of threads of this process."""
+"""Functions that select the device and the number of threads of this process."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from nsvm_cli.errors import InputError
 
 
 def select_device(name: str, threads: int | None) -> torch.device:
-    """Return the device for ``auto``, ``cpu`` or ``cuda``, and set the number of threads of this process.
+    """Return the device for the setting ``auto``, ``cpu`` or ``cuda``, and set torch's number of threads.
 
     Raises:
-        InputError: ``cuda`` was requested, but torch finds no CUDA device.
+        InputError: ``name`` is ``cuda``, but torch finds no CUDA device.
     """
     if threads is not None:
         torch.set_num_threads(threads)
@@ -29,7 +29,7 @@ def select_device(name: str, threads: int | None) -> torch.device:
 
 @contextmanager
 def own_threads(threads: int | None = None) -> Iterator[None]:
-    """Restore torch's number of threads after the context; ``threads`` is the number within it."""
+    """Context manager: use ``threads`` threads in torch, and restore the previous number afterwards."""
     before = torch.get_num_threads()
     if threads is not None:
         torch.set_num_threads(threads)
@@ -40,9 +40,9 @@ def own_threads(threads: int | None = None) -> Iterator[None]:
 
 
 def take_turns(job: int) -> None:
-    """Select one of the GPUs by the number of the job, so that the jobs of a sweep share them evenly.
+    """Select the GPU for a job by its number, so that the jobs of a sweep are spread evenly over the GPUs.
 
-    A launcher that assigns GPUs to jobs shows each job only its own.
+    This has no effect with a launcher that makes only one GPU visible to each job.
     """
     if (count := torch.cuda.device_count()) > 1:
         torch.cuda.set_device(job % count)

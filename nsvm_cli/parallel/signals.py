@@ -1,4 +1,4 @@
-"""Signals during training: most stop the run between two steps; SIGUSR1 asks for a checkpoint."""
+"""Signals during training. Most signals stop the run between two steps; SIGUSR1 requests a checkpoint."""
 
 from __future__ import annotations
 
@@ -12,19 +12,20 @@ from nsvm_cli.output import printable
 
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGXCPU)
 INSISTING = (signal.SIGINT, signal.SIGTERM)
-"""Signals that stop the run at once when sent again. Not SIGHUP, which the kernel and a shell each send when
-a terminal closes, nor SIGXCPU, which the kernel sends every second."""
+"""Signals that stop the run at once when they are sent a second time. SIGHUP is not included, because the
+kernel and a shell both send it when a terminal closes. SIGXCPU is not, because it is sent every second."""
 
 ONE_REQUEST = 0.1
-"""Seconds within which a signal counts once: timeout(1) signals its child, and then the whole group."""
+"""A signal that is repeated within this number of seconds counts once. For example, timeout(1) sends a
+signal to its child and then to the whole process group."""
 
 
 class Signals(contextlib.ExitStack):
-    """Context manager that records signals, so that the run can act on them between two steps.
+    """Context manager that records signals, so that the run can react to them between two steps.
 
-    A thread listens for them, because Python runs signal handlers only when the main thread returns from
-    native code, which may take minutes. Outside the main thread, where Python allows no handlers, it does
-    nothing.
+    A thread listens for signals, because Python runs signal handlers only when the main thread returns from
+    native code, which may take minutes. If the context is entered outside the main thread, where Python
+    allows no signal handlers, no signals are recorded.
     """
 
     def __init__(self) -> None:
@@ -41,24 +42,24 @@ class Signals(contextlib.ExitStack):
         self.callback(os.close, writing)
         before = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
         self.callback(signal.set_wakeup_fd, before)
-        # signals that nohup or a shell's & ignore stay ignored
+        # nohup and a shell's & ignore some signals, which must remain ignored
         handled = [signum for signum in STOPPING if signal.getsignal(signum) is not signal.SIG_IGN]
-        if signal.getsignal(signal.SIGUSR1) in (signal.SIG_DFL, signal.SIG_IGN):  # else a launcher handles it
+        if signal.getsignal(signal.SIGUSR1) in (signal.SIG_DFL, signal.SIG_IGN):  # no launcher handles it
             handled.append(signal.SIGUSR1)
-        for signum in handled:  # Python writes a signal to the wakeup pipe only if it has a Python handler
+        for signum in handled:  # Python writes a signal to the pipe only if the signal has a Python handler
             self.callback(signal.signal, signum, signal.signal(signum, lambda *_: None))
         threading.Thread(target=self._listen, args=(listening,), daemon=True).start()
         return self
 
     def take_checkpoint_request(self) -> bool:
         """Return whether a checkpoint has been requested since the last call."""
-        if not self._checkpoint_wanted:  # a request between these lines counts for the next call
+        if not self._checkpoint_wanted:  # a request that arrives after this line counts for the next call
             return False
         self._checkpoint_wanted = False
         return True
 
     def end_at_once(self, last_words: str) -> None:
-        """Let the first signal end the process with this message: nothing is left to save."""
+        """From now on, end the process with this message at the first signal, because all data are saved."""
         self._last_words = last_words
         if self.noted is not None:
             self._leave(self.noted)
@@ -72,7 +73,7 @@ class Signals(contextlib.ExitStack):
                     self._checkpoint_wanted = True
                 if signum not in STOPPING:
                     continue
-                # after Ctrl-C a launcher also sends SIGTERM: both are one request
+                # after Ctrl-C a launcher also sends SIGTERM, and both together are a single request
                 again = now - first.setdefault(signum, now) > ONE_REQUEST
                 if self._last_words is not None or (again and signum in INSISTING):
                     self._leave(signum)

@@ -15,23 +15,23 @@ from nsvm_cli.errors import RunError
 class Workers(ProcessPoolExecutor):
     """A pool of worker processes.
 
-    They exit with their parent, even if it is killed, so that no orphan keeps writing files.
+    The workers exit with their parent, even if it is killed, so that no orphan continues to write files.
     """
 
     def __init__(self, count: int) -> None:
         super().__init__(count, multiprocessing.get_context("spawn"), initializer=_follow_parent)
-        before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # inherited: only the parent acts on Ctrl-C
+        before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # the workers inherit this and ignore Ctrl-C
         for _ in range(count):
             self.submit(int)
         signal.signal(signal.SIGINT, before)
 
     def __exit__(self, failed: type[BaseException] | None, *_: object) -> None:
-        """Wait for the processes or, after an error, kill them; raise a RunError if one died."""
+        """Wait for the processes or, after an error, kill them. Raise a RunError if a process has died."""
         for process in multiprocessing.active_children() if failed is not None else ():
             process.kill()
         self.shutdown(cancel_futures=True)
         if failed is BrokenProcessPool:
-            advice = "fewer jobs at a time need less memory"
+            advice = "run fewer jobs at a time, to use less memory"
             raise RunError(f"a worker process died (out of memory?); {advice}") from None
 
 

@@ -1,4 +1,4 @@
-"""Estimate the time of a run from the first seconds of its training. Nothing is written."""
+"""Estimates of the time of a run, from the first seconds of its training. No files are written."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from nsvm_cli.runs.loop import Callback, run
 from nsvm_cli.trainers import State, Trainer
 
 SECONDS = 2.0
-"""Seconds of training in each part of an algorithm."""
+"""Seconds for which each part of an algorithm is tried."""
 
 LATEST = 3
-"""Number of the latest, largest trials of a solver that its costs are fitted to."""
+"""Number of trials of a solver to which its costs are fitted: the latest trials, which are the largest."""
 
 Numbers = Float64[np.ndarray, " numbers"]
 
 
 @dataclass(frozen=True)
 class Part:
-    """The estimate of a part of an algorithm.
+    """The estimate for one part of an algorithm.
 
     Attributes:
-        steps, tried: the number of its steps, and of the steps that were tried.
+        steps, tried: the number of steps of the part, and the number of steps that were tried.
         seconds: the estimated time of all steps.
-        support_vectors: the estimated number at its end.
-        unit: what ``steps`` counts; not steps for a solver that chooses its own.
+        support_vectors: the estimated number of support vectors at the end of the part.
+        unit: the unit of ``steps`` and ``tried``. It is not "steps" for a solver that chooses its own steps.
     """
 
     steps: int
@@ -46,27 +46,32 @@ class Part:
 
 @dataclass
 class Probe(Callback):
-    """Stop some seconds after the first step, which often takes longest, or at a step; ``course`` has steps,
+    """Stops training at step ``until``, or when ``seconds`` have passed since the first step.
+
+    The first step is not included because it often takes the longest. ``course`` contains triples of steps,
     seconds and support vectors.
     """
 
     seconds: float
     until: int
-    began: float = field(default_factory=time.monotonic)
+    start_time: float = field(default_factory=time.monotonic)
     course: list[tuple[float, float, float]] = field(default_factory=list)
 
     def on_step_end(self, state: State) -> None:
-        self.course.append((state.t, time.monotonic() - self.began, state.support_vectors))
+        self.course.append((state.t, time.monotonic() - self.start_time, state.support_vectors))
 
     def should_interrupt(self, state: State) -> bool:
         return state.t >= self.until or self.course[-1][1] - self.course[0][1] >= self.seconds
 
 
 def estimate(experiment: Experiment, say: Say = str) -> list[Part]:
-    """Return estimates from training each part for ``SECONDS``. The experiment cannot be used afterwards."""
+    """Train each part of the algorithm for ``SECONDS`` seconds, and return the estimates for the parts.
+
+    The experiment cannot be used afterwards.
+    """
     experiment.compile(say)
     parts = experiment.trainer.parts
-    token = WARN.set(str)  # a trial may not converge where the run does
+    token = WARN.set(str)  # no warnings, since a trial may not converge although the run will
     try:
         return [(_solved if part.chooses_steps else _stepped)(part, experiment, SECONDS) for part in parts]
     finally:
@@ -81,10 +86,10 @@ def _stepped(trainer: Trainer[Any], e: Experiment, seconds: float) -> Part:
 
 
 def extrapolated(course: Float64[np.ndarray, "calls 3"], steps: int, most: float = np.inf) -> Part:
-    """Return the estimate of ``steps`` steps from the course of the first ones (see ``Probe``).
+    """Return the estimate of ``steps`` steps from the ``course`` of the first steps (see ``Probe``).
 
-    With s support vectors, a step takes a + b s seconds. The costs a and b are fitted to the course, and s is
-    ``continued`` up to ``most``.
+    With s support vectors, a step takes a + b s seconds. The costs a and b are fitted to the course. The
+    number s is extrapolated by ``continued``, and limited by ``most``.
     """
     t, seconds, s = course.T
     tried = int(t[-1])
@@ -102,16 +107,17 @@ def _terms(t: Numbers, s: Numbers) -> Float64[np.ndarray, "pieces 2"]:
 
 
 def _fitted(terms: Float64[np.ndarray, "pieces 2"], seconds: Numbers) -> Float64[np.ndarray, " 2"]:
-    """Return nonnegative costs of terms, such that their sums are close to the seconds."""
-    took = np.sqrt(seconds)  # the weights, too: variances add up
-    costs: Float64[np.ndarray, " 2"] = nnls(terms / took[:, None], took)[0]
+    """Return nonnegative costs such that ``terms @ costs`` is close to ``seconds``, by weighted least squares."""
+    scale = np.sqrt(seconds)  # since variances are proportional to seconds; also equal to seconds / scale
+    costs: Float64[np.ndarray, " 2"] = nnls(terms / scale[:, None], scale)[0]
     return costs
 
 
 def _solved(trainer: Trainer[Any], e: Experiment, seconds: float) -> Part:
-    """Return the estimate of a solver that chooses its own steps from growing shares of its work.
+    """Return the estimate of a solver that chooses its own steps, from trials on parts of its work.
 
-    On n of its units, it takes a + b n^p seconds, where p is its ``growth``.
+    The size n of the parts grows from trial to trial. The solver takes a + b n^p seconds, where p is its
+    ``growth``.
     """
     size, p = trainer.size(len(e.problem.y)), trainer.growth
     course: list[tuple[float, float, float]] = []
@@ -119,22 +125,24 @@ def _solved(trainer: Trainer[Any], e: Experiment, seconds: float) -> Part:
     while tried < size and (len(course) < LATEST or 2**p * course[-1][1] < seconds):
         n = min(max(4, size // 256), size) if not n else min(2 * n, size)
         share, problem = trainer.share(e.problem, n)
-        began = time.monotonic()
+        start_time = time.monotonic()
         with contextlib.suppress(*[ValueError] if n < size else []):
             expansion = share.finish(problem, share.complete(problem, share.start(problem, e.F)))
-            course.append((n, time.monotonic() - began, len(expansion.z)))
+            course.append((n, time.monotonic() - start_time, len(expansion.z)))
         tried = n
-    sizes, took, s = np.array(course[len(course) > 1 :], np.float64).T  # the first one also loads libraries
-    s_in_all, seconds = float(continued(sizes, s, np.array([float(size)]))[0]), float(took[-1])
+    sizes, times, s = np.array(course[len(course) > 1 :], np.float64).T  # the first trial loads libraries
+    s_at_end, seconds = float(continued(sizes, s, np.array([float(size)]))[0]), float(times[-1])
     if tried < size:
-        a, b = _fitted(np.stack([sizes**0, sizes**p], 1)[-LATEST:], took[-LATEST:])
+        a, b = _fitted(np.stack([sizes**0, sizes**p], 1)[-LATEST:], times[-LATEST:])
         seconds = a + b * float(size) ** p
-    return Part(size, tried, seconds, s_in_all, trainer.unit)
+    return Part(size, tried, seconds, s_at_end, trainer.unit)
 
 
 def continued(t: Numbers, y: Numbers, at: Numbers) -> Numbers:
-    """Return y at later t by a power law with the exponent of the second half of t. If it is smaller than the
-    exponent of the quarter before, it keeps falling at this rate.
+    """Return y at the later times ``at``, extrapolated by a power law.
+
+    Its exponent is that of the second half of t. If this exponent is smaller than the exponent of the quarter
+    before, the exponent continues to fall at the same rate.
     """
     floor = y[y > 0].min(initial=max(y[-1], 1e-9))
     quarters = np.log(t[-1] * np.array([0.25, 0.5, 1]))
@@ -146,7 +154,7 @@ def continued(t: Numbers, y: Numbers, at: Numbers) -> Numbers:
 
 
 def rows_of(e: Experiment, parts: Sequence[Part]) -> Iterator[tuple[str, str, str]]:
-    """Yield rows of a table: the figure, its estimate, and what it is based on."""
+    """Yield the rows of a table: the name of a value, its estimate, and the basis of the estimate."""
     sizes = {name: size for name, size in e.data.splits.sizes.items() if size and name != "all"}
     yield "samples", str(sum(sizes.values())), ", ".join(f"{size} {name}" for name, size in sizes.items())
     if not e.trainer.chooses_steps:

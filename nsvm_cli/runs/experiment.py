@@ -1,4 +1,4 @@
-"""The objects of a run, built from its settings, and the models that they train."""
+"""The objects of a run, which are built from its settings, and the models that they train."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ PROBE_SAMPLES = 100
 """Number of training samples used to detect a constant model."""
 
 CONSTANT = (
-    ": there are no support vectors, or features or kernel values are the same, or vanish in rounding; "
+    ": there are no support vectors, or features or kernel values are all equal or are rounded to 0; "
     "change kernel.gamma, network.scale or algorithm.lam, or lower optimizer.lr or loss.epsilon"
 )
-"""Why an SVM may be constant, as the end of a message."""
+"""The end of a message, which says why an SVM may be constant."""
 
 
 @dataclass(frozen=True)
@@ -51,10 +51,10 @@ class Experiment:
     """A run that is ready to start, with settings that have been checked.
 
     Attributes:
-        settings: the settings ``asked`` for, with the values ``chosen`` before the first step.
-        facts: the facts of the model before the first step.
-        algorithm: the algorithm for this number of samples; ``engine`` takes its steps.
-        chosen: values for settings of null and those chosen from a grid, by dotted names.
+        settings: the user's settings ``asked``, updated with ``chosen``.
+        facts: the metadata of the model before the first step.
+        algorithm: the algorithm for this number of samples. Its steps are taken by ``engine``.
+        chosen: values chosen before the first step, from a grid or in place of null, by dotted keys.
         search: the fields of the result about the choice from a grid.
     """
 
@@ -73,18 +73,18 @@ class Experiment:
 
     @cached_property
     def trainer(self) -> Trainer[Any]:
-        """The algorithm, with its steps taken by the engine."""
+        """The algorithm, with its steps replaced by those of the engine."""
         return taken_by(self.engine, self.algorithm)
 
     @cached_property
     def kernel_sha256(self) -> str | None:
-        """The checksum of the file that ``kernel.path`` names; None if it names no file."""
+        """The checksum of the file at ``kernel.path``; None if there is no such file."""
         path = str(self.settings.kernel.get("path", ""))
         return file_sha256(path) if os.path.isfile(os.path.expanduser(path)) else None
 
     @property
     def metric(self) -> str:
-        """The score by which models are compared and chosen."""
+        """The name of the score by which models are compared and chosen."""
         return self.settings.metric or self.data.task.metric
 
     @property
@@ -93,23 +93,24 @@ class Experiment:
         return self.settings.log_every or max(1, self.trainer.total // 100)
 
     def remarks(self) -> list[str]:
-        """Return remarks on steps, engine, samples and validation that may surprise the user."""
+        """Return remarks for the user on steps, engine, samples and validation that may be unexpected."""
         s, m, total = self.settings, len(self.problem.y), self.trainer.total
         lines, epochs = [], s.algorithm.get("epochs")
         for name in ("batch_size", "solver_batch_size"):
             if (k := s.algorithm.get(name) or 1) > m:
-                lines += [f"algorithm.{name}={k}: a batch has all {m} training samples"]
+                lines += [f"algorithm.{name}={k}: each batch contains all {m} training samples"]
         if epochs and total < (asked := build_trainer(s.algorithm).total):
-            limit = f"{total} of {asked} steps: {epochs} passes over {m} training samples"
-            lines += [f"{limit}, the limit of algorithm.epochs; null takes all steps"]
+            limit = f"{epochs} epochs over {m} samples ({total} of {asked} steps)"
+            advice = "set algorithm.epochs=null to run all steps"
+            lines += [f"algorithm.epochs limits training to {limit}; {advice}"]
         if self.chosen.get("algorithm.solver") == "nystroem":
-            lines += [f"algorithm.solver=nystroem, since svc would take long for {m} training samples"]
+            lines += [f"algorithm.solver=nystroem is used, since svc would be slow for {m} training samples"]
         if s.validation.every and self.trainer.part_steps[-1] == 0:
-            lines += ["validation.every: this method has a model to validate at its end only"]
+            lines += ["validation.every has no effect: this algorithm has a model only at its end"]
         if self.F.learnt and not self.trainer.moves_theta:
-            lines += ["this method moves no theta: the kernel's parameters stay as they start"]
+            lines += ["this algorithm does not change theta: kernel parameters keep their initial values"]
         if self.F.fixed and self.trainer.part_steps[1:]:
-            lines += ["theta does not move, and Part 1 changes nothing: algorithm.steps=1 leaves it out"]
+            lines += ["theta is fixed, so Part 1 has no effect; set algorithm.steps=1 to skip it"]
         slower = why_slower(self.engine, self.algorithm, self.problem, self.F)
         if slower and s.engine != self.engine:
             lines += [slower]
@@ -117,47 +118,53 @@ class Experiment:
 
     @cached_property
     def callbacks(self) -> tuple[Scores, list[Callback]]:
-        """The callback that scores the model, and the callbacks of the settings, which may use its scores."""
+        """The callback that scores the model, and the callbacks of the settings, which may use the scores."""
         sections = [{"name": c} if isinstance(c, str) else c for c in self.settings.callbacks]
         return Scores(self), [build(CALLBACKS, "callback", section, self) for section in sections]
 
     def compile(self, say: Say) -> None:
-        """Compile the steps with a message, unless they are compiled already."""
+        """Compile the steps and show a message, unless they are already compiled."""
         compile_steps(self.engine, self.algorithm, self.problem, say)
 
     def with_grid_choice(self) -> Experiment:
-        """Return the experiment with the values that its algorithm chooses from its grid, if it has one."""
+        """Return a copy of the experiment with the values that the algorithm chooses from ``algorithm.grid``.
+
+        Returns the experiment itself if there is no grid.
+        """
         if (choice := self.algorithm.search(self.problem, self.F)) is None:
             return self
         values, search = choice
         return self.with_choice({**self.chosen, **values}, search)
 
     def with_choice(self, chosen: Mapping[str, Any], search: dict[str, Any]) -> Experiment:
-        """Return the experiment with these values ``chosen``, and the fields of the result about a search."""
+        """Return a copy of the experiment with the settings in ``chosen``.
+
+        ``search`` holds the fields about the search that go into the result.
+        """
         if chosen == self.chosen:
             return replace(self, search=search)
         e = prepare(parse_settings(with_values(plain(self.asked), chosen)), data=self.data)
         return replace(e, engine=self.engine, asked=self.asked, chosen={**chosen}, search=search)
 
     def run(self, callbacks: Sequence[Callback] = (), state: State | None = None) -> State:
-        """Take all steps, or the steps after a state, and return the last state."""
+        """Take all steps, or the steps that remain after ``state``, and return the last state."""
         return run(self.trainer, self.problem, self.F, self.log_every, callbacks, state)
 
     def train(self, callbacks: Sequence[Callback] = ()) -> NSVM:
-        """Train with the callbacks of the settings and these, and return the model. Writes no file."""
+        """Train with the settings' callbacks and ``callbacks``, and return the model. Writes no file."""
         experiment = self.with_grid_choice()
-        scores, own = experiment.callbacks
-        scoring = [scores, *own] if own else []  # scoring takes time, and only callbacks use it here
-        return experiment.final_model(experiment.run([*scoring, *callbacks]), say)
+        scores, configured = experiment.callbacks
+        used = [scores, *configured] if configured else []  # scoring takes time, and only callbacks need it
+        return experiment.final_model(experiment.run([*used, *callbacks]), say)
 
     def untrained(self) -> NSVM:
-        """Return a model with the current theta and no terms."""
+        """Return a model with the current theta and an empty kernel expansion."""
         K, z = self.problem.K, self.F(self.problem.x[:1])[:0]
         g = Expansion(z, z.new_zeros(0, *self.problem.task.outputs), 1.0)
         return NSVM(self.settings, self.facts, self.scaling, self.F.network, K, g)
 
     def model(self, state: State) -> NSVM:
-        """Return the model after the steps of a state, without probabilities."""
+        """Return the model after ``state.t`` steps, without probabilities."""
         g = self.trainer.finish(self.problem, state)
         return replace(self.untrained(), expansion=g).with_facts(
             scale=g.scale,
@@ -168,24 +175,24 @@ class Experiment:
         )
 
     def final_model(self, state: State, say: Say) -> NSVM:
-        """Return the model at the end of training with its probabilities, and warn if it is constant."""
+        """Return the model at the end of training, with probabilities. Show a warning if it is constant."""
         model, x = self.model(state), self.data.splits["train"].x
         if len(x) > PROBE_SAMPLES:
             x = x[random_subset(len(x), PROBE_SAMPLES, self.settings.seed, x.device)]
         if not self.algorithm.is_constant and model.is_constant(x):
-            why = CONSTANT if self.algorithm.trains_svm else ""
-            say(f"the model has one decision value for all samples{why}")
+            reason = CONSTANT if self.algorithm.trains_svm else ""
+            say(f"the model has the same decision value for all samples{reason}")
         return self.calibrated(model)
 
     def calibrated(self, model: NSVM) -> NSVM:
-        """Return the model, calibrated on the validation set if the settings ask for it."""
+        """Return the model, calibrated on the validation set if the settings require calibration."""
         if not calibrates(self.settings, self.data) or model.sigmoids is not None:
             return model
         validation = self.data.splits["validation"]
         return model.calibrated(validation.x, validation.y)
 
     def with_threshold(self, model: NSVM, say: Say) -> tuple[NSVM, dict[str, Any]]:
-        """Return the model with the threshold of the settings, and the field of the result about it."""
+        """Return the model with the threshold of the settings, and the result's field on the threshold."""
         threshold, classes = self.settings.threshold, self.facts.classes
         slopes = [] if model.sigmoids is None else model.sigmoids[0].flatten().tolist()
         if falling := [name for name, a in zip(classes[-len(slopes) :], slopes, strict=False) if a > 0]:
@@ -196,17 +203,18 @@ class Experiment:
         if threshold == "best":
             y, g = (split := self.data.splits["validation"]).y, model.decision_function(split.x)
             t = best_threshold(y.numpy(), g.cpu().numpy(), self.metric)
-            why = f"for the best {self.metric} on the validation set"
+            reason = f"which has the best {self.metric} on the validation set"
         else:
             assert model.sigmoids is not None
             a, b = model.sigmoids.tolist()
             t = (math.log(1 / threshold - 1) - b) / a if a < 0 else 0.0
-            why = f"where its probability is {threshold}" if t else "as probabilities do not grow with it"
-        say(f"threshold: {self.facts.classes[1]} is predicted from a decision value of {t:.4g} on, {why}")
+            falling_reason = "because probabilities do not increase with decision values"
+            reason = f"where its probability is {threshold}" if t else falling_reason
+        say(f"threshold: {self.facts.classes[1]} is predicted from a decision value of {t:.4g} on, {reason}")
         return model.with_threshold(t), {"threshold": t}
 
     def with_changes(self, model: NSVM) -> NSVM:
-        """Return the model with the changes of theta and of the kernel matrix in training as facts."""
+        """Return the model with two further metadata: how theta and the kernel matrix changed in training."""
         before, after = ((m.network, m.kernel) for m in (model.before_training(), model))
         changes = feature_change(before, after, self.problem.x, self.problem.seed)
         return model.with_facts(theta_change=theta_change(before, after), feature_change=changes)
@@ -216,13 +224,13 @@ def prepare(settings: Settings, data: Data | None = None) -> Experiment:
     """Load the data and build the objects of a run.
 
     Args:
-        data: data to use instead of the data set that the settings name.
+        data: data to use instead of the data set in the settings.
 
     Raises:
-        InputError: a setting is wrong or does not suit the data, the data are missing or damaged, or files
-            could not hold the run.
+        InputError: a setting is invalid or does not fit the data, the data are missing or damaged, or the run
+            could not be stored in files.
     """
-    # before loading the data, which may take minutes
+    # errors here are raised before the data are loaded, which may take minutes
     algorithm, optimizer, gradient, device = build_parts(settings)
     logger = build_logger(settings.logger)
     data = data or load(settings)
@@ -257,7 +265,7 @@ def prepare(settings: Settings, data: Data | None = None) -> Experiment:
     engine = select(settings.engine, algorithm, problem, F)
     parts = problem, F, algorithm, engine, logger
     experiment = Experiment(settings, data, scaling, facts, *parts, asked, chosen)
-    _ = experiment.callbacks  # which may refuse their settings
+    _ = experiment.callbacks  # built here because their settings may be invalid
     return experiment
 
 
@@ -268,11 +276,12 @@ def _in_place_of_null(
     z: Callable[[], Float[Tensor, "m n"]],
     w: Float64[Tensor, " m"] | None,
 ) -> dict[str, Any]:
-    """Return values for a gamma, lambda and solver of null, by dotted names.
+    """Return values that replace null in kernel.gamma, algorithm.lam and algorithm.solver, by dotted keys.
 
     Args:
-        named: the algorithm that the settings name; ``algorithm`` is the same for this number of samples.
-        z, w: the features, to be computed when they are needed, and the weights of the training samples.
+        named: the algorithm in the settings; ``algorithm`` is this algorithm for the number of samples.
+        z: a function that computes the features of the training samples, called only if they are needed.
+        w: the weights of the training samples.
     """
     names = [name for name in ("lam", "solver") if getattr(named, name, 0) is None]
     chosen = {f"algorithm.{name}": getattr(algorithm, name) for name in names}
@@ -286,8 +295,8 @@ def load(settings: Settings) -> Data:
     """Load and split the data of a run.
 
     Raises:
-        InputError: the data are missing or damaged, lack the validation set that the run needs, or do not
-            suit its threshold or metric.
+        InputError: the data are missing or damaged, lack the validation set that the run requires, or do not
+            allow its threshold or metric.
     """
     data = load_data(settings.dataset, settings.seed, settings.task, settings.memory_budget)
     uses = {
@@ -296,22 +305,23 @@ def load(settings: Settings) -> Data:
         "threshold=best": settings.threshold == "best",
     }
     if settings.keep == "best" and not settings.validation.every:
-        raise InputError("keep=best needs validation.every: expected the number of steps between two scores")
-    for use, asked in uses.items():
-        if asked and not data.splits.sizes["validation"]:
-            raise InputError(f"{use} needs a validation set: expected dataset.validation above 0")
+        raise InputError("keep=best requires validation.every: set the number of steps between two scores")
+    for use, required in uses.items():
+        if required and not data.splits.sizes["validation"]:
+            raise InputError(f"{use} requires a validation set: set dataset.validation above 0")
     t, metric, classes = settings.threshold, settings.metric or data.task.metric, data.task.classes
     if metric not in data.task.metrics:
         raise InputError(f"metric={metric}: {did_you_mean(metric, data.task.metrics)}")
     if t and len(classes) != 2:
-        raise InputError(f"threshold={t} is for two classes, and the data have {len(classes) or 'none'}")
+        raise InputError(f"threshold={t} requires two classes, but the data have {len(classes) or 'none'}")
     if t == "best" and metric not in OF_DECISIONS:
-        raise InputError(f"threshold=best is for metric={', '.join(OF_DECISIONS)}, not metric={metric}")
+        known = " or ".join(OF_DECISIONS)
+        raise InputError(f"threshold=best works only with metric={known}, not with metric={metric}")
     use = f"threshold={t}" if isinstance(t, float) else f"metric={metric}"
     if (isinstance(t, float) or metric in OF_PROBABILITIES) and not calibrates(settings, data):
         raise InputError(
-            f"{use} is of probabilities: expected calibration=sigmoid, or auto with a validation set that "
-            "has the classes in proportion, such as dataset.validation=0.1"
+            f"{use} requires probabilities: set calibration=sigmoid, or calibration=auto with a validation "
+            "set that has the classes in proportion, such as dataset.validation=0.1"
         )
     return data
 
@@ -319,7 +329,7 @@ def load(settings: Settings) -> Data:
 def calibrates(settings: Settings, data: Data) -> bool:
     """Return whether the model of a run has probabilities.
 
-    With a balanced validation set, which makes rare classes too probable, they have to be asked for.
+    A balanced validation set makes rare classes too probable. Therefore it is not used by calibration=auto.
     """
     if settings.calibration != "auto":
         return settings.calibration is not None
@@ -328,7 +338,7 @@ def calibrates(settings: Settings, data: Data) -> bool:
 
 
 def _facts(data: Data) -> ModelMetadata:
-    """Return the facts of a model before training; raise an InputError if a file could not hold them."""
+    """Return the metadata of a model before training. Raise an InputError if a file could not store them."""
     try:
         return ModelMetadata(
             scale=1.0,

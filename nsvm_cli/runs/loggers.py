@@ -1,6 +1,6 @@
 """Loggers, which show a run in TensorBoard, MLflow or Weights & Biases.
 
-To add one, derive a class from ``Logger`` and register it in ``LOGGERS``.
+To add a logger, derive a class from ``Logger`` and register it in ``LOGGERS``.
 """
 
 from __future__ import annotations
@@ -39,35 +39,36 @@ SHOWN_FILES = (CONFIG, RESULT, "final.safetensors")
 
 
 class Logger:
-    """Base class of loggers, which shows nothing. The fields of a logger are its settings.
+    """Base class of loggers. The base class itself shows nothing. The fields of a logger are its settings.
 
-    An error in ``start`` ends the run; a later one is a warning.
+    An error in ``start`` ends the run. A later error is shown as a warning, and the logger is disabled.
     """
 
     package: ClassVar[str | None] = None
     """The package that the logger imports, if any."""
 
     def start(self, run: Tracking) -> str | None:
-        """Start to show a run, or continue the one with ``run.id``, and return its id in the tool, if any."""
+        """Start to show a run, or continue the run ``run.id``. Return the run's id in the tool, or None."""
         return None
 
     def log(self, step: int, figures: Mapping[str, float]) -> None:
-        """Show the figures of a step."""
+        """Show the values that were recorded at a step."""
 
     def finish(self, status: Status, step: int, figures: Mapping[str, float], files: Sequence[Path]) -> None:
-        """Show how the run ended, its last step, final figures and files, and release all resources."""
+        """Show the final status, the values at the last step and the files, and release all resources."""
 
 
 @dataclass(config=STRICT)
 class TensorBoard(Logger):
-    """Write event files to the run directory: ``tensorboard --logdir SWEEP`` shows a line for each run."""
+    """Writes event files to the run directory. ``tensorboard --logdir SWEEP`` shows a line for each run."""
 
     package: ClassVar[str | None] = "tensorboard"
 
     def start(self, run: Tracking) -> str | None:
         from torch.utils.tensorboard import SummaryWriter  # slow to import
 
-        self._writer = SummaryWriter(str(run.directory), purge_step=run.step + 1)  # from where it resumes
+        # steps after the one from which the run resumes are recorded again
+        self._writer = SummaryWriter(str(run.directory), purge_step=run.step + 1)
         self._writer.add_text("settings", "\n".join(f"    {k}={v}" for k, v in flat(run.settings).items()))
         return None
 
@@ -84,22 +85,22 @@ class TensorBoard(Logger):
 
 @dataclass(config=STRICT)
 class MLflow(Logger):
-    """Log to the server or the store that MLFLOW_TRACKING_URI names, by default mlflow.db in this folder.
+    """Logs to the server or store at MLFLOW_TRACKING_URI. The default is mlflow.db in the current folder.
 
-    ``experiment`` is the name of MLflow's experiment; the runs of a sweep have a tag ``sweep``.
+    ``experiment`` is the name of MLflow's experiment. The runs of a sweep have a tag ``sweep``.
     """
 
     package: ClassVar[str | None] = "mlflow"
     experiment: Name = "nsvm"
 
     def start(self, run: Tracking) -> str | None:
-        # by default it retries for minutes, while training waits, and waits for a telemetry server at the end
+        # by default, training would wait for minutes while MLflow retries, and later for a telemetry server
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "3")
         os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
         import mlflow  # slow to import
 
-        logging.getLogger("mlflow").setLevel(logging.CRITICAL)  # its exceptions repeat these messages
+        logging.getLogger("mlflow").setLevel(logging.CRITICAL)  # MLflow's exceptions contain its messages
         # MLflow cannot create a database in several processes
         with locked(user_cache_path("nsvm", appauthor=False) / "mlflow", wait=True):
             self._client = mlflow.MlflowClient()
@@ -128,16 +129,16 @@ class MLflow(Logger):
 
 @dataclass(config=STRICT)
 class WandB(Logger):
-    """Log to Weights & Biases, or with WANDB_MODE=offline to ./wandb, for ``wandb sync``.
+    """Logs to Weights & Biases. With WANDB_MODE=offline, it logs to ./wandb; ``wandb sync`` uploads the logs.
 
-    ``project`` is the name of the project; the runs of a sweep are a group.
+    ``project`` is the name of the project. The runs of a sweep form a group.
     """
 
     package: ClassVar[str | None] = "wandb"
     project: Name = "nsvm"
 
     def start(self, run: Tracking) -> str | None:
-        os.environ.setdefault("WANDB_SILENT", "true")  # it does not ask for an account then, either
+        os.environ.setdefault("WANDB_SILENT", "true")  # this also disables the prompt for an account
         os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
         import wandb  # slow to import
 
@@ -154,10 +155,10 @@ class WandB(Logger):
         return self._run.id
 
     def log(self, step: int, figures: Mapping[str, float]) -> None:
-        self._run.log(dict(figures), step=step)  # W&B ignores steps that it already has
+        self._run.log(dict(figures), step=step)  # W&B ignores steps that it has already recorded
 
     def finish(self, status: Status, step: int, figures: Mapping[str, float], files: Sequence[Path]) -> None:
-        for file in files:  # in a subfolder, since W&B has its own config.yaml
+        for file in files:  # stored in a subfolder, because W&B has its own config.yaml
             self._run.save(str(file), base_path=str(file.parents[1]), policy="now")
         self._run.summary.update({**figures, "status": status})
         self._run.finish(exit_code=0 if status == "finished" else 1)
@@ -168,29 +169,29 @@ LOGGERS |= {"none": Logger, "tensorboard": TensorBoard, "mlflow": MLflow, "wandb
 
 
 def build_logger(settings: Mapping[str, Any]) -> Logger:
-    """Return the logger that a ``logger:`` section names.
+    """Return the logger selected in a ``logger:`` section.
 
     Raises:
-        InputError: the logger or one of its settings is wrong, or its package is not installed.
+        InputError: the logger is unknown, one of its settings is invalid, or its package is not installed.
     """
     logger, name = build(LOGGERS, "logger", settings), settings["name"]
     if logger.package is not None and find_spec(logger.package) is None:
-        raise InputError(f"logger={name} needs {logger.package}: install it with pip, or logger=none")
+        raise InputError(f"logger={name} requires {logger.package}: install it with pip, or set logger=none")
     return logger
 
 
 @plain_dataclass(eq=False)
 class Tracking(Callback):
-    """A run as its logger sees it. It passes records and, when the context ends, the outcome to the logger.
+    """A callback and context manager that passes the records and the outcome of a run to a logger.
 
-    A logger that cannot start ends the run, since nothing is lost yet. One that fails later is disabled with
-    a warning.
+    If the logger cannot start, the run ends with an error, since nothing is lost yet. A logger that fails
+    later is disabled with a warning.
 
     Attributes:
         directory, settings: the directory and the settings of the run.
-        sweep: the name of its sweep, if it is part of one.
+        sweep: the name of the sweep to which the run belongs, or None.
         step: the number of steps already taken when the run starts or resumes.
-        result: the fields of the result, to be set when the files of the run are written.
+        result: the fields of the result. They are set after the files of the run are written.
         last: the last record.
     """
 
@@ -214,16 +215,16 @@ class Tracking(Callback):
         return self._ids().get(self.settings["logger"]["name"])
 
     def _ids(self) -> dict[str, str]:
-        """Return the ids of this run by the names of loggers.
+        """Return a dict from the names of loggers to the ids of this run in their tools.
 
         Raises:
-            InputError: the file with them is damaged.
+            InputError: the file with the ids is damaged.
         """
         file = self.directory / TRACKING
         ids = read_json(file) if file.exists() else {}
-        allowed = re.compile(r"[^/\\#?%:\s]{1,128}")  # by W&B
+        allowed = re.compile(r"[^/\\#?%:\s]{1,128}")  # the ids that W&B allows
         if not all(isinstance(run_id, str) and allowed.fullmatch(run_id) for run_id in ids.values()):
-            raise InputError(f"{file} cannot be read: expected names of runs, got {shown(ids)}")
+            raise InputError(f"{file} cannot be read: expected ids of runs, got {shown(ids)}")
         return ids
 
     def __enter__(self) -> Tracking:
@@ -234,9 +235,8 @@ class Tracking(Callback):
         except InputError:
             raise
         except Exception as error:
-            raise RunError(
-                f"logger={name} could not start: {_sentence(error)}; logger=none trains without"
-            ) from error
+            advice = "set logger=none to train without a logger"
+            raise RunError(f"logger={name} could not start: {_sentence(error)}; {advice}") from error
         return self
 
     def on_log(self, state: State, record: Record) -> None:
@@ -256,7 +256,7 @@ class Tracking(Callback):
 
     @contextlib.contextmanager
     def _surviving(self) -> Iterator[None]:
-        """Disable the logger with a warning if it raises an error."""
+        """Context manager: if the logger raises an error, disable it and show a warning."""
         try:
             yield
         except Exception as error:
@@ -266,11 +266,11 @@ class Tracking(Callback):
 
 
 def _numbers(record: Mapping[str, Any]) -> dict[str, int | float]:
-    """Return the figures of a record or a result that are numbers."""
+    """Return the values of a record or a result that are numbers."""
     return {name: value for name, value in record.items() if type(value) in (int, float)}
 
 
 def _sentence(error: Exception) -> str:
-    """Return the start of an error's message in one line, and the line of the plugin that caused it."""
+    """Return the start of an error's message as one line, with the line of a plugin that caused the error."""
     text = textwrap.shorten(str(error), 200, placeholder=" ...").rstrip(".") or type(error).__name__
     return text + location(error)

@@ -1,4 +1,4 @@
-"""The training loop, which drives every algorithm, and the callbacks that observe it."""
+"""The training loop, which runs the steps of every algorithm, and the callbacks that observe it."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ PAUSE_SECONDS = 0.25
 class Callback(Saved):
     """Base class of callbacks, which observe training and may stop it.
 
-    The loop calls them in their order. ``log_every`` requests ``on_log`` at every multiple of this number of
-    steps and after the last step; ``step_every`` requests ``on_step_end`` at every multiple.
+    The loop calls several callbacks in their order. It calls ``on_log`` at every multiple of ``log_every``
+    steps and after the last step, and ``on_step_end`` at least at every multiple of ``step_every`` steps.
 
-    Those in ``CALLBACKS`` are built from an ``Experiment`` (see ``nsvm_cli.runs``) and their settings, maybe
-    more than once. ``saved`` names the attributes that a checkpoint holds.
+    A class in ``CALLBACKS`` is built from an ``Experiment`` (see ``nsvm_cli.runs``) and its settings, perhaps
+    more than once. ``saved`` lists the attributes that are stored in checkpoints.
     """
 
     log_every: int | None = None
@@ -52,22 +52,25 @@ class Callback(Saved):
         """Called with the state before the first step, unless the run resumes."""
 
     def on_log(self, state: State, record: Record) -> str | None:
-        """Called with the record of a step; may add figures to it, and return a reason to end the run."""
+        """Called with the record of a step. May add values to it, and return a reason to end the run."""
         return None
 
     def on_step_end(self, state: State) -> None:
-        """Called several times a second, after a step, and after the last step."""
+        """Called after a step, several times a second, and after the last step."""
 
     def should_interrupt(self, state: State) -> bool:
-        """Return whether to interrupt training, to be resumed later; called after ``on_step_end``."""
+        """Return whether to interrupt training, to resume it later. Called after ``on_step_end``."""
         return False
 
     def on_train_end(self, state: State, stopped: str | None) -> None:
-        """Called after the last step, even if a callback has interrupted training or ``stopped`` the run."""
+        """Called after the last step, even if a callback has interrupted training.
+
+        ``stopped`` is the reason why a callback has stopped the run, or None.
+        """
 
 
 class OnLog(Callback):
-    """Call a function with each record."""
+    """Calls a function with each record."""
 
     def __init__(self, function: Callable[[Record], object]) -> None:
         self.function = function
@@ -77,9 +80,9 @@ class OnLog(Callback):
 
 
 class Scores(Callback):
-    """Record the full objective and, every ``validation.every`` steps, the score on the validation set.
+    """Records the full objective and, every ``validation.every`` steps, the score on the validation set.
 
-    With a ``file``, the model with the best score is saved there.
+    If ``file`` is set, the model with the best score is saved there.
     """
 
     saved = ("best", "best_step")
@@ -105,7 +108,7 @@ class Scores(Callback):
     def _validate(self, state: State, record: Record) -> None:
         e, split = self.experiment, self.experiment.data.splits["validation"]
         metric, sign = e.metric, sign_of(e.metric)
-        model = e.model(state)  # calibration takes time, and other metrics do not depend on it
+        model = e.model(state)  # calibrated only if the metric depends on it, because it takes time
         model = e.calibrated(model) if metric in OF_PROBABILITIES else model
         record[f"validation_{metric}"] = score = model.score(split.x, split.y)[metric]
         if score is not None and (not self.best_step or sign * score > sign * self.best):
@@ -114,22 +117,22 @@ class Scores(Callback):
                 save_model(self.file, e.with_changes(e.calibrated(model)))
 
     def on_train_start(self) -> None:
-        """Remove a best model of steps that will be repeated."""
+        """Remove an earlier best model if no best model was restored, since its steps will be repeated."""
         if self.file and not self.best_step:
             self.file.unlink(missing_ok=True)
 
     def figures(self) -> dict[str, Any]:
-        """Return the fields of the result about the best model, if there is one."""
+        """Return the fields of the result about the best model; empty if there is none."""
         best = {f"best_validation_{self.experiment.metric}": self.best, "best_step": self.best_step}
         return best if self.best_step else {}
 
 
 @dataclass(config=STRICT)
 class EarlyStopping(Callback):
-    """Stop when the figure ``metric`` has not improved in ``patience`` consecutive records that have it.
+    """Stops training when ``metric`` has not improved in ``patience`` consecutive records that contain it.
 
-    The default is the score on the validation set. An objective, a violation rate, a loss and an error are
-    better if lower, any other figure if higher.
+    The default metric is the score on the validation set. Lower values are better for an objective, a
+    violation rate, a loss or an error. For all other metrics, higher values are better.
     """
 
     experiment: Any
@@ -143,10 +146,10 @@ class EarlyStopping(Callback):
         s, validation = self.experiment.settings, f"validation_{self.experiment.metric}"
         self.figure = self.metric or validation
         figures = [*Tally().means(), "full_objective", validation]
-        if self.figure not in figures and len(s.callbacks) == 1:  # another one may add it
+        if self.figure not in figures and len(s.callbacks) == 1:  # a second callback may add the metric
             raise ValueError(f"metric={self.figure} is unknown; {did_you_mean(self.figure, figures)}")
         if self.figure == validation and not s.validation.every:
-            raise ValueError(f"metric={validation} needs validation.every")
+            raise ValueError(f"metric={validation} requires validation.every")
 
     def on_log(self, state: State, record: Record) -> str | None:
         if (value := record.get(self.figure)) is None:
@@ -156,8 +159,8 @@ class EarlyStopping(Callback):
             self.best, self.best_step, self.since = value, state.t, 0
             return None
         self.since += 1
-        why = f"{self.figure} has not improved on {self.best:.6g} of step {self.best_step}"
-        return why if self.since >= self.patience else None
+        reason = f"{self.figure} has not improved on {self.best:.6g} of step {self.best_step}"
+        return reason if self.since >= self.patience else None
 
 
 CALLBACKS: Registry[Callable[..., Callback]] = Registry("callback", Callback)
@@ -172,14 +175,14 @@ def run(
     callbacks: Sequence[Callback] = (),
     state: State | None = None,
 ) -> State:
-    """Train from the first step, or from a restored ``state``, to the last, and return the final state.
+    """Train from the first step, or from a restored ``state``, to the last step, and return the final state.
 
-    Callbacks get a record after every ``log_every`` steps, after the last theta step and after the last step,
-    with means over the steps since the previous record. Further records that a callback requests hold no
-    means, so that requesting them does not change the others.
+    Callbacks receive a record after every ``log_every`` steps, after the last theta step and after the last
+    step. It contains means over the steps since the previous such record. Additional records that a callback
+    requests contain no means, so that requesting them does not change the regular records.
 
     Raises:
-        InputError: a callback would stop before there is an SVM.
+        InputError: a callback stops training before there is an SVM.
         RunError: theta, g or the objective is no longer finite.
     """
     for callback in callbacks:
@@ -195,7 +198,7 @@ def run(
     stopped = _steps(trainer, problem, state, log_every, callbacks)
     with SEEDING:
         if not before.equal(torch.get_rng_state()):
-            say("something drew from torch's global generator in training, which the seed does not reach")
+            say("training used torch's global random generator, which the seed does not control")
     for callback in callbacks:
         callback.on_train_end(state, stopped)
     return state
@@ -204,23 +207,24 @@ def run(
 def _steps(
     trainer: Trainer[Any], problem: Problem, state: State, log_every: int, callbacks: Sequence[Callback]
 ) -> str | None:
-    """Take the remaining steps, and return why a callback has stopped training, or None."""
-    logs = [log_every, *(c.log_every for c in callbacks if c.log_every)]
-    parts = (trainer.last_theta_step, trainer.total)
-    ends = [c.step_every for c in callbacks if c.step_every]
-    piece = 1
+    """Take the remaining steps. Return the reason why a callback has stopped training, or None."""
+    log_intervals = [log_every, *(c.log_every for c in callbacks if c.log_every)]
+    last_steps = (trainer.last_theta_step, trainer.total)
+    step_intervals = [c.step_every for c in callbacks if c.step_every]
+    chunk = 1
     while state.t < trainer.total:
-        log_at = min(*(t for t in parts if t > state.t), *(_next_multiple(state.t, n) for n in logs))
-        began, before = time.monotonic(), state.t
-        until = min(log_at, state.t + piece, *(_next_multiple(state.t, n) for n in ends))
+        multiples = (_next_multiple(state.t, n) for n in log_intervals)
+        log_at = min(*(t for t in last_steps if t > state.t), *multiples)
+        start_time, start_step = time.monotonic(), state.t
+        until = min(log_at, state.t + chunk, *(_next_multiple(state.t, n) for n in step_intervals))
         try:
             trainer.advance(problem, state, until)
         except NotFiniteError as error:
             raise diverged(error.step, error.quantity, trainer.moves_theta) from None
-        done = state.t - before
-        piece = max(1, 2 * done) if time.monotonic() - began < PAUSE_SECONDS / 2 else max(1, done // 2)
+        done = state.t - start_step
+        chunk = max(1, 2 * done) if time.monotonic() - start_time < PAUSE_SECONDS / 2 else max(1, done // 2)
         if state.t == log_at:
-            means = state.t % log_every == 0 or state.t in parts
+            means = state.t % log_every == 0 or state.t in last_steps
             if stopped := _log(trainer, state, callbacks, means):
                 return stopped
         for callback in callbacks:
@@ -235,7 +239,7 @@ def _next_multiple(t: int, n: int) -> int:
 
 
 def _log(trainer: Trainer[Any], state: State, callbacks: Sequence[Callback], means: bool) -> str | None:
-    """Pass a record to the callbacks, and return why one of them stops training, or None."""
+    """Pass a record to the callbacks. Return the reason why a callback stops training, or None."""
     figures = record(state)
     if means:
         state.tally.clear()
@@ -243,8 +247,9 @@ def _log(trainer: Trainer[Any], state: State, callbacks: Sequence[Callback], mea
         figures |= dict.fromkeys(state.tally.means())
     reasons = [reason for callback in callbacks if (reason := callback.on_log(state, figures))]
     if reasons and not (trainer.parts[-1].chooses_steps or trainer.classifies(state)):
-        when = f"at step {state.t}: use a figure of Part 2, or algorithm.solver=svc"
-        raise InputError(f"callbacks: {reasons[0]}, and Part 1 of two cannot stop early, {when}")
+        advice = "use a metric of Part 2, or set algorithm.solver=svc"
+        problem = f"training cannot stop in Part 1, at step {state.t}, before there is an SVM"
+        raise InputError(f"callbacks: {reasons[0]}, but {problem}: {advice}")
     return reasons[0] if reasons else None
 
 
@@ -267,10 +272,10 @@ def record(state: State) -> Record:
 
 
 def diverged(step: int, quantity: str, moves_theta: bool = True) -> RunError:
-    """Return the error for a quantity that is not finite, with advice."""
+    """Return the error that says that a quantity is not finite, with advice on settings to change."""
     advice = "lower optimizer.lr, raise optimizer.weight_decay or algorithm.lam"
     return RunError(
         f"training diverged at step {step}: {quantity} is not finite; "
         f"{advice if moves_theta else 'raise algorithm.lam'}, "
-        "or keep kernel values small with network.normalize or kernel.normalize"
+        "or set network.normalize or kernel.normalize to keep kernel values small"
     )

@@ -1,4 +1,4 @@
-"""Models of finished and unfinished runs, their data and their scores."""
+"""Functions that load the models of finished and unfinished runs, load their data, and evaluate them."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ from nsvm_cli.trainers import TRAINERS
 
 
 class NoModelYetError(InputError):
-    """A checkpoint has no SVM yet: it is from Part 1 of Algorithm 4."""
+    """A checkpoint contains no SVM yet, because it was written in Part 1 of Algorithm 4."""
 
 
 def open_model(
     path: str | Path, runtime: Mapping[str, Any] | None = None, say: Say = str
 ) -> tuple[Path, NSVM]:
-    """Return the file of a trained model and the model. The file may come from an untrusted source.
+    """Return the path of a trained model's file, and the model. The file may come from an untrusted source.
 
     Args:
-        path: a model file, a checkpoint or a run directory. A run that has no model file yet has the model of
-            its newest intact checkpoint.
-        runtime: settings that override the settings of the file; see ``load_model``.
-        say: shows the step of a checkpoint.
+        path: a model file, a checkpoint or a run directory. If the run has no model file yet, the model is
+            taken from its newest intact checkpoint.
+        runtime: settings that override the settings in the file; see ``load_model``.
+        say: a function that shows the step of a checkpoint.
 
     Raises:
-        NoModelYetError: the checkpoint has no SVM.
+        NoModelYetError: the checkpoint contains no SVM.
         InputError: the file, or the data of a checkpoint, are missing, damaged or inconsistent.
     """
     path, runtime = Path(path), runtime or {}
@@ -50,28 +50,28 @@ def open_model(
     if newest is None:
         if (path / CONFIG).is_file():
             expect_tensors(read_config(path))
-        raise InputError(f"{path} has no {final.name}: expected a run that has finished or has a checkpoint")
+        raise InputError(f"{path} has no {final.name}: expected a run with this file or a checkpoint")
     return newest[0], _model_of(*newest, runtime, say)
 
 
 def load_trained(run: Path, runtime: Mapping[str, Any], say: Say = str) -> tuple[NSVM, Data]:
-    """Return the model of a run and its training and test data; see ``open_model``.
+    """Return the model of a run (see ``open_model``) and its training and test data.
 
     Raises:
-        InputError: the model file or the data are missing or damaged, or do not match.
+        InputError: the model file or the data are missing or damaged, or do not match each other.
     """
     _, model = open_model(run, runtime, say)
     if model.facts.source == ARRAYS:
         raise InputError(
-            f"{run} was saved by an estimator, without the arrays that it was trained on; use the model of a "
-            "run of nsvm train, which reads its data from a file"
+            f"{run} was saved by an estimator, and the arrays on which it was trained are not available; use "
+            "a model that nsvm train has trained on data from a file"
         )
     data = data_for(model, model.settings.dataset)
     _expect_same(data, model.facts.sha256)
     checked_split(model.facts, data, data.splits.held_out)
     i, m = model.expansion.i, data.splits.sizes["train"]
     if i is not None and len(i) and (last := int(i.max())) >= m:
-        raise InputError(f"the model file names training sample {last}, and there are {m}")
+        raise InputError(f"the model file refers to training sample {last}, but there are only {m}")
     return model, data
 
 
@@ -85,7 +85,7 @@ def _is_checkpoint(path: Path) -> bool:
 
 def _model_of(file: Path, checkpoint: Checkpoint, runtime: Mapping[str, Any], say: Say) -> NSVM:
     expect_tensors(checkpoint.settings)
-    # with the engine of the checkpoint, and without its logger and callbacks
+    # the engine of the checkpoint is selected below; its logger and callbacks are not used
     means = {"engine": "auto", "logger": {"name": "none"}, "callbacks": [], **runtime}
     settings = within_means(parse_settings(with_values(checkpoint.settings, checkpoint.chosen)), means)
     e = with_engine_of(checkpoint, prepare(settings))
@@ -93,7 +93,7 @@ def _model_of(file: Path, checkpoint: Checkpoint, runtime: Mapping[str, Any], sa
     state = restore_state(e, checkpoint)
     step = f"step {state.t} of {e.trainer.total}"
     if not (e.trainer.parts[-1].chooses_steps or e.trainer.classifies(state)):
-        raise NoModelYetError(f"{file} is of {step}: expected one of Part 2, as there is no SVM before")
+        raise NoModelYetError(f"{file} is at {step} and has no SVM: expected a checkpoint of Part 2")
     say(f"{file}: the model after {step}")
     try:
         model, _ = e.with_threshold(e.with_changes(e.calibrated(e.model(state))), say)
@@ -113,8 +113,9 @@ def evaluate_model(
     """Return the scores of a model on one split of a data set.
 
     Args:
-        split: ``test``, ``train``, ``validation`` or ``all``; None for the split that its run was scored on.
-        dataset: the ``dataset:`` section of another data set; None for the data set of the run.
+        split: ``test``, ``train``, ``validation`` or ``all``. The default is the validation set if the run
+            had a validation set, otherwise the test set.
+        dataset: the ``dataset:`` section of a different data set; None for the data set of the run.
         changes: settings that override the settings of the data set.
 
     Raises:
@@ -122,20 +123,21 @@ def evaluate_model(
     """
     settings, facts = model.settings, model.facts
     section = {**(dataset or settings.dataset), **changes}
-    for other in {"test_path", "validation_path"} - {*changes} if "path" in changes else ():
-        section.pop(other, None)  # they belong to the replaced table
+    for key in {"test_path", "validation_path"} - {*changes} if "path" in changes else ():
+        section.pop(key, None)  # these files belong to the replaced table
     data = data_for(model, section)
-    own = settings.dataset.get("validation") or settings.dataset.get("validation_path")
-    name = split or ("validation" if own else "test")
+    has_validation = settings.dataset.get("validation") or settings.dataset.get("validation_path")
+    name = split or ("validation" if has_validation else "test")
     chosen = checked_split(facts, data, name)
     svm = TRAINERS[settings.algorithm["name"]].trains_svm
     for remark in (*data.samples.remarks, *_column_remarks(facts, data), *data.unseen):
         say(remark)
     if facts.plugins_sha256 not in (None, code_of(settings)):
-        say("the plugins, or their code, are not those of training: the scores may be those of another model")
+        say("plugins have changed since training: the scores may differ from those of the trained model")
     if split is None and data.samples.official_test is None and data.samples.sha256 != facts.sha256:
         whole = data.splits.sizes["all"]
-        say(f"scoring {len(chosen)} of {whole} samples, the {name} set of other data; --split all takes all")
+        advice = "use --split all to evaluate on all samples"
+        say(f"evaluating on {len(chosen)} of {whole} samples, the {name} set of different data; {advice}")
     return {
         "checkpoint": str(file),
         "algorithm": settings.algorithm["name"],
@@ -159,7 +161,7 @@ def evaluate_model(
 
 
 def data_for(model: NSVM, section: Section) -> Data:
-    """Return the data that a ``dataset:`` section names, encoded for a model."""
+    """Load the data set of a ``dataset:`` section, encoded for a model."""
     s, facts = model.settings, model.facts
     return load_data(section, s.seed, s.task, s.memory_budget, facts.task, facts.encoder)
 
@@ -174,19 +176,19 @@ def checked_split(facts: ModelMetadata, data: Data, split: str) -> Split:
     if len(chosen) == 0:
         raise InputError(f"--split {split}: {source} has no {split} samples with these settings")
     if (shape := tuple(chosen.x.shape[1:])) != facts.shape:
-        raise InputError(f"the model expects samples of shape {facts.shape}, {source} has {shape}")
+        raise InputError(f"the model expects samples of shape {facts.shape}, but {source} has {shape}")
     if data.task != facts.task:
-        theirs, ours = " from ".join(facts.classes), ", ".join(data.task.classes)
-        raise InputError(f"the model tells {theirs}, {source} has {ours}")
+        known, found = ", ".join(facts.classes), ", ".join(data.task.classes)
+        raise InputError(f"the model has the classes {known}, but {source} has {found}")
     return chosen
 
 
 def _column_remarks(facts: ModelMetadata, data: Data) -> list[str]:
-    """Return remarks on columns that the model was not trained on, or that have no names."""
+    """Return remarks on columns that the model was not trained on, and on columns without names."""
     if facts.columns is not None and data.columns is not None:
         ignored = [column.name for column in data.columns if column.kind == ID]
         return [f"ignoring columns that the model was not trained on: {', '.join(ignored)}"] * bool(ignored)
     if (facts.columns is None and data.columns is None) or data.samples.sha256 == facts.sha256:
         return []
     which = "the model file" if facts.columns is None else data.samples.source
-    return [f"{which} does not name its columns: they are matched by their order"]
+    return [f"{which} has no column names: columns are matched by their order"]

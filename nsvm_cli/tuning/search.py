@@ -1,4 +1,4 @@
-"""Hyperparameter search by the paper's protocol: on validation data, over several seeds."""
+"""Hyperparameter search by the paper's protocol, which uses validation data and several seeds."""
 
 from __future__ import annotations
 
@@ -38,23 +38,23 @@ from nsvm_cli.storage.run_directory import reading
 from nsvm_cli.words import sign_of
 
 FIRST_SEED = 1000
-"""The first seed of a candidate; the runs that are reported have the seeds from 0 on."""
+"""The first seed with which candidates are trained. Reported runs use different seeds, which start at 0."""
 
 Value = float | int | str | bool | None
 Point = dict[str, Value]
-"""A value for each dotted key, such as ``optimizer.lr``."""
+"""Maps dotted keys, such as ``optimizer.lr``, to values."""
 
 Distribution = CategoricalDistribution | FloatDistribution | IntDistribution
 Space = dict[str, Distribution]
-"""The values to search for each dotted key."""
+"""Maps dotted keys to the values to search."""
 
 
 @pydantic.dataclasses.dataclass(frozen=True, kw_only=True, config=STRICT)
 class Search:
-    """The space and the budget of a search, which ``conf/tune/default.yaml`` explains.
+    """The settings of a search, such as its space and budget. ``conf/tune/default.yaml`` explains them.
 
-    ``space`` is nested like the settings. Its leaves are lists of values, or ranges ``{low, high, log}``, of
-    integers if both ends are. Each seed has its own split.
+    ``space`` is nested like the settings. Its leaves are lists of values or ranges ``{low, high, log}``, and
+    a range is of integers if ``low`` and ``high`` are integers. Each seed splits the data differently.
     """
 
     directory: str
@@ -67,15 +67,15 @@ class Search:
     jobs: PositiveInt | None = None
 
     def suited(self, suggested: Mapping[str, Any], settings: Mapping[str, Any]) -> Space:
-        """Return the space without keys that ``suggested``, the default space, has and ``settings`` lacks.
+        """Return the space without the keys of the default space ``suggested`` that are not in ``settings``.
 
         Raises:
-            InputError: no key is left.
+            InputError: no key remains.
         """
-        others = ranges(suggested).keys() - settings.keys()
-        space = {key: values for key, values in ranges(self.space).items() if key not in others}
+        unused = ranges(suggested).keys() - settings.keys()
+        space = {key: values for key, values in ranges(self.space).items() if key not in unused}
         if not space:
-            raise InputError("tune.space has nothing that these settings use; add +tune.space.KEY=[A,B]")
+            raise InputError("tune.space contains no setting that has an effect; add +tune.space.KEY=[A,B]")
         return space
 
 
@@ -94,7 +94,11 @@ def ends(distribution: Distribution) -> tuple[Value, Value]:
 
 
 def ranges(space: Mapping[str, Any], above: str = "") -> Space:
-    """Return a nested space by dotted keys; raise an InputError for leaves that are not lists or ranges."""
+    """Return the distributions in a nested space, by dotted keys.
+
+    Raises:
+        InputError: a leaf is neither a list nor a range.
+    """
     distributions: Space = {}
     for key, value in space.items():
         where = f"{above}{key}"
@@ -119,9 +123,10 @@ def _distribution(value: Any) -> Distribution:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A point of the space and its scores on validation data.
+    """A point of the space and its scores on validation data, one for each seed.
 
-    ``final`` are a finalist's scores with further seeds, and ``error`` is the standard error of their mean.
+    A finalist also has ``final``, the scores with further seeds, and ``error``, the standard error of their
+    mean.
     """
 
     number: int
@@ -142,24 +147,24 @@ class Candidate:
 
     @property
     def overrides(self) -> str:
-        """The words in one line."""
+        """The overrides in ``words``, in one line."""
         return " ".join(self.words)
 
     def row(self) -> dict[str, Any]:
-        """Return the row of a finalist in ``finalists.csv``."""
+        """Return the row for this finalist in ``finalists.csv``."""
         means = {self.metric: self.mean, "standard_error": self.error}
         means |= {f"search_{self.metric}": mean(self.scores)}
         return {"candidate": self.number, **means, "overrides": self.overrides}
 
 
-@plugin_errors()  # in the worker process, because errors lose their traceback on the way to the parent
+@plugin_errors()  # needed in the worker process, since errors lose their traceback on the way to the parent
 def validation_score(values: Mapping[str, Any], seed: int, seconds: float | None = None) -> float:
     """Train once and return the metric on the validation set, or 0 if training diverges or times out.
 
-    A negative R^2 counts as 0, too: it has no lower bound, and one seed could outweigh all others in a mean.
+    A negative R^2 also counts as 0, since it has no lower bound: a single seed could dominate the mean.
     The test set is never read; see ``nsvm_cli.datasets.Splits``.
     """
-    # no metric of a search needs probabilities, and a threshold is chosen after training
+    # the metrics of a search need neither probabilities nor the threshold, which is chosen after training
     changes = {"seed": seed, "calibration": None, "threshold": None}
     settings = parse_settings({**values, **changes})
     load_plugins(settings.plugins)
@@ -179,11 +184,14 @@ def validation_score(values: Mapping[str, Any], seed: int, seconds: float | None
 
 
 SHARE = 0.25
-"""Maximum share of the training samples for validation, unless the user gives a number."""
+"""Maximum fraction of the training samples to use for validation, unless the user sets the number."""
 
 
 def suited_validation(values: Mapping[str, Any], usual: str) -> str | float:
-    """Return ``usual``, such as ``200 each``, or ``SHARE`` if ``usual`` exceeds this share of some class."""
+    """Return the size of the validation set: ``usual`` (such as ``200 each``) or the fraction ``SHARE``.
+
+    The fraction is returned if ``usual`` would take more than that fraction of some class.
+    """
     data = load(parse_settings(with_values(values, {"dataset.validation": SHARE})))
     y = torch.cat([data.splits[name].y for name in ("train", "validation")]).numpy()
     rarest = min(int(members.sum()) for _, members in data.task.strata(y))
@@ -196,24 +204,24 @@ def tune(
     suggested: Mapping[str, Any],
     observe: Callable[[Candidate], None],
 ) -> list[Candidate]:
-    """Start or resume the search in ``search.directory``, and return the finalists, best first.
+    """Start or resume the search in ``search.directory``, and return the finalists, from best to worst.
 
-    The first candidate has the values of the settings, as far as the space contains them.
+    The first candidate has the values of the settings, except for values that the space does not contain.
 
     Args:
         suggested: the default space; see ``Search.suited``.
-        observe: called with each candidate after its evaluation.
+        observe: a function that is called with each candidate after its evaluation.
 
     Raises:
-        InputError: the settings or a corner of the space are invalid, or the directory is in use or holds
-            another search.
+        InputError: the settings are invalid, the first or last values of the space are invalid, the
+            directory is in use, or it contains a different search.
         RunError: no candidate completed training.
     """
     experiment = prepare(parse_settings(values))
     if not experiment.data.splits.sizes["validation"]:
-        raise InputError("tune chooses on validation data: set tune.validation above 0")
+        raise InputError("tune requires validation data: set tune.validation above 0")
     if sign_of(experiment.metric) < 0:
-        raise InputError(f"metric={experiment.metric}: tune needs a metric that is better when it is larger")
+        raise InputError(f"metric={experiment.metric}: tune requires a metric for which larger is better")
     settings = effective(values, experiment)
     space = search.suited(suggested, settings)
     for corner in (0, -1):
@@ -238,13 +246,16 @@ def tune(
 
 
 Score = Callable[[Point, int], "Future[float]"]
-"""Submits ``validation_score`` of a point and a seed to a worker process."""
+"""A function that computes ``validation_score`` for a point and a seed in a worker process."""
 
 
 def _tried(
     study: optuna.Study, search: Search, space: Space, settings: Mapping[str, Any], score: Score, metric: str
 ) -> Iterator[Candidate]:
-    """Yield interrupted and new candidates, each trained with one seed after the other until it is pruned."""
+    """Yield candidates after their evaluation. Candidates of an interrupted search come first.
+
+    Each candidate is trained with one seed after the other, until all seeds are used or it is pruned.
+    """
     for interrupted in study.get_trials(states=[TrialState.RUNNING]):
         study.tell(interrupted.number, state=TrialState.FAIL)
         study.enqueue_trial(interrupted.params)
@@ -269,9 +280,10 @@ def _tried(
 
 
 def effective(values: Mapping[str, Any], experiment: Experiment) -> dict[str, Any]:
-    """Return the settings that have an effect, by dotted keys, with a number for ``kernel.gamma=null``.
+    """Return the settings that have an effect, by dotted keys. ``kernel.gamma=null`` is replaced by a number.
 
-    The kernel has no effect without an SVM, the optimizer and the network none if no step moves theta.
+    The kernel has no effect if no SVM is trained. The optimizer and the network have no effect if no step
+    changes theta.
     """
     settings, F = flat(values), experiment.F
     if settings.get("kernel.gamma", 0) is None:
@@ -283,20 +295,23 @@ def effective(values: Mapping[str, Any], experiment: Experiment) -> dict[str, An
 
 
 def _rounded(value: Value, setting: Value) -> Value:
-    """Return a float rounded to two digits, so that messages show it exactly, unless it is the setting."""
+    """Return a float rounded to two digits, so that messages show its exact value.
+
+    A value that is equal to the setting is not rounded.
+    """
     return float(f"{value:.2g}") if isinstance(value, float) and value != setting else value
 
 
 def _study(values: Mapping[str, Any], search: Search, space: Space, file: Path) -> optuna.Study:
-    """Return the study in a file, or create it."""
+    """Return Optuna's study that is stored in ``file``. Create the study if the file does not exist."""
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)  # about the pruner below
     with reading(file, "; search again in a new folder: tune.directory=FOLDER"):
         if file.exists():
-            # Optuna would append to a last line that a kill or a full disk has cut off
+            # remove a last line that a kill or a full disk has cut off, since Optuna would append to it
             with file.open("rb+") as journal:
                 journal.truncate(journal.read().rfind(b"\n") + 1)
-        # the directory is locked already
+        # a lock within the process suffices, because the directory is locked
         backend = JournalFileBackend(str(file), lock_obj=threading.Lock())  # type: ignore[arg-type]
         study = optuna.create_study(
             storage=optuna.storages.JournalStorage(backend),
@@ -314,13 +329,17 @@ def _study(values: Mapping[str, Any], search: Search, space: Space, file: Path) 
         recorded = json.loads(study.user_attrs.setdefault("question", question))
         same = is_record_of(recorded["settings"], parse_settings(values))
         if not same or any(recorded[key] != budget[key] for key in budget):
-            raise InputError(f"{search.directory} holds another search: set tune.directory to a new folder")
+            advice = "set tune.directory to a new folder"
+            raise InputError(f"{search.directory} contains a different search: {advice}")
         study.set_user_attr("question", question)
     return study
 
 
 def _final(study: optuna.Study, search: Search, score: Score, experiment: Experiment) -> list[Candidate]:
-    """Return the best candidates, ranked by scores with further seeds: the first scores favour lucky ones."""
+    """Return the best candidates, ranked by scores with further seeds.
+
+    The scores of the search cannot be used for this, because they favour candidates that were lucky.
+    """
     first = FIRST_SEED + search.seeds
     seeds = range(first, first + search.final_seeds)
     scores: dict[str, float] = dict(study.user_attrs.get("final", {}))

@@ -87,7 +87,7 @@ def test_missing_truncated_and_foreign_files_are_refused(file: Path, tmp_path: P
     refused(file, "is of another kind, or another version .*: expected metadata 'nsvm-model-3', found none")
     tensor_file.write(file, "nsvm-training-1", {}, {"weight": torch.ones(3)})
     refused(file, "expected metadata 'nsvm-model-3', found 'nsvm-training-1'$")
-    with pytest.raises(InputError, match="expected a run that has finished or has a checkpoint"):
+    with pytest.raises(InputError, match="expected a run with this file or a checkpoint"):
         open_model(tmp_path)
 
 

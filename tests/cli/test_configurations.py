@@ -129,7 +129,10 @@ def test_each_job_of_a_sweep_has_its_own_values(tmp_path: Path) -> None:
         ("seed: [\n", r"experiment/mine.yaml, line 3: .*expected (the )?node content"),
         ("seed: !!python/object/apply:os.system [touch]", "could not determine a constructor for the tag"),
         ("[1, 2]", r"In 'experiment/mine': ConfigTypeError raised .*: Cannot merge "),
-        ("defaults: [mine]", "the configurations lead back to themselves, or too deep"),
+        (
+            "defaults: [mine]",
+            "the configuration files include each other in a cycle, or are nested too deeply",
+        ),
         ("defaults: [nothing]", "In 'experiment/mine': Could not load 'experiment/nothing'"),
         (
             "defaults: [ringnorm_alg4_wide@experiment]",

@@ -90,7 +90,7 @@ def test_what_a_job_has_to_say_is_left_to_the_process_that_shows_the_sweep(tmp_p
     ]
     single = nsvm("train", *words, "hydra.run.dir=run", cwd=tmp_path, code=0)
     done = nsvm("train", "-m", *words, "seed=3", "hydra.sweep.dir=sweep", cwd=tmp_path, code=0)
-    notice = "validation.every: this method has a model to validate at its end only"
+    notice = "validation.every has no effect: this algorithm has a model only at its end"
     assert [status["notices"] for status in statuses(tmp_path / "sweep")] == [[notice]]
     assert [line for line in done.stderr.splitlines() if notice in line] == [f"job 0: {notice}"]
     assert notice in single.stderr
@@ -132,7 +132,7 @@ def test_bad_input_of_all_jobs_that_failed_is_2_and_can_be_mended(tmp_path: Path
     assert "1 finished, 1 failed" in done.stdout
     said = "seed should be greater than or equal to 0, got -1"
     assert f"job 0 (seed=-1): failed: {said}; " in done.stderr
-    assert f"What is left: nsvm train {' '.join(words[1:])} -m seed=-1,0\n" in done.stdout
+    assert f"To run the remaining jobs: nsvm train {' '.join(words[1:])} -m seed=-1,0\n" in done.stdout
     (failed, _) = statuses(tmp_path / "sweep")
     assert {"status": "failed", "message": said, "exit_code": 2}.items() <= failed.items()
     mended = nsvm(*words, "-m", "seed=5,0", cwd=tmp_path, code=0)
@@ -147,7 +147,9 @@ def test_a_directory_of_another_run_stays_as_it_is(tmp_path: Path) -> None:
     assert "1 finished, 0 failed, 0 interrupted, 1 without a result\n" in other.stdout
     assert sorted(path.name for path in (tmp_path / "sweep").iterdir()) == ["0", "1", "multirun.yaml"]
     assert "Error executing job" not in other.stderr
-    said = "sweep/0 holds a run with other settings: name another hydra.sweep.dir, or overwrite=true"
+    said = (
+        "sweep/0 holds a run with different settings: choose another hydra.sweep.dir, or set overwrite=true"
+    )
     assert other.stderr.splitlines()[-1].endswith(said)
     assert (tmp_path / "sweep" / "0" / "status.json").read_bytes() == before
     assert (tmp_path / "sweep" / "1" / "result.json").exists(), "the other jobs go on"
@@ -269,7 +271,7 @@ def test_a_single_run_writes_its_status_too(tmp_path: Path) -> None:
 @pytest.mark.skipif(find_spec("hydra_plugins.hydra_ray_launcher") is not None, reason="it is installed")
 def test_a_missing_plugin_is_named(tmp_path: Path) -> None:
     says = refusal("train", "-m", "hydra/launcher=ray", "seed=0,1", cwd=tmp_path)
-    assert says == "hydra/launcher=ray needs a plugin of Hydra: pip install 'nsvm[ray]'"
+    assert says == "hydra/launcher=ray requires a plugin of Hydra: pip install 'nsvm[ray]'"
 
 
 def test_a_sweeper_gets_the_validation_score(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -265,7 +265,7 @@ def test_a_run_resumes_and_is_evaluated_with_the_code_that_it_was_trained_with(m
     assert (result["exact"], result["overrides"]) == (False, RUN[2:])
     command = "nsvm train --config-dir conf 'plugins=[mine]' kernel=mine "
     assert command in report("run", "--plugins", "mine", cwd=mine).sections["Settings"]
-    said = "the plugins, or their code, are not those of training: "
+    said = "plugins have changed since training: "
     assert said not in nsvm("evaluate", "run", "--plugins", "mine", cwd=mine, code=0).stderr
     (mine / "own" / "number.py").write_text("POWER = 1")
     for path in ("run", *checkpoints_in(mine / "run")):
@@ -282,8 +282,8 @@ def test_a_sweep_keeps_finished_jobs_of_other_code_and_says_so_once(mine: Path) 
     assert "4 finished, 0 failed" in again.stdout
     (line,) = [line for line in again.stderr.splitlines() if "code" in line]
     assert re.fullmatch(
-        r"2 finished jobs, such as pegasos-0-\w+, were trained with other code of plugins: "
-        "allow_mismatch=true accepts that; to train them again, delete their folders",
+        r"2 finished jobs, such as pegasos-0-\w+, were trained with different code of plugins: "
+        "delete their folders to train them again, or set allow_mismatch=true to accept them",
         line,
     )
     assert "code" not in nsvm(*SEVERAL, "kernel=mine,rbf", "allow_mismatch=true", cwd=mine, code=0).stderr

@@ -178,10 +178,12 @@ def test_a_finished_run_that_cannot_go_on(tmp_path: Path) -> None:
         return done.stderr.splitlines()[-1]
 
     assert "steps of Part 1, which now has 120" in refused(LONGER)
-    assert "has finished with another algorithm: start a new run" in refused("algorithm.name=alg1", LONGER)
+    assert "has finished with a different algorithm: start a new run" in refused(
+        "algorithm.name=alg1", LONGER
+    )
     assert "has taken all 100 steps: expected more of them" in refused("seed=1")
     (tmp_path / "run" / "step-00000100.safetensors").unlink()  # as with checkpoint.keep=none
-    assert "and has no checkpoint (checkpoint.keep): start a new run" in refused(LONGER)
+    assert "and has kept no checkpoint (see checkpoint.keep): start a new run" in refused(LONGER)
 
 
 def test_a_learning_curve_leaves_out_checkpoints_without_an_svm(tmp_path: Path) -> None:
@@ -191,7 +193,7 @@ def test_a_learning_curve_leaves_out_checkpoints_without_an_svm(tmp_path: Path) 
     files = [f"run/step-{step:08}.safetensors" for step in (20, 40, 60, 80)]
     done = nsvm("evaluate", *files, "--json", cwd=tmp_path, code=0)
     assert [json.loads(line)["steps"] for line in done.stdout.splitlines()] == [60, 80]
-    early = "{} is of step {} of 80: expected one of Part 2, as there is no SVM before"
+    early = "{} is at step {} of 80 and has no SVM: expected a checkpoint of Part 2"
     assert done.stderr.splitlines()[:2] == [early.format(files[n], 20 * n + 20) for n in range(2)]
     done = nsvm("evaluate", *files[:2], cwd=tmp_path, code=2)
     assert done.stderr.splitlines()[-1] == f"nsvm: {early.format(files[1], 40)}"

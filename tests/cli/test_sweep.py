@@ -81,7 +81,7 @@ def test_only_what_has_happened_since_is_told(tmp_path: Path, capsys: pytest.Cap
         f"{tmp_path}: 3 finished, 1 failed, 0 interrupted",
         f"To compare the settings: nsvm compare {tmp_path}",
     ]
-    assert lines(out)[-1] == "What is left: nsvm train -m a=0,1,2,3 b=0"
+    assert lines(out)[-1] == "To run the remaining jobs: nsvm train -m a=0,1,2,3 b=0"
 
 
 def test_what_is_started_over_counts_once_it_has_ended(
@@ -100,7 +100,7 @@ def test_what_is_started_over_counts_once_it_has_ended(
     out, errors = capsys.readouterr()
     assert lines(errors) == ["job 1 (a=1): finished; 1/2 ended"]
     assert lines(out)[0] == f"{tmp_path}: 1 finished, 0 failed, 1 interrupted"
-    assert lines(out)[-1] == "What is left: nsvm train -m a=0,1,2,3 b=0"
+    assert lines(out)[-1] == "To run the remaining jobs: nsvm train -m a=0,1,2,3 b=0"
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_a_line_says_whether_one_answer_for_all_is_as_good(
 
 
 def test_jobs_that_leave_nothing_are_a_failure(tmp_path: Path) -> None:
-    with pytest.raises(RunError, match="3 of the sweep's jobs left nothing in "):
+    with pytest.raises(RunError, match="3 of the sweep's jobs wrote no status to "):
         swept(tmp_path, 4, lambda: job(tmp_path, 0, "finished"))
 
 

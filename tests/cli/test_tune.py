@@ -74,7 +74,7 @@ def test_it_never_reads_the_test_set_and_ends_with_overrides_that_train_takes(
     assert finalists[1].endswith(" ".join(best))
 
     other = refusal("tune", *SHORT, HERE, "tune.trials=3", "plugins=[guard]", "kernel.gamma=2", cwd=tmp_path)
-    assert other == "search holds another search: set tune.directory to a new folder"
+    assert other == "search contains a different search: set tune.directory to a new folder"
 
 
 @pytest.mark.usefixtures("inline_workers")

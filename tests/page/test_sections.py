@@ -182,7 +182,7 @@ def test_terms_that_are_no_samples_or_none_at_all(found: tuple[NSVM, Data], tmp_
     settings = replace(model.settings, algorithm={"name": "cross_entropy", "steps": 1})
     assert not [*support_vectors(replace(model, settings=settings), data)]
     save_model(tmp_path / "other", with_terms(i=torch.full((len(e.z),), 10**9)))
-    with pytest.raises(InputError, match="names training sample 1000000000"):
+    with pytest.raises(InputError, match="refers to training sample 1000000000"):
         load_trained(tmp_path / "other", {"device": "cpu"})
 
 

@@ -114,7 +114,9 @@ def test_a_solver_of_null_is_said_and_kept_in_checkpoints(
     with pytest.raises(Interrupted):
         go(tmp_path / "run", settings, stopped_at(100))
     m = len((e := prepare(settings)).problem.y)
-    assert f"algorithm.solver=nystroem, since svc would take long for {m} training samples" in e.remarks()
+    assert (
+        f"algorithm.solver=nystroem is used, since svc would be slow for {m} training samples" in e.remarks()
+    )
     (file,) = checkpoints_in(tmp_path / "run")
     assert load_checkpoint(file).chosen["algorithm.solver"] == "nystroem"
     assert read_config(tmp_path / "run")["algorithm"]["solver"] is None, "as it was given"

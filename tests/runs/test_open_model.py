@@ -117,7 +117,9 @@ def test_a_checkpoint_that_is_damaged_or_a_strangers(tmp_path: Path) -> None:
 
 def test_part_1_of_algorithm_4_has_no_svm(tmp_path: Path) -> None:
     algorithm = {"name": "alg4", "steps": 200, "solver_steps": 100}
-    with pytest.raises(InputError, match=r"is of step \d+ of 300: expected one of Part 2"):
+    with pytest.raises(
+        InputError, match=r"is at step \d+ of 300 and has no SVM: expected a checkpoint of Part 2"
+    ):
         open_model(killed(tmp_path, algorithm=algorithm))
 
 

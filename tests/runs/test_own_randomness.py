@@ -258,4 +258,4 @@ def test_other_draws_in_training_are_said(
 ) -> None:
     monkeypatch.setitem(LOSSES, "own", Dithered)
     prepare(small_settings(algorithm={"name": "alg1", "steps": 5}, loss={"name": "own"})).run()
-    assert "drew from torch's global generator in training" in capsys.readouterr().err
+    assert "training used torch's global random generator" in capsys.readouterr().err

@@ -96,7 +96,7 @@ def test_a_suggested_space_follows_the_settings_and_what_the_user_adds_stays() -
         "optimizer.lr": (1e-6, 0.1),
     }, "no momentum and no dropout, for there are no such settings"
     for space in (SUGGESTED, {}):
-        with pytest.raises(InputError, match="nothing that these settings use"):
+        with pytest.raises(InputError, match="no setting that has an effect"):
             search(space=space).suited(SUGGESTED, {})
 
 
