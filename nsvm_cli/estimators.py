@@ -1,4 +1,4 @@
-"""Neural SVMs as scikit-learn estimators, on the same trainers as ``nsvm train``."""
+"""Neural SVMs as scikit-learn estimators, which train exactly like ``nsvm train``."""
 
 from __future__ import annotations
 
@@ -49,19 +49,21 @@ SHORT = {
     "optimizer.lr": "lr",
     "network.widths": "widths",
 }
-"""Settings of ``nsvm train``, and the parameters of the estimators that are short for them."""
+"""Settings of ``nsvm train`` that can be set by a parameter of the estimators, with that parameter."""
 
-HOW = ("dtype", "device", "engine", "threads", "class_weight")
-"""Parameters with the names of settings."""
+SAME = ("dtype", "device", "engine", "threads", "class_weight")
+"""Parameters that have the same name as the setting of ``nsvm train`` that they set."""
 
 PARTS = ("algorithm", "network", "kernel", "optimizer", "loss")
+"""Parameters that select a part by its name or as an object."""
 
-OTHERS = ("penalties", "init", "freeze", "callbacks", "multiclass", "memory_budget")
+EXTRA = ("penalties", "init", "freeze", "callbacks", "multiclass", "memory_budget")
+"""Settings of ``nsvm train`` that can be set only in the parameter ``settings``."""
 
 DATASET = ("scaling", "validation", "drop", "include", "text", "missing", "decimal", "thousands")
 """Settings of data sets that apply to arrays and data frames."""
 
-APPLY = (*PARTS, *HOW, *OTHERS, "seed", *(f"dataset.{key}" for key in DATASET))
+APPLY = (*PARTS, *SAME, *EXTRA, "seed", *(f"dataset.{key}" for key in DATASET))
 """The settings of ``nsvm train`` that apply to an estimator."""
 
 
@@ -71,26 +73,26 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
 
     Args:
         algorithm, network, kernel, optimizer, loss: names as on the command line, or objects such as
-            ``RBF(0.5)`` or an ``nn.Module``, which are copied before training. None selects the network and
-            kernel of ``nsvm train dataset=csv`` with this algorithm, and the hinge loss or, for real targets,
-            the epsilon-insensitive loss.
-        lam, steps, batch_size, gamma, lr, widths: common settings; None for the values in ``settings``, or
-            otherwise the defaults of ``nsvm train dataset=csv`` with this algorithm.
-        settings: more settings by name, such as ``{"algorithm.solver": "pegasos"}``: settings of the five
-            above, ``penalties``, ``init``, ``freeze``, ``callbacks``, ``multiclass``, ``memory_budget``,
-            and settings of data sets, such as ``dataset.scaling``. ``dataset.validation`` holds out samples
-            for calibrating probabilities.
+            ``RBF(0.5)`` or an ``nn.Module``, which are copied before training. If the network or the kernel
+            is None, it is the default of ``nsvm train dataset=csv`` with this algorithm. If the loss is None,
+            it is the hinge loss or, for real targets, the epsilon-insensitive loss.
+        lam, steps, batch_size, gamma, lr, widths: common settings. None selects the value in ``settings`` or,
+            without such a value, the default of ``nsvm train dataset=csv`` with this algorithm.
+        settings: further settings by name, such as ``{"algorithm.solver": "pegasos"}``. They may be settings
+            of the five parts above, ``penalties``, ``init``, ``freeze``, ``callbacks``, ``multiclass``,
+            ``memory_budget``, and settings of data sets, such as ``dataset.scaling``. With
+            ``dataset.validation``, samples are held out to calibrate probabilities.
         class_weight: the weights of classes, as in scikit-learn: "balanced" or a dictionary.
-        callbacks: objects that observe training, after the callbacks in ``settings``.
-        random_state: the seed, or another ``random_state`` of scikit-learn.
-        dtype, device, engine, threads: as on the command line.
+        callbacks: objects that observe training. They are called after the callbacks in ``settings``.
+        random_state: an integer, which is the seed, or any other ``random_state`` of scikit-learn.
+        dtype, device, engine, threads: the settings of ``nsvm train`` with these names.
 
     Attributes:
         model_: the trained model, ``nsvm_cli.models.nsvm.NSVM``.
-        settings_: the settings that the model was trained with.
+        settings_: the settings with which the model was trained.
         n_support_: the number of support vectors.
         kernel_parameters_: the learnt parameters of the kernel.
-        n_features_in_, feature_names_in_: the features, as in scikit-learn.
+        n_features_in_, feature_names_in_: number and names of the features, as in scikit-learn.
     """
 
     _task: ClassVar[Literal["classification", "regression"]]
@@ -124,23 +126,25 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
         return params
 
     def set_params(self, **params: Any) -> Self:
-        """Set parameters; a parameter of a dataclass, such as ``kernel__gamma``, replaces the object."""
-        inner = {key: params.pop(key) for key in [*params] if "__" in key}
+        """Set parameters. To set a parameter of a dataclass object, such as ``kernel__gamma``, the object is
+        replaced by a changed copy.
+        """
+        nested = {key: params.pop(key) for key in [*params] if "__" in key}
         super().set_params(**params)
-        for key in [*inner]:
+        for key in [*nested]:
             part, _, name = key.partition("__")
             if part not in PARTS or hasattr(value := getattr(self, part), "set_params"):
                 continue
             if not (settings := fields_of(value)):
                 raise InputError(f"{key}: expected an object of a dataclass as {part}, got {shown(value)}")
-            new: dict[str, Any] = {"name": type(value).__name__, **settings, name: inner.pop(key)}
+            new: dict[str, Any] = {"name": type(value).__name__, **settings, name: nested.pop(key)}
             with self._in_python():
                 setattr(self, part, build({new["name"]: type(value)}, part, new))
-        super().set_params(**inner)
+        super().set_params(**nested)
         return self
 
-    def _named(self, text: str) -> str:
-        """Return a message with settings called by their names in Python."""
+    def _in_python_names(self, text: str) -> str:
+        """Return a message in which the settings of ``nsvm train`` have their names in Python instead."""
 
         def parameter(key: re.Match[str]) -> str:
             part = getattr(self, key[1])
@@ -155,25 +159,29 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
 
     @contextlib.contextmanager
     def _in_python(self) -> Iterator[None]:
-        """Call settings in errors and warnings by their names in Python."""
-        default = WARN.set(lambda line: warnings.warn(self._named(line), ConvergenceWarning, stacklevel=2))
+        """Context manager: in errors and warnings, use the names that settings have in Python."""
+
+        def warn(line: str) -> None:
+            warnings.warn(self._in_python_names(line), ConvergenceWarning, stacklevel=2)
+
+        default = WARN.set(warn)
         try:
             yield
         except (InputError, RunError) as error:
-            error.args = (self._named(str(error)),)
+            error.args = (self._in_python_names(str(error)),)
             raise
         finally:
             WARN.reset(default)
 
     def _section(self, part: str) -> dict[str, Any]:
-        """Return the settings of a part, or the object itself if no registered name has its class."""
+        """Return the settings of a part, or the wrapped object if its class is not registered."""
         registry, value = Registry.kinds[part], getattr(self, part)
         if value is None or isinstance(value, str):
             return {} if value is None else {"name": value}
         if not isinstance(value, registry.base):
             raise InputError(f"{part}: expected a name or a {registry.base.__name__}, got {shown(value)}")
         names = [name for name, entry in registry.items() if entry is type(value)]
-        with contextlib.suppress(TypeError):  # a field that JSON lacks
+        with contextlib.suppress(TypeError):  # a field cannot be written as JSON
             if names and (settings := fields_of(value)) is not None:
                 return {"name": names[0], **json.loads(json.dumps(settings, default=np.generic.item))}
         return {"name": Given(value)}
@@ -182,43 +190,43 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
         """Return the settings that ``nsvm train dataset=csv`` would compose."""
         sections = {part: chosen for part in PARTS if (chosen := self._section(part))}
         names = {part: chosen["name"] for part, chosen in sections.items()}
-        words = []
-        for part, name in names.items():  # an object has the values of its nearest registered base class
+        overrides = []
+        for part, name in names.items():  # an object gets the defaults of its nearest registered base class
             bases = [name] if isinstance(name, str) else Registry.kinds[part].names_of(type(name.part))
-            words.append(f"{part}={bases[0]}" if bases else f"++{part}.name={name}")
+            overrides.append(f"{part}={bases[0]}" if bases else f"++{part}.name={name}")
         classes = [Registry.kinds[part].get(name) for part, name in names.items()]
-        composed = _composed((*words,), (*classes,), self._task)
+        composed = _composed((*overrides,), (*classes,), self._task)
         for part, name in names.items():
             keys = composed[part] if isinstance(name, str) else Registry.kinds[part].common
             sections[part] = {key: composed[part][key] for key in keys} | sections[part]
         short = {key: value for key, name in SHORT.items() if (value := getattr(self, name)) is not None}
-        how = {name: getattr(self, name) for name in HOW} | {"seed": self.random_state}
-        if not isinstance(self.random_state, int | np.integer):  # true and false are refused with the others
-            how["seed"] = int(check_random_state(self.random_state).randint(2**31))
+        same = {name: getattr(self, name) for name in SAME} | {"seed": self.random_state}
+        if not isinstance(self.random_state, int | np.integer):  # parse_settings refuses true and false
+            same["seed"] = int(check_random_state(self.random_state).randint(2**31))
         shared = {f"{part}.{key}" for part in PARTS for key in Registry.kinds[part].common}
         if isinstance(self.class_weight, Mapping):
             labels = getattr(self, "classes_", np.array([])).tolist()
-            names = {label: str(label) for label in labels}  # 0 is 0.0
-            how["class_weight"] = {names.get(k, str(k)): weight for k, weight in self.class_weight.items()}
+            names = {label: str(label) for label in labels}  # a key 0 finds the label 0.0
+            same["class_weight"] = {names.get(k, str(k)): weight for k, weight in self.class_weight.items()}
         for key in self.settings or {}:
             if (section := key.partition(".")[0]) not in APPLY and key not in APPLY:
                 raise InputError(f"settings: an estimator has no {key}; {did_you_mean(section, APPLY)}")
-            own = getattr(self, section, None) if section in PARTS else None
-            if not isinstance(own, str | None) and key not in shared:
+            value = getattr(self, section, None) if section in PARTS else None
+            if not isinstance(value, str | None) and key not in shared:
                 raise InputError(f"settings: {key}: {section} is an object, which has its own settings")
-        changes = {**how, **(self.settings or {}), **short}
-        changes = json.loads(json.dumps(changes, default=lambda value: value.tolist()))  # numbers of NumPy
+        changes = {**same, **(self.settings or {}), **short}
+        changes = json.loads(json.dumps(changes, default=lambda value: value.tolist()))  # NumPy's numbers
         return parse_settings(with_values(composed, {**sections, **changes}))
 
     def _checked(self, X: Any, y: Any, **checks: Any) -> tuple[Any, np.ndarray]:
-        """Return samples, an array or a data frame, and labels, checked by scikit-learn."""
+        """Return samples (an array or a data frame) and labels after scikit-learn's checks."""
         if not _is_table(X):
             return validate_data(self, X, y, allow_nd=True, **checks)  # type: ignore[no-any-return]
         validate_data(self, X, skip_check_array=True)  # sets n_features_in_ and feature_names_in_
         return X, check_X_y(np.zeros((len(X), 1)), y, estimator=self, **checks)[1]
 
     def _train(self, X: Any, y: np.ndarray, weight: Any, classes: Iterable[Any] = ()) -> None:
-        """Train on samples and the codes of their classes, or real targets."""
+        """Train on samples with labels ``y``: the codes of their ``classes``, or real targets."""
         w = None if weight is None else _check_sample_weight(weight, y, dtype=np.float64)
         x = np.empty((len(y), 0)) if _is_table(X) else _numbers(X)
         samples = Samples(x, y, tuple(map(str, classes)), ARRAYS, len(y), weight=w)
@@ -226,16 +234,16 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
             settings = self._settings()
             source: Any = build_source(settings.dataset)
             table = replace(_table(X, settings.dataset), settings=source) if _is_table(X) else None
-            how = source.validation, settings.seed, x.ndim > 2, self._task
-            data = split_data(samples, *how, table=table)
+            data = split_data(samples, source.validation, settings.seed, x.ndim > 2, self._task, table=table)
             self._take(prepare(settings, data=data).train(self.callbacks))
 
     def _take(self, model: NSVM) -> None:
+        """Set the attributes that describe a trained model."""
         self.model_, self.settings_ = model, model.settings
         self.n_support_, self.kernel_parameters_ = len(model.expansion.alpha), model.kernel_parameters
 
     def _of_model(self, compute: Callable[[NSVM, torch.Tensor], Any], X: Any) -> np.ndarray:
-        """Return the result of ``compute`` for samples; the model of a table encodes a data frame."""
+        """Return the result of ``compute`` for samples. A data frame is encoded like the training data."""
         check_is_fitted(self, "model_")
         encoder = self.model_.facts.encoder
         if encoder is not None and _is_table(X):
@@ -244,18 +252,19 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
             x = _numbers(validate_data(self, X, reset=False, allow_nd=True))
         if x.shape[1:] != (shape := self.model_.facts.shape):
             raise InputError(f"expected samples of shape {shape}, got {x.shape[1:]}")
-        spread = as_float(x[:BLOCK_ROWS]).std() / float(self.model_.scaling.std.mean()) if x.ndim > 2 else 0
-        if spread and not 0.02 < spread < 50:
-            what = "their values spread {:.3g} times as far: are pixels of 0..1 and of 0..255 mixed up?"
-            warnings.warn(f"unlike the training samples, {what.format(spread)}", UserWarning, stacklevel=3)
+        ratio = as_float(x[:BLOCK_ROWS]).std() / float(self.model_.scaling.std.mean()) if x.ndim > 2 else 0
+        if ratio and not 0.02 < ratio < 50:
+            problem = f"the samples have {ratio:.3g} times the standard deviation of the training samples"
+            advice = "check whether pixels of 0..1 and of 0..255 are mixed up"
+            warnings.warn(f"{problem}: {advice}", UserWarning, stacklevel=3)
         with own_threads(self.threads):
             return np.asarray(compute(self.model_, torch.from_numpy(x)).cpu())
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """Return the estimator of a model file or run directory, with the settings of its training.
+        """Return an estimator with the model and the settings in a model file or run directory.
 
-        Classes are integers if all their names are, and otherwise text.
+        The classes are integers if all their names are integers, otherwise strings.
 
         Raises:
             InputError: the file is missing or damaged, or holds a model for another kind of task.
@@ -267,11 +276,11 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
             raise InputError(f"{path} has task={settings.task}: expected task={cls._task}")
         values, section = plain(settings), settings.dataset
         parts = {part: values[part] for part in PARTS if values[part] is not None}
-        own = {f"{part}.{key}": parts[part][key] for part in parts for key in parts[part] if key != "name"}
-        own |= {name: values[name] for name in OTHERS}
-        own |= {f"dataset.{key}": section[key] for key in DATASET if key in section}
-        named = {part: parts[part]["name"] for part in parts} | {name: values[name] for name in HOW}
-        estimator = cls(**named, random_state=settings.seed, settings=own)
+        extra = {f"{part}.{key}": parts[part][key] for part in parts for key in parts[part] if key != "name"}
+        extra |= {name: values[name] for name in EXTRA}
+        extra |= {f"dataset.{key}": section[key] for key in DATASET if key in section}
+        params = {part: parts[part]["name"] for part in parts} | {name: values[name] for name in SAME}
+        estimator = cls(**params, random_state=settings.seed, settings=extra)
         estimator._take(model)
         if facts.classes:
             estimator.classes_ = np.array(facts.classes, dtype=object)
@@ -285,14 +294,15 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
         return estimator
 
     def save(self, path: str | Path) -> None:
-        """Write a model file, which ``load``, ``nsvm evaluate`` and ``nsvm predict`` read."""
+        """Write the model to a file that ``load``, ``nsvm evaluate`` and ``nsvm predict`` can read."""
         check_is_fitted(self, "model_")
         save_model(Path(path), self.model_, named=True)
 
 
 def _is_calibrated(classifier: Any) -> bool:
     if getattr(getattr(classifier, "model_", None), "sigmoids", None) is None:
-        raise AttributeError("expected a calibrated model, as by settings={'dataset.validation': 0.1}")
+        advice = "train with held-out samples, for example settings={'dataset.validation': 0.1}"
+        raise AttributeError(f"expected a calibrated model: {advice}")
     return True
 
 
@@ -306,14 +316,14 @@ class NSVMClassifier(ClassifierMixin, _NSVM):  # type: ignore[misc]
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> NSVMClassifier:
         """Train on samples X of shape (m, n), or (m, channels, height, width) for images, and classes y.
 
-        The columns of a data frame are read like a CSV file: they may hold text and empty cells. Prediction
-        matches columns by name, and ignores others. Arrays of bytes with more than two dimensions are pixels,
-        which are divided by 255, also in prediction. A sample of weight w counts as w samples; samples of
-        weight 0 are left out.
+        The columns of a data frame are read like those of a CSV file: they may contain text and empty cells.
+        In prediction, columns are matched by name, and additional columns are ignored. Arrays of bytes with
+        more than two dimensions are images: their pixels are divided by 255, also in prediction. A sample
+        with weight w counts as w samples; samples with weight 0 are excluded.
 
         Raises:
-            InputError: a parameter is invalid or does not suit the data. It is a ValueError.
-            RunError: training diverged. It is a RuntimeError.
+            InputError: a parameter is invalid or does not fit the data. InputError is a ValueError.
+            RunError: training diverged. RunError is a RuntimeError.
         """
         X, y = self._checked(X, y)
         check_classification_targets(y)
@@ -322,7 +332,11 @@ class NSVMClassifier(ClassifierMixin, _NSVM):  # type: ignore[misc]
         return self
 
     def decision_function(self, X: Any) -> np.ndarray:
-        """Return g(x), of shape (m,) for two classes, positive for the second; otherwise (m, classes)."""
+        """Return the decision values g(x).
+
+        For two classes, their shape is (m,), and they are positive for the second class. For more classes,
+        their shape is (m, classes).
+        """
         return self._of_model(NSVM.decision_function, X)
 
     def predict(self, X: Any) -> np.ndarray:
@@ -370,18 +384,19 @@ def _is_table(X: Any) -> bool:
 
 
 def _table(X: Any, settings: Mapping[str, Any]) -> Table:
-    """Return a data frame as a table, read with the settings for decimals and missing values."""
+    """Return a data frame as a table; ``settings`` define its decimal signs and codes of missing values."""
     dialect = construct(Dialect, "", written_as(settings))
     return Table(tidied(X.reset_index(drop=True), dialect), ("X",), signs=dialect.signs)
 
 
 def _numbers(x: np.ndarray) -> np.ndarray:
-    """Return samples as float64, or as the bytes of images, which the model scales to 0..1."""
+    """Return samples as float64; images of bytes remain bytes, which the model scales to 0..1."""
     dtype = np.uint8 if x.dtype == np.uint8 and x.ndim > 2 else np.float64
     return np.require(x, dtype, ["C", "W"])  # torch rejects read-only arrays and negative strides
 
 
 @functools.lru_cache(maxsize=64)
-def _composed(words: tuple[str, ...], classes: tuple[object, ...], task: str) -> dict[str, Any]:
-    """Return the settings of ``nsvm train`` with these words; ``classes`` are a key of the cache."""
-    return compose_settings(["dataset=csv", f"dataset.path={ARRAYS}", f"task={task}", *words], complete=False)
+def _composed(overrides: tuple[str, ...], classes: tuple[object, ...], task: str) -> dict[str, Any]:
+    """Return the settings of ``nsvm train`` with overrides. ``classes`` is only part of the cache key."""
+    common = ["dataset=csv", f"dataset.path={ARRAYS}", f"task={task}"]
+    return compose_settings([*common, *overrides], complete=False)

@@ -1,4 +1,4 @@
-"""Tasks: how labels are coded, how decision values become predictions, and how these are scored."""
+"""Tasks: how labels are coded, how decision values become predictions, and how predictions are scored."""
 
 from __future__ import annotations
 
@@ -14,34 +14,34 @@ from jaxtyping import Float
 from torch import Tensor
 
 Values = TypeVar("Values", np.ndarray, Tensor)
-"""An array or a tensor; functions return the type of their argument."""
+"""An array or a tensor; a function returns the same type that it receives."""
 
 OF_DECISIONS = ("accuracy", "balanced_accuracy", "f1")
-"""Metrics of decisions, which depend on the threshold between two classes."""
+"""Metrics of predicted classes: with two classes, they depend on the decision threshold."""
 
 OF_PROBABILITIES = ("log_loss", "brier_score")
 """Metrics of the probabilities of a calibrated model."""
 
 
 class Task(ABC):
-    """Base class of tasks, which hold everything that depends on the meaning of the labels.
+    """Base class of tasks. A task implements everything that depends on the meaning of the labels.
 
-    Algorithms see coded labels ``y`` and decision values ``g``; only the task knows their meaning.
+    Algorithms work on coded labels ``y`` and decision values ``g``; only the task interprets them.
     """
 
     kind: ClassVar[Literal["classification", "regression"]]
 
     metric: ClassVar[str]
-    """The metric to compare models by, unless a setting names another."""
+    """The default metric for comparing models."""
 
     metrics: ClassVar[tuple[str, ...]]
-    """The metrics that a setting may name."""
+    """The metrics that the setting ``metric`` may select."""
 
     centred: ClassVar[bool] = True
-    """Whether alignments are of centred kernel matrices, unless a setting decides."""
+    """Whether alignments use centred kernel matrices by default."""
 
     classes: tuple[str, ...]
-    """The names of the classes, in the order of their codes; none for real targets."""
+    """The names of the classes, in the order of their codes; empty for real targets."""
 
     @property
     def outputs(self) -> tuple[int, ...]:
@@ -49,15 +49,17 @@ class Task(ABC):
         return ()
 
     def strata(self, y: Values) -> Iterator[tuple[str, Values]]:
-        """Yield the name and the mask of each group of samples that a split keeps in proportion."""
+        """Yield the name and the mask of each group of samples for stratified splits: the classes, if any."""
         yield "", y == y
 
     def targets(self, y: Tensor) -> Tensor:
-        """Return the targets that an algorithm sees for labels in the units of the data."""
+        """Return the targets on which algorithms are trained, for labels in the units of the data."""
         return y
 
     def code(self, y: Float[Tensor, " k"]) -> Float[Tensor, " k *outputs"]:
-        """Return the codes c_i of labels, whose inner products are the ideal kernel, as y_i y_j."""
+        """Return the codes c_i of labels. Their inner products are the ideal kernel; for two classes and real
+        targets these are y_i y_j.
+        """
         return y
 
     @abstractmethod
@@ -70,7 +72,7 @@ class Task(ABC):
 
     @abstractmethod
     def score(self, y: Values, decisions: Values) -> dict[str, Any]:
-        """Return the metrics of decisions, including ``metric``."""
+        """Return the metrics of predictions, including ``metric``."""
 
     def rank_scores(self, y: np.ndarray, g: np.ndarray) -> dict[str, float | None]:
         """Return the metrics that depend only on the order of the decision values."""
@@ -78,7 +80,7 @@ class Task(ABC):
 
 
 class Classification(Task):
-    """Classes, identified by their names."""
+    """A task whose labels are classes, identified by name."""
 
     kind = "classification"
     metric = "accuracy"
@@ -86,7 +88,7 @@ class Classification(Task):
 
     @abstractmethod
     def index(self, y: Values) -> Values:
-        """Return the positions in ``classes`` of coded labels."""
+        """Return the indices into ``classes`` of coded labels."""
 
     def correct(self, y: np.ndarray, g: np.ndarray) -> int:
         return int(np.count_nonzero(self.decide(g) == y))
@@ -97,13 +99,16 @@ class Classification(Task):
             yield name, index == r
 
     def score(self, y: Values, decisions: Values) -> dict[str, Any]:
-        """Return figures of the decisions.
+        """Return the metrics of predicted classes.
 
-        These are ``accuracy`` and the number of ``errors``; the ``recall`` of each class, that is, the share
-        of its samples that are decided correctly (None without samples), and the mean of all,
-        ``balanced_accuracy``; the ``precision`` of each class, that is, the share of decisions for it that
-        are correct (None without any); ``f1`` of the second of two classes, or the mean of all; and
-        ``confusion``, the numbers of samples by class (row) and decision (column).
+        - ``accuracy``, and the number of ``errors``
+        - ``recall``: for each class, the fraction of its samples that are classified correctly; None for a
+          class without samples
+        - ``balanced_accuracy``: the mean recall
+        - ``precision``: for each class, the fraction of decisions for it that are correct; None for a class
+          without decisions
+        - ``f1``: of the second class if there are two, otherwise the mean over the classes
+        - ``confusion``: the number of samples of each class (row) with each decision (column)
         """
         errors = int((y != decisions).sum())
         true, decided = (np.asarray(self.index(part)).astype(np.int64) for part in (y, decisions))
@@ -111,15 +116,15 @@ class Classification(Task):
         confusion = np.bincount(C * true + decided, minlength=C * C).reshape(C, C)
         correct, rows, columns = confusion.diagonal(), confusion.sum(1), confusion.sum(0)
         recall, precision = (
-            [share / whole if whole else None for share, whole in zip(correct.tolist(), sums, strict=True)]
+            [part / total if total else None for part, total in zip(correct.tolist(), sums, strict=True)]
             for sums in (rows.tolist(), columns.tolist())
         )
-        present = [share for share in recall if share is not None]
+        recalls = [value for value in recall if value is not None]
         f1 = 2 * correct / np.maximum(rows + columns, 1)
         return {
             "accuracy": (len(y) - errors) / len(y),
             "errors": errors,
-            "balanced_accuracy": sum(present) / len(present),
+            "balanced_accuracy": sum(recalls) / len(recalls),
             "f1": float(f1[1] if C == 2 else f1[rows + columns > 0].mean()),
             "recall": recall,
             "precision": precision,
@@ -129,8 +134,8 @@ class Classification(Task):
     def rank_scores(self, y: np.ndarray, g: np.ndarray) -> dict[str, float | None]:
         """Return ``roc_auc`` and ``average_precision`` of decision values, as scikit-learn defines them.
 
-        They are of the second of two classes, or means over each class against the rest; None if a class has
-        no samples.
+        With two classes, the second class is the positive one. With more classes, the metrics are means over
+        all classes, each against the rest. They are None if a class has no samples.
         """
         index, columns = self.index(y), {1: g} if g.ndim == 1 else dict(enumerate(g.T))
         areas: list[tuple[float, float]] = []
@@ -148,15 +153,18 @@ class Classification(Task):
 
 
 def _counts(positive: np.ndarray, g: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Return the values of g, descending, and how many positive and other samples have at least each."""
-    values, place = np.unique(-g, return_inverse=True)
-    return -values, *(np.cumsum(np.bincount(place, counted)) for counted in (positive, ~positive))
+    """Return the distinct values of g in descending order and, for each value, how many positive samples and
+    how many negative samples have at least this value.
+    """
+    values, index = np.unique(-g, return_inverse=True)
+    return -values, *(np.cumsum(np.bincount(index, mask)) for mask in (positive, ~positive))
 
 
 def best_threshold(y: np.ndarray, g: np.ndarray, metric: str) -> float:
-    """Return the threshold t with the best score if decisions are for the second of two classes where g >= t.
+    """Return the threshold t with the best score if the second of two classes is predicted where g >= t.
 
-    It is halfway between two neighbouring values of g, or beyond all of them; of several, the nearest to 0.
+    t is halfway between two neighbouring values of g, or beyond all values. If several thresholds are best,
+    the nearest to 0 is returned.
     """
     values, *counts = _counts(y > 0, g)
     tp, fp = (np.append(0, count) for count in counts)
@@ -166,17 +174,17 @@ def best_threshold(y: np.ndarray, g: np.ndarray, metric: str) -> float:
         "balanced_accuracy": tp * max(N, 1) - fp * max(P, 1),
         "f1": tp / np.maximum(P + tp + fp, 1),
     }[metric]
-    beyond = 1 + np.abs(g).max()
-    high, low = np.append(values[0] + beyond, values), np.append(values, values[-1] - beyond)
+    margin = 1 + np.abs(g).max()
+    high, low = np.append(values[0] + margin, values), np.append(values, values[-1] - margin)
     t = high / 2 + low / 2
-    t = np.where(t > low, t, high)  # of neighbouring floating-point numbers
+    t = np.where(t > low, t, high)  # if no floating-point number is between low and high
     best = t[scores == scores.max()]
     return float(best[np.abs(best).argmin()])
 
 
 @dataclass(frozen=True)
 class BinaryClassification(Classification):
-    """Two classes, coded -1 and +1  (paper, Section 2)."""
+    """A task with two classes, coded -1 and +1  (paper, Section 2)."""
 
     centred: ClassVar[bool] = False
 
@@ -192,7 +200,7 @@ class BinaryClassification(Classification):
 
 @dataclass(frozen=True)
 class MulticlassClassification(Classification):
-    """C > 2 classes, coded 0 to C - 1, with a decision value for each."""
+    """A task with C > 2 classes, coded 0 to C - 1. There is a decision value for each class."""
 
     classes: tuple[str, ...]
 
@@ -206,7 +214,8 @@ class MulticlassClassification(Classification):
     def code(self, y: Float[Tensor, " k"]) -> Float[Tensor, "k C"]:
         """Return c_r for class r: 1 at r and -1/(C-1) elsewhere, divided by its norm.
 
-        Inner products are 1 within a class and -1/(C-1) otherwise. With C = 2 that is y_i y_j.
+        The inner product is 1 for two samples of the same class, otherwise -1/(C-1). With C = 2, it is
+        y_i y_j.
         """
         C = len(self.classes)
         c = torch.full((len(y), C), -1 / (C - 1), dtype=y.dtype, device=y.device)
@@ -221,7 +230,9 @@ class MulticlassClassification(Classification):
 
 @dataclass(frozen=True)
 class Regression(Task):
-    """Real targets. Algorithms see them standardised: (y - mean) / std over the training set."""
+    """A task with real targets. Algorithms are trained on standardised targets, (y - mean) / std, with the
+    mean and standard deviation of the training set.
+    """
 
     kind: ClassVar[Literal["classification", "regression"]] = "regression"
     metric: ClassVar[str] = "r2"
@@ -235,17 +246,17 @@ class Regression(Task):
         return (y - self.mean) / self.std
 
     def decide(self, g: Values) -> Values:
-        """Return the predicted targets, in the units of the data and in float64, to keep their digits."""
+        """Return the predicted targets in the units of the data, in float64 so that no digits are lost."""
         if isinstance(g, np.ndarray):
             return self.mean + self.std * g.astype(np.float64)
-        # tensors, because torch's ONNX exporter would round numbers to float32
+        # these are tensors because torch's ONNX exporter would round numbers to float32
         mean, std = (torch.tensor(number, dtype=torch.float64) for number in (self.mean, self.std))
         return mean + std * g.double()
 
     def score(self, y: Values, decisions: Values) -> dict[str, Any]:
         """Return the root mean squared error, the mean absolute error, and R^2 (None if y is constant)."""
         target, residual = np.asarray(y, np.float64), np.asarray(y - decisions, np.float64)
-        varies = target.min() < target.max()  # the mean of a constant is rounded
+        varies = target.min() < target.max()  # spread may be positive for a constant, whose mean is rounded
         spread = float(np.square(target - target.mean()).sum()) if varies else 0.0
         return {
             "r2": 1 - float(np.square(residual).sum()) / spread if spread > 0 else None,
@@ -257,7 +268,7 @@ class Regression(Task):
 BINARY = BinaryClassification()
 
 TASKS: dict[str, type[Task]] = {task.kind: task for task in (Classification, Regression)}
-"""The base class of tasks of each kind."""
+"""The base class of the tasks of each kind, by name."""
 
 
 def task_for(classes: Sequence[str]) -> Classification:
@@ -267,8 +278,8 @@ def task_for(classes: Sequence[str]) -> Classification:
 
 
 def encode(labels: np.ndarray, classes: Sequence[Any]) -> np.ndarray:
-    """Return the codes of labels among ``classes``, as float64: -1 and +1 for two, else 0, 1, 2, ..."""
+    """Return the codes of labels as float64: -1 and +1 for two ``classes``, otherwise 0, 1, 2, ..."""
     if len(classes) == 2:
         return np.where(labels == classes[1], 1.0, -1.0)
-    place = {name: r for r, name in enumerate(classes)}
-    return np.array([place[label] for label in labels.tolist()], np.float64)
+    codes = {name: r for r, name in enumerate(classes)}
+    return np.array([codes[label] for label in labels.tolist()], np.float64)

@@ -1,4 +1,4 @@
-"""Results as text, for terminals and pages: names, formats and tables of figures, and sentences."""
+"""Results as text, for terminals and pages: names, formats and tables of metrics, and sentences."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from itertools import product
 from typing import Any
 
 Rows = list[tuple[str, ...]]
-"""Rows of a table as text. Rows of figures hold a name, a value and a meaning."""
+"""Rows of a table as text. Each row of a table of metrics consists of a name, a value and a meaning."""
 
 Figures = Mapping[str, Any]
-"""The figures of a result, a record, an evaluation or a diagnosis, by their names."""
+"""The metrics and other values of a result, a record, an evaluation or a diagnosis, by their keys."""
 
 
 def percent(share: float | None, digits: int = 2) -> str:
-    """Format a share of 1; empty for None."""
+    """Format a fraction as a percentage; empty for None."""
     return "" if share is None else f"{100 * share:.{digits}f} %"
 
 
@@ -35,13 +35,13 @@ def _in_units(error: float) -> str:
 
 @dataclass(frozen=True)
 class Figure:
-    """How a figure is shown and compared.
+    """How a metric or another value of a result is shown and compared.
 
     Attributes:
-        name: the name in words.
-        written: formats a value.
+        name: the name for readers.
+        written: a function that formats a value.
         meaning: an explanation that fits beside the value in a terminal of 80 columns.
-        sign: 1 if larger values are better, or else -1.
+        sign: 1 if larger values are better, -1 if smaller values are better.
     """
 
     name: str
@@ -62,7 +62,7 @@ TASK_METRICS: Mapping[str, Figure] = {
     "rmse": Figure("RMSE", _in_units, sign=-1),
     "mae": Figure("MAE", _in_units, sign=-1),
 }
-"""The metrics of tasks (see ``Task.metrics``), the usual ones first."""
+"""The metrics of tasks (see ``Task.metrics``). The default metrics come first."""
 
 FIGURES: Mapping[str, Figure] = {
     **{
@@ -97,13 +97,13 @@ FIGURES: Mapping[str, Figure] = {
     "full_objective": Figure("full objective", sign=-1),
     "duality_gap": Figure("duality gap", "{:.2g}".format, "the objective minus a lower bound", sign=-1),
 }
-"""All figures that are shown or compared, by their keys in results, records and diagnoses."""
+"""All metrics and values that are shown or compared, by their keys in results, records and diagnoses."""
 
 
 def sign_of(figure: str) -> int:
-    """Return 1 if larger values of a figure are better, else -1, as for any loss that a plugin records."""
-    lower = ("loss", *(name for name, entry in FIGURES.items() if entry.sign < 0))
-    return -1 if figure.endswith(lower) else 1
+    """Return 1 if larger values of a metric are better, else -1. Any name that ends in ``loss`` gives -1."""
+    losses = ("loss", *(name for name, entry in FIGURES.items() if entry.sign < 0))
+    return -1 if figure.endswith(losses) else 1
 
 
 def counted(some: int, whole: int, kind: str) -> str:
@@ -117,7 +117,10 @@ def held_out(result: Figures) -> str:
 
 
 def score_of(result: Figures, by: object = None) -> tuple[str, str, float] | None:
-    """Return split, metric and value of the held-out score of a result, by the metric ``by`` if possible."""
+    """Return split, metric and value of the held-out score of a result; None if it has none.
+
+    The metric is ``by`` if the result contains it.
+    """
     metrics = sorted(TASK_METRICS, key=lambda metric: metric != by)
     for split, metric in product(("validation", "test"), metrics):
         if isinstance(value := result.get(f"{split}_{metric}"), (int, float)):
@@ -126,7 +129,7 @@ def score_of(result: Figures, by: object = None) -> tuple[str, str, float] | Non
 
 
 def scores_of(result: Figures) -> dict[str, str]:
-    """Return the most important figures of a result as text, by name."""
+    """Return the scores and the training time of a result as text, by name."""
     rows, data = dict[str, str](), result["data"]
     for split in (held_out(result), "train"):
         rows |= split_scores(result, data["samples"][split], data["classes"], split)
@@ -135,7 +138,10 @@ def scores_of(result: Figures) -> dict[str, str]:
 
 
 def split_scores(figures: Figures, samples: int, classes: Sequence[str], split: str = "") -> dict[str, str]:
-    """Return the scores on a split as text, by name; keys of a result begin with the ``split``."""
+    """Return the scores on a split as text, by name.
+
+    In a result, the keys begin with the name of the ``split``. In an evaluation, they have no such prefix.
+    """
     prefix, name = (f"{split}_", f"{split} ") if split else ("", "")
     scores = {key.removeprefix(prefix): value for key, value in figures.items() if key.startswith(prefix)}
     if "r2" in scores:
@@ -144,8 +150,8 @@ def split_scores(figures: Figures, samples: int, classes: Sequence[str], split: 
         keys, accuracy = ["accuracy", "errors"], percent(scores["accuracy"])
         scores["errors"] = f"{scores['errors']} of {samples}"
         if split != "train":
-            others = ("majority_accuracy", "balanced_accuracy")
-            keys += [key for key in others if percent(scores.get(key)) not in ("", accuracy)]
+            further = ("majority_accuracy", "balanced_accuracy")
+            keys += [key for key in further if percent(scores.get(key)) not in ("", accuracy)]
             keys += ["f1", "roc_auc", "average_precision"] * ("balanced_accuracy" in keys)
             keys += ["log_loss", "brier_score"]
     return {
@@ -156,36 +162,35 @@ def split_scores(figures: Figures, samples: int, classes: Sequence[str], split: 
 
 
 def metric_name(metric: str, classes: Sequence[str]) -> str:
-    """Return the name of a metric, with the second class for F1 and average precision of two classes."""
-    of = f" of {classes[1]}" if metric in ("f1", "average_precision") and len(classes) == 2 else ""
-    return FIGURES[metric].name + of
+    """Return the name of a metric; for F1 and average precision of two classes, add the second class."""
+    has_class = metric in ("f1", "average_precision") and len(classes) == 2
+    return FIGURES[metric].name + (f" of {classes[1]}" if has_class else "")
 
 
 def no_better(result: Figures) -> str:
-    """Return a warning if the model does not beat the constant baseline, or else an empty string."""
+    """Return a warning if the model is not better than the constant baseline, otherwise an empty string."""
     split = held_out(result)
-    score, majority = (result.get(f"{split}_{of}accuracy") for of in ("", "majority_"))
-    by_accuracy = (
-        result.get("metric", "accuracy") == "accuracy"
-    )  # other metrics may trade accuracy for a rare class
-    if by_accuracy and score is not None and majority is not None and score <= majority:
+    score, majority = (result.get(f"{split}_{model}accuracy") for model in ("", "majority_"))
+    # with any other metric, a model may give up accuracy to find a rare class
+    uses_accuracy = result.get("metric", "accuracy") == "accuracy"
+    if uses_accuracy and score is not None and majority is not None and score <= majority:
         return f"No better than always deciding for the most frequent class: {percent(majority)}."
-    rmse, mean = (result.get(f"{split}_{of}rmse") for of in ("", "mean_"))
+    rmse, mean = (result.get(f"{split}_{model}rmse") for model in ("", "mean_"))
     if rmse is not None and mean is not None and rmse >= mean:
-        return f"No better than always answering the mean, whose RMSE is {_in_units(mean)}."
+        return f"No better than always predicting the mean, whose RMSE is {_in_units(mean)}."
     return ""
 
 
 def decapitalised(sentence: str) -> str:
-    """Return a sentence with a small initial, to follow other words."""
+    """Return a sentence with a lowercase first letter, so that it can follow a colon."""
     return sentence[:1].lower() + sentence[1:]
 
 
 def generalisation(result: Figures) -> str:
-    """Return the scores of an overfitted result as text, or else an empty string.
+    """Return the scores of an overfitted result as text; an empty string if the result is not overfitted.
 
-    A result is overfitted if held-out samples lose more than half of the best possible gain over the constant
-    baseline.
+    A result is overfitted if the held-out score is lower than the training score by more than half the
+    difference between a perfect score and the constant baseline.
     """
     split = held_out(result)
     metric = "accuracy" if f"{split}_accuracy" in result else "r2"
@@ -199,11 +204,11 @@ def generalisation(result: Figures) -> str:
 
 
 TRAINING = ("steps", "violations", "support_vectors", "parameters", "theta_change", "feature_change")
-"""The figures of a model and its training that are shown below its scores."""
+"""The values on a model and its training that are shown below its scores."""
 
 
 def training_rows(figures: Figures) -> Rows:
-    """Return the figures of a result or an evaluation that describe a model and its training."""
+    """Return rows with the values of a result or an evaluation that describe a model and its training."""
     keys = [key for key in TRAINING if figures.get(key) is not None]
     if "alignment" in figures:
         keys.append("alignment")
@@ -213,37 +218,37 @@ def training_rows(figures: Figures) -> Rows:
 
 
 def _learnt_rows(figures: Figures) -> Rows:
-    """Return the learnt parameters of the kernel, with their initial values if the figures include them."""
-    start = figures.get("initial_kernel_parameters", {})
+    """Return rows with the learnt parameters of the kernel and, if known, their initial values."""
+    initial = figures.get("initial_kernel_parameters", {})
     rows: Rows = []
     for name, value in figures.get("kernel_parameters", {}).items():
-        origin = f"{_ends(start[name])} at first" if start else "learnt"
+        origin = f"{_range(initial[name])} at first" if initial else "learnt"
         if isinstance(value, list) and len(value) > 1:
-            rows.append((f"kernel {name}", f"{len(value)} values", f"{_ends(value)}, {origin}"))
+            rows.append((f"kernel {name}", f"{len(value)} values", f"{_range(value)}, {origin}"))
         else:
-            rows.append((f"kernel {name}", _ends(value), origin))
+            rows.append((f"kernel {name}", _range(value), origin))
     return rows
 
 
-def _ends(value: float | list[float]) -> str:
-    """Format a number, or the smallest and the largest of several."""
+def _range(value: float | list[float]) -> str:
+    """Format a number, or the smallest and the largest of several numbers."""
     numbers = value if isinstance(value, list) else [value]
     return " to ".join(dict.fromkeys(f"{end:.4g}" for end in (min(numbers), max(numbers))))
 
 
 def column_rows(columns: Iterable[Any]) -> Rows:
-    """Return a head and a row for each column of a data set (see ``datasets.columns``)."""
+    """Return a table that describes the columns of a data set (see ``datasets.columns``), its head first."""
     rows: Rows = [("column", "kind", "missing", "cells")]
     for c in columns:
-        more = f", {c.categories} values" if (c.categories or 0) > 1 else ""
-        more = ", left out" if c.kind in ("id", "empty") else more
+        detail = f", {c.categories} values" if (c.categories or 0) > 1 else ""
+        detail = ", left out" if c.kind in ("id", "empty") else detail
         cells = (f"{v:.10g}" if isinstance(v, float) else v for v in c.values if v is not None)
-        rows.append((shlex.quote(c.name), f"{c.kind}{more}", str(c.missing or ""), "  ".join(cells)))
+        rows.append((shlex.quote(c.name), f"{c.kind}{detail}", str(c.missing or ""), "  ".join(cells)))
     return rows
 
 
 def figures_of(record: Figures) -> list[str]:
-    """Return the figures of a record as text, the most important first."""
+    """Return the metrics of a record of training as text, the most important first."""
     of_svm, objectives = ("violations", "support_vectors"), ("full_objective", "duality_gap", "objective")
     keys = (*(f"validation_{metric}" for metric in TASK_METRICS), "violations", "running_accuracy")
     return [
@@ -254,21 +259,21 @@ def figures_of(record: Figures) -> list[str]:
 
 
 FEW_CLASSES, MOST_PAIRS = 12, 8
-"""The most classes of a confusion matrix, and the most confusions that are listed in place of one."""
+"""Maximum number of classes for a confusion matrix, and of confusions in the list that may replace it."""
 
 Confusion = Sequence[Sequence[int]]
 """Counts of samples by their class (row) and the decision (column)."""
 
 
 def matrix_cells(confusion: Confusion, recall: Sequence[float | None], names: Sequence[str]) -> Rows:
-    """Return a head and a row for each class of a confusion matrix, with a column for each decision."""
+    """Return a confusion matrix as text: a head, then a row for each class, with a column per decision."""
     rows = zip(names, confusion, recall, strict=True)
     head = ("", *names, "recall")
     return [head, *((name, *(str(n or ".") for n in row), percent(share, 1)) for name, row, share in rows)]
 
 
 def frequent_cells(confusion: Confusion, recall: Sequence[float | None], names: Sequence[str]) -> Rows:
-    """Return a head and a row for each of the most frequent confusions."""
+    """Return a list of the most frequent confusions as text: a head, then a row for each confusion."""
     pairs = [(n, i, j) for i, row in enumerate(confusion) for j, n in enumerate(row) if n and i != j]
     pairs = sorted(pairs, key=lambda pair: -pair[0])[:MOST_PAIRS]
     rows = [(names[i], names[j], f"{n} of {sum(confusion[i])}", percent(recall[i], 1)) for n, i, j in pairs]
@@ -284,21 +289,21 @@ SCORES = {
     "rescaled": "if kernel values differed more",
     "guess": "of one answer for all samples",
 }
-"""The scores of a diagnosis, of the model and of others in its place, with their meanings."""
+"""The scores in a diagnosis, of the model and of alternatives to it, with their meanings."""
 
 DIAGNOSIS = (
     *("alignment_train", "alignment_test", "entropy", "distance_identity", "distance_ones"),
     *("support_vectors", "objective", "duality_gap", "theta_change", "feature_change", "theta_zeros"),
 )
-"""The other figures of a diagnosis, all of them shown with four digits."""
+"""The values in a diagnosis besides the scores; all are shown with four digits."""
 
 
 def diagnosis_rows(figures: Figures) -> Rows:
-    """Return the name, the value and the meaning of each figure of a diagnosis, without undefined ones."""
+    """Return the name, the value and the meaning of each defined metric of a diagnosis."""
     score, split, counts = TASK_METRICS[metric := figures["metric"]], figures["split"], sample_counts(figures)
     entries = {
-        f"{of}_{metric}": replace(score, name=f"{of} {score.name}", meaning=meaning)
-        for of, meaning in SCORES.items()
+        f"{model}_{metric}": replace(score, name=f"{model} {score.name}", meaning=meaning)
+        for model, meaning in SCORES.items()
     }
     entries |= {key: replace(FIGURES[key], written=_short) for key in DIAGNOSIS}
     return [

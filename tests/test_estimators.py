@@ -193,7 +193,7 @@ def test_images_and_tensors() -> None:
     g = fitted.decision_function(pixels)
     for same in (pixels.numpy(), pixels / 255):
         np.testing.assert_allclose(fitted.decision_function(same), g, rtol=1e-5)
-    with pytest.warns(UserWarning, match=r"are pixels of 0\.\.1 and of 0\.\.255 mixed up\?"):
+    with pytest.warns(UserWarning, match=r"whether pixels of 0\.\.1 and of 0\.\.255 are mixed up"):
         fitted.predict(255 * x.numpy())
 
 

@@ -1,4 +1,4 @@
-"""Diagnose a trained model: its kernel matrix, its SVM, and the contribution of each part."""
+"""Diagnosis of a trained model: its kernel matrix, its SVM, and the contribution of each part."""
 
 from __future__ import annotations
 
@@ -27,32 +27,43 @@ from nsvm_cli.trainers.alg1 import Alg1
 from nsvm_cli.trainers.svc import SVC
 from nsvm_cli.words import SCORES, sample_counts
 
-MOST_IN_MATRIX, MOST_SAMPLES, MOST_KERNEL_VALUES = 1000, 5000, 3 * 10**8
-"""Maximum samples of the kernel matrix, maximum samples per split for all other figures, and maximum kernel
-values for the objective."""
+MOST_IN_MATRIX = 1000
+"""Maximum number of samples in the kernel matrix."""
+
+MOST_SAMPLES = 5000
+"""Maximum number of samples per split for all values that do not need the kernel matrix."""
+
+MOST_KERNEL_VALUES = 3 * 10**8
+"""Maximum number of kernel values for the objective."""
 
 EXTREME = 0.1
-"""Distance below which a kernel matrix may be identity-like, or constant."""
+"""Distance below which a kernel matrix counts as near the identity, or near all ones."""
 
 ORTHOGONAL = 0.9
-"""Entropy from which a matrix near the identity has orthogonal samples. The matrix of many classes of similar
-samples is near it too: C equal blocks have the distance 1/sqrt(C) and the entropy log C / log k."""
+"""Minimum entropy at which a matrix near the identity means that samples are orthogonal.
+
+The matrix of many classes of similar samples is also near the identity, but its entropy is lower: C equal
+blocks have the distance 1/sqrt(C) and the entropy log C / log k.
+"""
 
 STILL = 1e-3
 """Change of theta or of the kernel matrix below which training has not moved the features."""
 
-MUCH, STANDARD_ERRORS = 0.1, 2.0
-"""Difference of scores that counts as large, as a share of the gap between a constant answer and 1; and
-standard errors by which means have to differ."""
+MUCH = 0.1
+"""Difference of scores that counts as large, as a fraction of the gap between a constant answer and 1."""
+
+STANDARD_ERRORS = 2.0
+"""Number of standard errors by which significantly different means differ."""
 
 
 def diagnose(model: NSVM, data: Data, most: int = MOST_SAMPLES) -> dict[str, Any]:
-    """Return figures of a model on its data, None where they do not apply, and a verdict.
+    """Return metrics of a model on its data, None where they do not apply, and a verdict.
 
     Scores are accuracies, or R^2 for real targets, on the held-out samples (``split``).
 
     Args:
-        most: maximum samples per split for scores, alignments and the exact SVM, chosen at random.
+        most: maximum number of samples per split for scores, alignments and the exact SVM; they are chosen at
+            random.
 
     Raises:
         InputError: the model is a constant.
@@ -63,15 +74,15 @@ def diagnose(model: NSVM, data: Data, most: int = MOST_SAMPLES) -> dict[str, Any
         raise InputError("nothing to diagnose: this algorithm predicts the same for all samples")
     moves = algorithm.moves_theta and model.parameters > 0
     w = data.weights(model.settings.class_weight)
-    whole = replace(data.splits["train"], weight=None if w is None else torch.from_numpy(w))
-    samples = [random_samples(split, most, model.settings.seed) for split in (whole, data.held_out)]
-    train, held_out = now = _features(model, samples)
+    all_train = replace(data.splits["train"], weight=None if w is None else torch.from_numpy(w))
+    samples = [random_samples(split, most, model.settings.seed) for split in (all_train, data.held_out)]
+    train, held_out = trained = _features(model, samples)
     initial = model.before_training() if moves else None
-    before = (initial, _features(initial, samples)) if initial else None
+    untrained = (initial, _features(initial, samples)) if initial else None
     kernel = _kernel_figures(model, train, held_out)
     svm, objective, gap = algorithm.trains_svm, None, None
     if svm and model.settings.threshold is None:  # a threshold moves the bias away from the minimum
-        objective, gap = _objective(model, whole, train, algorithm.lam)
+        objective, gap = _objective(model, all_train, train, algorithm.lam)
     figures = {
         "split": data.splits.held_out,
         "held_out_samples": len(data.held_out),
@@ -88,7 +99,7 @@ def diagnose(model: NSVM, data: Data, most: int = MOST_SAMPLES) -> dict[str, Any
         "theta_zeros": _zeros(model) if moves else None,
         "kernel_parameters": model.kernel_parameters,
         "initial_kernel_parameters": initial.kernel_parameters if initial else {},
-        **_scores(model, whole, algorithm, now, before, constant=kernel["distance_ones"] < EXTREME),
+        **_scores(model, all_train, algorithm, trained, untrained, kernel["distance_ones"] < EXTREME),
     }
     return figures | verdict(figures)
 
@@ -104,17 +115,17 @@ def _features(model: NSVM, samples: list[Split]) -> list[Split]:
 
 
 def _zeros(model: NSVM) -> float:
-    """Return the share of theta that is nearly 0."""
+    """Return the fraction of the entries of theta that are nearly 0."""
     theta = theta_of(model.network, model.kernel).values()
     sizes = torch.cat([p.detach().abs().flatten() for p in theta])
     return float((sizes <= 1e-3 * sizes.max()).double().mean())
 
 
 def _kernel_figures(model: NSVM, train: Split, held_out: Split) -> dict[str, Any]:
-    """Return the alignment on training and held-out samples, and figures of the kernel matrix.
+    """Return the alignment on training and held-out samples, and metrics of the kernel matrix.
 
-    The matrix holds the cosines K(a, b) / sqrt(K(a, a) K(b, b)), for which the distances are defined, of K
-    without the 1 that a bias adds.
+    The matrix contains the cosines K(a, b) / sqrt(K(a, a) K(b, b)), for which the distances are defined. K is
+    without the 1 that a bias adds to it.
     """
     task, kernel, seed = model.task, model.kernel, model.settings.seed
 
@@ -136,14 +147,16 @@ def _kernel_figures(model: NSVM, train: Split, held_out: Split) -> dict[str, Any
 
 
 def _objective(model: NSVM, train: Split, fitted: Split, lam: float) -> tuple[float | None, float | None]:
-    """Return the objective and its difference from a lower bound, each None if it cannot be computed.
+    """Return the objective and the duality gap, each None if it cannot be computed.
 
-    The objective has the ||f||^2 of the model and the mean loss on the features ``fitted``. The bound is for
-    two classes, the hinge loss, and terms that are samples.
+    The objective is that of the model's f, with the mean loss on the features ``fitted``. The gap is the
+    difference of the objective from a lower bound. It requires two classes, the hinge loss, and an f whose
+    terms are training samples.
 
-    Any beta_j in [0, w_j] have the bound mean(beta) - ||h||^2 / (2 lambda), with
-    h = 1/m sum_j beta_j y_j K(z_j, .). For h = lambda f, beta_j is y_j alpha_j m / T; clipped to [0, w_j].
-    With a bias, sum_j beta_j y_j is 0, as SVC has it. 0 is a bound, too.
+    Any beta_j in [0, w_j] give the lower bound mean(beta) - ||h||^2 / (2 lambda), where
+    h = 1/m sum_j beta_j y_j K(z_j, .). With beta_j = lambda y_j alpha_j m / scale, h is lambda f; these
+    values are clipped to [0, w_j]. With an unregularised bias, the bound also requires
+    sum_j beta_j y_j = 0, which holds for SVC. 0 is also a lower bound.
     """
     e, task = model.expansion, model.task
     if model.facts.absent or (len(fitted.y) + len(e.alpha)) * len(e.alpha) > MOST_KERNEL_VALUES:
@@ -165,61 +178,68 @@ def _objective(model: NSVM, train: Split, fitted: Split, lam: float) -> tuple[fl
 
 def _scores(
     model: NSVM,
-    whole: Split,
+    all_train: Split,
     algorithm: Trainer[Any],
-    now: list[Split],
-    before: tuple[NSVM, list[Split]] | None,
-    constant: bool,
+    trained: list[Split],
+    untrained: tuple[NSVM, list[Split]] | None,
+    is_constant: bool,
 ) -> dict[str, Any]:
-    """Return the scores of the model and of others in its place, and whether errors differ significantly.
+    """Return the scores of the model and of alternatives to it (see ``SCORES``), and significant differences.
 
-    ``beats_guess``: the model has smaller errors than one answer for all. ``worse_features``: an exact SVM on
-    the initial features has smaller errors than the model and an exact SVM on its features. ``overfitted``:
-    the model has smaller errors on training samples than on held-out samples.
+    The differences are: ``beats_guess``, the model has smaller errors than one answer for all samples;
+    ``worse_features``, an exact SVM on the initial features has smaller errors than the model and than an
+    exact SVM on the trained features; ``overfitted``, the model has smaller errors on training samples than
+    on held-out samples.
+
+    Args:
+        all_train: all training samples.
+        trained: the model's features of the chosen training and held-out samples.
+        untrained: the model before training with its features of these samples; None if theta is fixed.
+        is_constant: whether the kernel matrix is near all ones.
     """
-    task, e, (train, held_out) = model.task, model.expansion, now
-    guess = whole.y.mode().values if isinstance(task, Classification) else whole.y.mean()
+    task, e, (train, held_out) = model.task, model.expansion, trained
+    guess = all_train.y.mode().values if isinstance(task, Classification) else all_train.y.mean()
     answers = {"test": decide(model, e, held_out.x), "guess": guess.expand(len(held_out.y))}
     if algorithm.trains_svm and len(train.y.unique()) >= max(2, len(task.classes)):
         lam = algorithm.lam
         answers["refit"] = decide(model, refit(model, train, lam), held_out.x)
-        if constant:
+        if is_constant:
             rescaled = refit(model, train, lam * _variance(model, train.x))
             answers["rescaled"] = decide(model, rescaled, held_out.x)
-        if before:
-            initial, (first_train, first_held_out) = before
-            answers["frozen"] = decide(initial, refit(initial, first_train, lam), first_held_out.x)
+        if untrained:
+            initial, (initial_train, initial_held_out) = untrained
+            answers["frozen"] = decide(initial, refit(initial, initial_train, lam), initial_held_out.x)
     if isinstance(algorithm, Alg1) and e.i is not None:
-        # its terms keep the features of the step that added them
-        refreshed = replace(e, z=model.features(whole.x[e.i.cpu()]))
+        # the terms of Algorithm 1 keep the features of the step that added them
+        refreshed = replace(e, z=model.features(all_train.x[e.i.cpu()]))
         answers["refreshed"] = decide(model, refreshed, held_out.x)
-    seen = decide(model, e, train.x)
+    train_answer = decide(model, e, train.x)
     scores = {name: task.score(held_out.y, answer)[task.metric] for name, answer in answers.items()}
-    scores["train"] = task.score(train.y, seen)[task.metric]
+    scores["train"] = task.score(train.y, train_answer)[task.metric]
     errors = {name: _errors(task, held_out.y, answer) for name, answer in answers.items()}
-    others = [errors["test"], errors["refit"]] if "frozen" in errors else []
+    rivals = [errors["test"], errors["refit"]] if "frozen" in errors else []
     return {
         **{f"{name}_{task.metric}": scores.get(name) for name in SCORES},
         "beats_guess": better(errors["test"], errors["guess"]),
-        "worse_features": bool(others) and all(better(errors["frozen"], other) for other in others),
-        "overfitted": overfitted(_errors(task, train.y, seen), errors["test"]),
+        "worse_features": bool(rivals) and all(better(errors["frozen"], rival) for rival in rivals),
+        "overfitted": overfitted(_errors(task, train.y, train_answer), errors["test"]),
     }
 
 
 def decide(model: NSVM, e: Expansion, z: Float[Tensor, "p n"]) -> Tensor:
-    """Return the predictions of an expansion for features."""
+    """Return the predictions for features ``z`` if ``e`` is the expansion of the model's f."""
     unscaled = Scaling(torch.zeros((), dtype=torch.float64), torch.ones((), dtype=torch.float64))
     svm = replace(model, scaling=unscaled, network=nn.Identity(), expansion=e, sigmoids=None)
     return svm.predict(z).cpu()
 
 
 def _errors(task: Task, y: Float[Tensor, " p"], decided: Tensor) -> Float[Tensor, " p"]:
-    """Return 1 for each wrong class and 0 for others, or squared errors of targets."""
+    """Return for each sample whether its class is wrong (1 or 0), or the squared error of its target."""
     return (decided != y).double() if isinstance(task, Classification) else (decided - y).double().square()
 
 
 def refit(model: NSVM, train: Split, lam: float) -> Expansion:
-    """Return an exact SVM on features, with the hinge or the epsilon-insensitive loss."""
+    """Train an exact SVM with the model's kernel on features, with the hinge or epsilon-insensitive loss."""
     settings, task, z = model.settings, model.task, train.x
     loss = build_loss(settings.loss, "crammer_singer", task)
     if not isinstance(loss.l, EpsilonInsensitive):
@@ -232,20 +252,21 @@ def refit(model: NSVM, train: Split, lam: float) -> Expansion:
 
 
 def _variance(model: NSVM, z: Float[Tensor, "p n"]) -> float:
-    """Return the mean of K(z, z) minus the mean of K(z, z').
+    """Return the mean of K(z, z) minus the mean of K(z, z'), the variance of the samples under the kernel.
 
-    Times this, lambda suits K as it would suit K without its mean and scaled to 1 for equal samples.
+    K with lambda times this variance is regularised as strongly as the following kernel is with lambda: K
+    after its mean is subtracted and it is scaled to K(z, z) = 1.
     """
     K_zz = model.kernel(z[:MOST_IN_MATRIX], z[:MOST_IN_MATRIX]).double()
     return float((K_zz.diagonal().mean() - K_zz.mean()).clamp_min(1e-6))  # smaller values are rounding errors
 
 
-def better(errors: Float[Tensor, " p"], others: Float[Tensor, " p"]) -> bool:
-    """Return whether errors are significantly smaller than others on the same samples.
+def better(errors: Float[Tensor, " p"], other_errors: Float[Tensor, " p"]) -> bool:
+    """Return whether a model's errors are significantly smaller than another model's on the same samples.
 
-    For classes this is McNemar's test, on the samples that only one of two models gets right.
+    For classes this is McNemar's test on the samples that exactly one of the models classifies correctly.
     """
-    d = others - errors
+    d = other_errors - errors
     return float(d.sum()) > STANDARD_ERRORS * math.sqrt(float(d.square().sum()))
 
 
@@ -256,28 +277,33 @@ def overfitted(train: Float[Tensor, " p"], held_out: Float[Tensor, " q"]) -> boo
 
 
 SENTENCES = {
-    "worse than the initial features": "an exact SVM on the trained features has {refit} on {held_out}, and "
-    "one on the initial features {frozen}; lower optimizer.lr, or set optimizer.weight_decay or penalties",
+    "worse than the initial features": "an exact SVM on the trained features has {refit} on {held_out}, but "
+    "an exact SVM on the initial features {frozen}; lower optimizer.lr, or set optimizer.weight_decay or "
+    "penalties",
     "identity-like kernel": "the kernel matrix is {distance_identity:.2g} from the identity, with {train} on "
     "{fitted} and {test} on {held_out}: orthogonal samples fit any labels; lower kernel.gamma or "
     "network.scale, or set penalties.identity where theta is trained",
     "constant kernel": "the kernel matrix is {distance_ones:.2g} from all ones, with {test} on {held_out}, "
-    "where one answer for all has {guess} and a kernel of larger differences {rescaled}; raise kernel.gamma "
+    "where one answer for all has {guess} and a rescaled kernel {rescaled}; raise kernel.gamma "
     "or network.scale, or set penalties.ones where theta is trained",
-    "frozen features": "training has not moved them; an SVM on them has {frozen} on {held_out}, and the "
-    "model {test}; raise optimizer.lr, if they are to be learnt",
+    "frozen features": "training has not changed the features; an exact SVM on them has {frozen} on "
+    "{held_out}, and the model {test}; to learn features, raise optimizer.lr",
     "overfitted": "{train} on {fitted}, but {test} on {held_out}, where one answer for all has {guess}; "
     "raise algorithm.lam, lower kernel.gamma, or set penalties where theta is trained",
-    "no better than one answer for all": "{test} on {held_out}, where one answer for all has {guess}: a "
-    "difference that may be chance; {train} on {fitted}, and an exact SVM on their features has {refit}",
+    "no better than one answer for all": "{test} on {held_out}, where one answer for all has {guess}: the "
+    "difference may be due to chance; {train} on {fitted}, and an exact SVM on their features has {refit}",
 }
+"""The reason for each verdict except ``healthy``, with advice."""
+
 UNFINISHED = "{test} on {held_out}, but an exact SVM on the features of {fitted} has {refit}; take more steps"
-COMPARED = "; an exact SVM on the features of {fitted} has {refit}, and on the initial ones {frozen}"
-"""Sentences for each verdict, for a healthy model that an exact SVM surpasses, and for trained features."""
+"""The reason for ``healthy`` if an exact SVM on the same features is much better."""
+
+COMPARED = "; an exact SVM on the features of {fitted} has {refit}, and on their initial features {frozen}"
+"""The end of the reason for ``healthy`` if theta was trained."""
 
 
 def verdict(figures: Mapping[str, Any]) -> dict[str, str]:
-    """Return the worst problem as ``verdict``, in a few words, and a sentence with the figures as ``why``."""
+    """Return the worst problem, in a few words, as ``verdict``, and the reason with its values as ``why``."""
     scores = {name: figures[f"{name}_{figures['metric']}"] for name in SCORES}
     name = _worst(figures, scores)
     compared = "" if scores["frozen"] is None else COMPARED
@@ -288,31 +314,33 @@ def verdict(figures: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _worst(figures: Mapping[str, Any], scores: Mapping[str, float | None]) -> str:
-    """Return the worst problem.
+    """Return the worst problem, or ``healthy``.
 
-    A kernel matrix near the identity is no problem if it generalises, nor is one near all ones if an SVM, or
-    an exact SVM, can use its differences.
+    A kernel matrix near the identity is not a problem if the model generalises. A kernel matrix near all ones
+    is not a problem if the model, or an exact SVM, can use its small differences.
     """
-    svm = figures["support_vectors"] is not None
-    orthogonal = figures["distance_identity"] < EXTREME and figures["entropy"] > ORTHOGONAL
-    unfinished = _much_better(scores, "refit", "test")
-    useless = not figures["beats_guess"] and not unfinished
-    too_flat = all(_much_better(scores, "rescaled", other) for other in ("test", "refit"))
+    is_svm = figures["support_vectors"] is not None
+    is_orthogonal = figures["distance_identity"] < EXTREME and figures["entropy"] > ORTHOGONAL
+    is_unfinished = _much_better(scores, "refit", "test")
+    is_useless = not figures["beats_guess"] and not is_unfinished
+    is_too_flat = all(_much_better(scores, "rescaled", other) for other in ("test", "refit"))
     changes = [figures[name] for name in ("feature_change", "theta_change") if figures[name] is not None]
     if figures["worse_features"]:
         return "worse than the initial features"
-    if svm and orthogonal and figures["overfitted"] and _much_better(scores, "train", "test"):
+    if is_svm and is_orthogonal and figures["overfitted"] and _much_better(scores, "train", "test"):
         return "identity-like kernel"
-    if svm and figures["distance_ones"] < EXTREME and (useless or too_flat):
+    if is_svm and figures["distance_ones"] < EXTREME and (is_useless or is_too_flat):
         return "constant kernel"
     if changes and changes[0] < STILL:
         return "frozen features"
-    if figures["overfitted"] and _much_better(scores, "train", "test", 0.5) and not unfinished:
+    if figures["overfitted"] and _much_better(scores, "train", "test", 0.5) and not is_unfinished:
         return "overfitted"
     return "healthy" if figures["beats_guess"] else "no better than one answer for all"
 
 
 def _much_better(scores: Mapping[str, float | None], one: str, other: str, much: float = MUCH) -> bool:
-    """Return whether a score is higher than another by ``much``; False if one of them is missing."""
+    """Return whether a score is higher than another score by more than the fraction ``much`` of the gap
+    between a constant answer and 1; False if a score is missing.
+    """
     a, b, guess = scores[one], scores[other], scores["guess"]
     return a is not None and b is not None and guess is not None and a - b > much * (1 - guess)

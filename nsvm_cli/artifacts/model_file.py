@@ -1,4 +1,4 @@
-"""Model files: the tensors of a trained model with its settings and facts as JSON."""
+"""Model files: the tensors of a trained model, with its settings and metadata as JSON."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ from nsvm_cli.trainers import TRAINERS, Trainer, build_parts
 
 
 def save_model(path: Path, model: NSVM, named: bool = False, only_check: bool = False) -> None:
-    """Write a model file, or only check that it can be written.
+    """Write a model file or, if ``only_check``, only check that it can be written.
+
+    ``named`` is whether the user chose the name of the file (see ``storage.files.write_atomically``).
 
     Raises:
         InputError: the algorithm's models do not consist of tensors, or the file would be too large.
@@ -45,33 +47,34 @@ def save_model(path: Path, model: NSVM, named: bool = False, only_check: bool = 
 
 
 def expect_tensors(settings: Mapping[str, Any]) -> None:
-    """Check that a file can hold models with these settings.
+    """Check that models with these settings can be saved in a file.
 
     Raises:
-        InputError: an object stands in the settings, or the model does not consist of tensors, as of trees.
+        InputError: a setting is an object, or the model does not consist of tensors (for example trees).
     """
     for key in (key for key, value in flat(settings).items() if isinstance(value, Given)):
         raise InputError(
-            f"a model whose {key.removesuffix('.name')} is an object cannot be saved: register its class, as "
-            "in @KERNELS.register('NAME'), and use the name, or make the class a dataclass"
+            f"a model whose {key.removesuffix('.name')} is an object cannot be saved: register its class, "
+            "for example with @KERNELS.register('NAME'), and use the name, or make the class a dataclass"
         )
     name = flat(settings).get("algorithm.name", "")
     if not TRAINERS.get(name, Trainer).saves_model:
-        why = "it is evaluated in its run only, and the scores are in its result.json"
+        why = "it is evaluated only within its run, whose result.json contains the scores"
         raise InputError(f"a model of algorithm={name} cannot be saved: {why}")
 
 
 def load_model(path: Path, runtime: Mapping[str, Any] | None = None) -> NSVM:
     """Read and check a model file, which may come from an untrusted source.
 
-    Before anything larger than the header is read or built, the settings are type- and range-checked, classes
-    are looked up by registered name, and the tensors are compared with those that the settings imply.
+    Before anything larger than the header is read or built, types and ranges of the settings are checked,
+    classes are looked up by registered name, and names, types and shapes of the tensors are compared with
+    what the settings imply.
 
     Args:
         runtime: settings that override those of the file, such as ``device`` or ``dataset.root``.
 
     Raises:
-        InputError: the file is missing, damaged, of another kind, or inconsistent.
+        InputError: the file is missing, damaged, inconsistent, or not a model file.
     """
     file = tensor_file.read(path, MODEL, noun="model file")
     try:
@@ -85,7 +88,7 @@ def load_model(path: Path, runtime: Mapping[str, Any] | None = None) -> NSVM:
         build_source(settings.dataset)
         _check_specs(file.specs, settings, facts)
     except (ValueError, TypeError, RuntimeError, OverflowError, RecursionError) as error:
-        raise unusable(path, error) from error.__cause__  # of a plugin that refuses its settings
+        raise unusable(path, error) from error.__cause__  # the error of a plugin that refuses its settings
     try:
         with plugin_errors():
             return _model(file, settings, facts, device)
@@ -96,22 +99,22 @@ def load_model(path: Path, runtime: Mapping[str, Any] | None = None) -> NSVM:
 
 
 def within_means(settings: Settings, changes: Mapping[str, Any]) -> Settings:
-    """Return the settings of a file with changes, and threads and memory limited to this machine's cores and
-    the default, unless the changes set them: the file may come from a larger machine, or from anyone.
+    """Return the settings of a file with changes. Unless the changes set them, threads are limited to the
+    cores of this machine, and memory to the default: the file may come from a larger machine or be untrusted.
     """
     threads = min(settings.threads, os.cpu_count() or 1) if settings.threads else None
-    means = {"threads": threads, "memory_budget": min(settings.memory_budget, MEMORY_BUDGET)}
-    return parse_settings(with_values({**plain(settings), **means}, changes))
+    limits = {"threads": threads, "memory_budget": min(settings.memory_budget, MEMORY_BUDGET)}
+    return parse_settings(with_values({**plain(settings), **limits}, changes))
 
 
 def _check_specs(got: Mapping[str, Spec], settings: Settings, facts: ModelMetadata) -> None:
-    """Check the tensors of a model file against its settings and facts, without allocating memory.
+    """Check the tensors of a model file against its settings and metadata, without allocating memory.
 
-    Only the tensors tell the number of terms, whether terms are training samples, and whether mean and
-    deviation are numbers or have the shape of a sample.
+    The following depends on the tensors only: the number of terms, whether the terms are training samples,
+    and whether mean and standard deviation are scalars or have the shape of a sample.
     """
     dtype: torch.dtype = getattr(torch, settings.dtype)
-    with torch.device("meta"):  # where it takes no memory
+    with torch.device("meta"):  # tensors on this device take no memory
         network = build_network(settings.network, facts.shape, 0, facts.trained.outputs)
     z = got.get("z", ("", (0, 0)))[1]
     expect(len(z) == 2, f"z should be a matrix, got shape {list(z)}")
@@ -129,9 +132,9 @@ def _check_specs(got: Mapping[str, Spec], settings: Settings, facts: ModelMetada
     types |= dict.fromkeys(("mean", "std"), (torch.float64, scaling))
     specs = {name: (DTYPES[kind], shape) for name, (kind, shape) in types.items()}
     for name in sorted(specs.keys() | got.keys()):
-        both = specs.get(name), got.get(name)
-        want, has = (f"{spec[0]} of shape {list(spec[1])}" if spec else "none" for spec in both)
-        expect(want == has, f"tensor {name!r}: expected {want}, got {has}")
+        pair = specs.get(name), got.get(name)
+        expected, found = (f"{spec[0]} of shape {list(spec[1])}" if spec else "none" for spec in pair)
+        expect(expected == found, f"tensor {name!r}: expected {expected}, got {found}")
 
 
 def _model(file: TensorFile, settings: Settings, facts: ModelMetadata, device: torch.device) -> NSVM:
@@ -139,14 +142,14 @@ def _model(file: TensorFile, settings: Settings, facts: ModelMetadata, device: t
     z, alpha = tensors["z"].to(device), tensors["alpha"].to(device)
     bias = tensors["bias"].to(device) if facts.outputs else facts.bias
     if (i := tensors.get("i")) is not None:
-        expect(bool((i >= 0).all()), "i holds values that are not indices of samples")
+        expect(bool((i >= 0).all()), "tensor 'i' contains values that are not indices of samples")
         i = i.to(device)
     scaling = Scaling(tensors["mean"], tensors["std"])
-    expect(bool((scaling.std > 0).all()), "std is not positive")
-    own = replace(settings, init=Init())  # theta is in this file, whatever training started from
-    network, kernel = at_start(own, facts.shape, facts.trained.outputs, z)
+    expect(bool((scaling.std > 0).all()), "tensor 'std' contains values that are not positive")
+    without_init = replace(settings, init=Init())  # theta comes from this file, not from an initial model
+    network, kernel = at_start(without_init, facts.shape, facts.trained.outputs, z)
     n = features(network, z.new_zeros(1, *facts.shape)).shape[1]
-    expect(z.shape[1] == n, f"z has {z.shape[1]} columns where the network gives {n} features")
+    expect(z.shape[1] == n, f"z has {z.shape[1]} columns, but the network returns {n} features")
     for name, tensor in theta_tensors(network, kernel).items():
         tensor.copy_(tensors[name])
     expansion = Expansion(z, alpha, facts.scale, bias, facts.one_vs_one, i)

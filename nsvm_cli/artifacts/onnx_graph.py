@@ -1,4 +1,4 @@
-"""Trained models as ONNX graphs, for programs that have neither nsvm nor torch."""
+"""Trained models as ONNX graphs, for programs without nsvm and torch."""
 
 from __future__ import annotations
 
@@ -47,19 +47,23 @@ def onnx_graph(model: NSVM) -> bytes:
 
     The input ``x`` is a batch of raw samples in float64, which keeps the digits of values with a large
     offset, such as years. The outputs are those of ``Graph`` in the model's dtype, except predictions, which
-    are int64 indices or float64 targets. The metadata are the classes and columns as JSON.
+    are int64 indices or float64 targets. The metadata contain the classes and columns as JSON.
 
     Raises:
-        InputError: the exporter is not installed, or the kernel is not a formula.
+        InputError: the exporter is not installed, or the kernel is precomputed.
         RunError: ONNX cannot express the network or the kernel.
     """
     try:
         import onnxscript  # noqa: F401  # torch imports it too, but its message says less
         from onnx_ir.passes.common import ClearMetadataAndDocStringPass
     except ImportError:
-        raise InputError("export --onnx needs ONNX Script: pip install 'nsvm[onnx]'") from None
+        raise InputError(
+            "export --onnx requires ONNX Script: install it with pip install 'nsvm[onnx]'"
+        ) from None
     if model.settings.kernel["name"] == "precomputed":
-        raise InputError("a model with kernel=precomputed cannot be written as ONNX: it needs its matrix")
+        raise InputError(
+            "a model with kernel=precomputed cannot be written as ONNX: it needs its matrix file"
+        )
     graph = Graph(model)
     program = _exported(graph, torch.zeros(2, *model.facts.shape, dtype=torch.float64))
     ClearMetadataAndDocStringPass()(program.model)  # removes the paths of the code on this computer
@@ -96,7 +100,7 @@ def _exported(graph: Graph, example: Tensor) -> torch.onnx.ONNXProgram:
 
 
 def _distances(a: Any, b: Any, p: float, compute_mode: int | None) -> Any:
-    """Return the operators for all ||a_i - b_j||_p, for which ONNX has no operator."""
+    """Return an expression of ONNX operators for the distances ||a_i - b_j||_p of all rows of a and b."""
     from onnxscript import opset18
 
     op: Any = opset18

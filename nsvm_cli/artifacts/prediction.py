@@ -1,4 +1,4 @@
-"""Predict samples without labels, and explain predictions by support vectors."""
+"""Predictions for samples without labels, and explanations of predictions by support vectors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from nsvm_cli.output import Say
 from nsvm_cli.tasks import Classification, Regression
 
 Terms = list[tuple[float, int]]
-"""Terms of a decision value, each with the index of its training sample."""
+"""Terms of a decision value: the value of each term and the index of its training sample."""
 
 
 def predictions(
@@ -33,16 +33,17 @@ def predictions(
 ) -> Iterator[dict[str, list[Any]]]:
     """Yield the model's predictions for samples (see ``datasets.unlabelled.blocks``), block by block.
 
-    The columns are ``prediction``, a class or a target, and for classes the ``score`` g(x), which is positive
-    for the second of two, or a ``score CLASS`` for each of more; a calibrated model adds a
-    ``probability_CLASS`` for each class. For a folder there is also ``file``.
+    Each block contains the values of its columns, by name. The column ``prediction`` contains classes or
+    targets. For two classes, ``score`` contains the decision values g(x), which are positive for the second
+    class; for more classes, there is a column ``score CLASS`` for each class. A calibrated model adds a
+    column ``probability_CLASS`` for each class. For a folder there is also the column ``file``.
 
     Args:
         written: the notation of a table (see ``Dialect``). By default it is detected, except for signs and
             codes of missing values, which are taken from the model's settings.
         keep: columns of the table to yield with the predictions.
-        say: shows remarks at the end: how many cells have categories unseen in training, and whether images
-            were read inexactly.
+        say: called with remarks at the end: how many cells have categories unseen in training, and whether
+            images were read inexactly.
 
     Raises:
         InputError: the samples are missing or damaged, or do not match the model.
@@ -52,11 +53,11 @@ def predictions(
     shape, encoder, outputs = model.facts.shape, model.facts.encoder, len(model.facts.classes)
     background, skip = (model.settings.dataset.get(key) for key in ("background", "skip_unreadable"))
     rows, unseen = 0, Counter[str]()
-    for x, beside in blocks(path, shape, encoder, dialect, outputs, background, bool(skip), keep, say):
+    for x, extra in blocks(path, shape, encoder, dialect, outputs, background, bool(skip), keep, say):
         columns = _columns(model, x)
-        if both := beside.keys() & columns:
-            raise InputError(f"--keep: predictions have a column {min(both)}, too")
-        yield {**beside, **columns}
+        if duplicates := extra.keys() & columns:
+            raise InputError(f"--keep: the predictions also have a column {min(duplicates)}")
+        yield {**extra, **columns}
         rows += len(x)
         if encoder is not None:
             unseen.update(encoder.unseen(x.numpy()))
@@ -78,18 +79,21 @@ def _columns(model: NSVM, x: Real[Tensor, "m ..."]) -> dict[str, list[Any]]:
 
 
 def explain(model: NSVM, x: Real[Tensor, "p ..."], most: int = 6) -> list[tuple[float, float, Terms]]:
-    """Return for each raw sample the prediction, its decision value and the largest terms of that.
+    """Return for each raw sample its prediction, its decision value and the largest terms of that value.
 
-    The decision value is g for two classes, the g of the predicted class for more (or the sum over its
-    pairs), and for real targets the difference from their mean. The ``most`` largest terms
-    alpha_j y_j K(x_j, x) / scale, summed over equal j, come with their j, unless they are 0.
+    For two classes, the decision value is g(x). For more classes, it is the g(x) of the predicted class or,
+    for one-vs-one models, the sum over the pairs that include this class. For real targets, it is the
+    difference between the prediction and the mean target.
+
+    The terms are alpha_j y_j K(x_j, x) / scale, summed over terms of the same training sample j. The ``most``
+    largest terms by absolute value are returned with their j; terms that are 0 are omitted.
 
     Raises:
-        InputError: the model file does not hold the indices of the support vectors.
+        InputError: the model file does not contain the indices of the support vectors.
     """
     e = model.expansion
     if e.i is None:
-        raise InputError("the model file does not say which training samples its terms are")
+        raise InputError("the model file does not contain the indices of the support vectors")
     decided = model.predict(x)
     terms = model.kernel(model.features(x), e.z) * _for_decisions(model, decided, e.alpha) / e.scale
     bias = torch.as_tensor(e.bias).to(e.alpha).expand_as(e.alpha[:1])
@@ -104,7 +108,7 @@ def explain(model: NSVM, x: Real[Tensor, "p ..."], most: int = 6) -> list[tuple[
 
 
 def _for_decisions(model: NSVM, decided: Tensor, c: Float[Tensor, " s *outputs"]) -> Float[Tensor, "p s"]:
-    """Return the coefficients of the decision value of each sample, in the units of the data."""
+    """Return for each sample the coefficients of its decision value, for real targets in their units."""
     task = model.task
     if c.ndim == 1:
         return (task.std if isinstance(task, Regression) else 1.0) * c.expand(len(decided), -1)

@@ -16,7 +16,7 @@ from scipy.stats import friedmanchisquare, rankdata, studentized_range
 
 from nsvm_cli.comparison import intervals
 from nsvm_cli.comparison.intervals import Estimate, estimate
-from nsvm_cli.comparison.records import ONLY_HOW, Repetition, RunRecord, differing, telling
+from nsvm_cli.comparison.records import ONLY_HOW, Repetition, RunRecord, differing, distinguishing
 from nsvm_cli.config.settings import flat
 from nsvm_cli.errors import InputError, did_you_mean
 from nsvm_cli.output import printable
@@ -30,14 +30,14 @@ class Cell:
     """One candidate on one data set: runs that differ only in the seed and the fold.
 
     Attributes:
-        dataset: the name of the data set, with the settings that tell it from others of this name.
-        candidate: the settings that tell the candidate from others, in words.
+        dataset: the name of the data set and, if several data sets have this name, distinguishing settings.
+        candidate: the settings that distinguish the candidate, as text.
         split: the held-out split of the scores, ``test`` or ``validation``.
-        figures: the result of one of the runs; if all failed, of another candidate's on the same data set.
+        figures: the result of one of the runs or, if all failed, of another candidate's run on the data set.
         runs: the finished runs, by seed and fold.
         failed: the seeds and folds of failed runs.
-        guess: whether failed runs score as guessing does.
-        metric: the metric to compare by, in place of the task's.
+        guess: whether failed runs get the score of guessing.
+        metric: the metric to compare by; None for the metric of the task.
     """
 
     dataset: str
@@ -56,13 +56,13 @@ class Cell:
 
     @property
     def samples(self) -> int | None:
-        """The number of samples that errors are counted on; None for metrics other than the accuracy."""
+        """The number of held-out samples if the metric is the accuracy, else None."""
         samples = self.figures["data"]["samples"]
         return int(samples[self.split]) if self.figure == "accuracy" else None
 
     @cached_property
     def scores(self) -> dict[Repetition, float]:
-        """The accuracy in percent, or the other metric, by seed and fold; without runs that have none."""
+        """The scores by seed and fold; accuracies are in percent. Runs without a score are skipped."""
         scores = {seed: run.figures[f"{self.split}_{self.figure}"] for seed, run in self.runs.items()}
         if self.guess:
             majority = self.figures.get(f"{self.split}_majority_accuracy")
@@ -74,9 +74,9 @@ class Cell:
     def overlap(self) -> float:
         """The ratio of held-out to training samples if seeds split the same samples differently, else 0."""
         data = self.figures["data"]
-        own = "official_split" if self.split == "test" else "official_validation"
-        alone = data["generated"] or data.get(own, False)
-        return 0.0 if alone else float(data["samples"][self.split] / data["samples"]["train"])
+        official = "official_split" if self.split == "test" else "official_validation"
+        has_no_overlap = data["generated"] or data.get(official, False)
+        return 0.0 if has_no_overlap else float(data["samples"][self.split] / data["samples"]["train"])
 
     @property
     def unit(self) -> str:
@@ -90,8 +90,8 @@ class Cell:
         def interval(scores: intervals.Values) -> intervals.Inferred:
             if self.samples is None:
                 low, high, _ = intervals.mean_test(scores, self.overlap)
-                ends = (0.0, None) if sign_of(self.figure) < 0 else (None, 1.0)
-                return np.stack([low, high]).clip(*ends)
+                bounds = (0.0, None) if sign_of(self.figure) < 0 else (None, 1.0)
+                return np.stack([low, high]).clip(*bounds)
             return 100 * intervals.proportion_interval(scores / 100, self.samples, self.overlap)
 
         return estimate([*self.scores.values()], self.digits, interval)
@@ -102,24 +102,24 @@ class Cell:
         return 4 if self.samples is None else 2
 
     def minus(self, other: Cell) -> Estimate:
-        """Estimate the mean difference to the other's scores, over the seeds that both have."""
+        """Estimate the mean of this cell's scores minus the other cell's, over the seeds that both have."""
         shared = [seed for seed in self.scores if seed in other.scores]
         # rounded, so that differences of the same number of errors are equal
-        more = [round(self.scores[seed] - other.scores[seed], 10) for seed in shared]
-        if self.samples is None and len({*more}) == 1 and more[0]:  # the seeds say nothing about the spread
-            return estimate(more, self.digits, lambda differences: np.full(3, math.nan))
+        gains = [round(self.scores[seed] - other.scores[seed], 10) for seed in shared]
+        if self.samples is None and len({*gains}) == 1 and gains[0]:  # the seeds say nothing about the spread
+            return estimate(gains, self.digits, lambda differences: np.full(3, math.nan))
         overlap, error = max(self.overlap, other.overlap), 0.0 if self.samples is None else 100 / self.samples
-        return estimate(more, self.digits, partial(intervals.mean_test, overlap=overlap, error=error))
+        return estimate(gains, self.digits, partial(intervals.mean_test, overlap=overlap, error=error))
 
     @property
     def seeds(self) -> str:
-        """The number of seeds with a score, and of failed runs, as text."""
-        lost, tried = len(self.failed), len(self.runs) + len(self.failed)
-        if not lost:
-            return str(tried)
-        if len(self.scores) == tried:
-            return f"{tried} ({lost} guessed)"
-        return f"{len(self.runs)} of {tried} ({lost} failed)"
+        """The number of seeds with a score and the number of failed runs, as text."""
+        failures, total = len(self.failed), len(self.runs) + len(self.failed)
+        if not failures:
+            return str(total)
+        if len(self.scores) == total:
+            return f"{total} ({failures} guessed)"
+        return f"{len(self.runs)} of {total} ({failures} failed)"
 
     @property
     def title(self) -> str:
@@ -128,18 +128,18 @@ class Cell:
 
     @property
     def sources(self) -> set[str]:
-        """Checksums and names of the data that the samples were chosen from."""
+        """The checksums and names of the data from which the samples were chosen."""
         data = [run.figures["data"] for run in self.runs.values()]
         return {name for entry in data for name in (entry["sha256"], *entry["origins"])}
 
     @property
     def part_steps(self) -> str:
-        """The mean steps of each part of the algorithm, such as ``6000+10000``."""
+        """The mean number of steps of each part of the algorithm, such as ``6000+10000``."""
         parts = zip(*(run.figures.get("part_steps") or [] for run in self.runs.values()), strict=False)
         return "+".join(f"{fmean(steps):.0f}" for steps in parts)
 
     def mean(self, figure: str) -> float:
-        """Return the mean of a figure over the finished runs; NaN if one has none, or none has finished."""
+        """Return the mean of a value over the finished runs; NaN if a run lacks it or no run has finished."""
         values: list[Any] = [run.figures.get(figure) for run in self.runs.values()]
         return math.nan if None in values or not values else fmean(values)
 
@@ -147,10 +147,15 @@ class Cell:
 def cells(records: Sequence[RunRecord], guess: bool = False, split: str | None = None) -> list[Cell]:
     """Return the cells of the finished and failed runs among the records, grouped by data set.
 
-    Of runs with the same settings and seed, the first finished one counts. A ``guess`` for failed runs is the
-    most frequent class of the training set, whose accuracy a finished run on the same data set has recorded,
-    or an R^2 of 0. Scores are on a ``split``, by default the validation set if all runs have one, or else the
-    test set, by the metric that all runs name, or else their task's.
+    If several runs have the same settings and seed, only the first finished run counts. The scores use the
+    metric that all runs set or, if they do not agree on one, the metric of their task.
+
+    Args:
+        guess: whether failed runs get the score of a guess. For classes it is the accuracy of the most
+            frequent class of the training set, taken from a finished run on the same data set. For real
+            targets it is an R^2 of 0.
+        split: the split of the scores. By default it is the validation set if all runs have one, otherwise
+            the test set.
 
     Raises:
         InputError: no run has finished, a result is damaged, or runs were not evaluated on the same data.
@@ -160,55 +165,61 @@ def cells(records: Sequence[RunRecord], guess: bool = False, split: str | None =
         raise InputError("expected finished runs to compare, got none; see nsvm runs")
     metric = names.pop() if len(names := named_metrics(finished)) == 1 else None
     if guess and metric:
-        raise InputError(f"--failed guess: expected runs that go by the accuracy or R^2, not metric={metric}")
+        raise InputError(f"--failed guess: expected runs compared by accuracy or R^2, got metric={metric}")
     split = _split(finished, split, metric)
     for record in finished:
         _expect_figures(record, split, metric)
-    tried = [*finished, *filter(_has_failed, records)]
-    places = _places(tried)
+    ended = [*finished, *filter(_has_failed, records)]
+    places = _cell_names(ended)
     _expect_the_same_data(finished, places)
-    like = {dataset: run for (dataset, _), run in zip(places, finished, strict=False)}
+    examples = {dataset: run for (dataset, _), run in zip(places, finished, strict=False)}
     groups = defaultdict[tuple[str, str], list[RunRecord]](list)
-    for place, run in zip(places, tried, strict=True):
+    for place, run in zip(places, ended, strict=True):
         groups[place].append(run)
     result = []
     for (dataset, candidate), group in sorted(groups.items(), key=lambda item: item[0][0]):
         done = [run for run in group if run.status == "finished"]
         runs = dict(sorted({run.repetition: run for run in reversed(done)}.items()))
         failed = sorted({run.repetition for run in group if run.status == "failed"} - runs.keys())
-        figures = next(iter(runs.values()), like.get(dataset, finished[0])).figures
+        figures = next(iter(runs.values()), examples.get(dataset, finished[0])).figures
         result.append(Cell(dataset, candidate, split, figures, runs, failed, guess, metric))
     return result
 
 
 def named_metrics(records: Iterable[RunRecord]) -> set[str | None]:
-    """Return the metrics that runs name; None stands for the metric of their task."""
-    others = TASK_METRICS.keys() - {task.metric for task in TASKS.values()}
+    """Return the metrics that are set in the runs; None stands for the metric of their task."""
+    choices = TASK_METRICS.keys() - {task.metric for task in TASKS.values()}
     names = {str(record.settings.get("metric")) for record in records}
-    return {name if name in others else None for name in names}
+    return {name if name in choices else None for name in names}
 
 
 def _has_failed(record: RunRecord) -> bool:
-    """Return whether a run failed with settings that name its algorithm, data set and seed."""
+    """Return whether a run failed and its settings are complete enough to identify its algorithm, data set
+    and seed.
+    """
     parts = [record.settings.get(part) for part in ("algorithm", "dataset")]
-    named = all(isinstance(part, dict) and "name" in part for part in parts)
-    return record.status == "failed" and named and isinstance(record.settings.get("seed"), int)
+    have_names = all(isinstance(part, dict) and "name" in part for part in parts)
+    return record.status == "failed" and have_names and isinstance(record.settings.get("seed"), int)
 
 
-def _split(records: Sequence[RunRecord], asked: str | None, metric: str | None) -> str:
-    """Return the held-out split that all runs were evaluated on, or the one asked for."""
-    lacking = {}
-    for split in ("validation", "test") if asked is None else (asked,):
+def _split(records: Sequence[RunRecord], requested: str | None, metric: str | None) -> str:
+    """Return the held-out split on which all runs have a score; only the requested split, if any, is tried.
+
+    Raises:
+        InputError: there is no such split.
+    """
+    unscored_runs = {}
+    for split in ("validation", "test") if requested is None else (requested,):
         names = [f"{split}_{name}" for name in ([metric] if metric else ["accuracy", "r2"])]
-        lacking[split] = [r.path for r in records if all(r.figures.get(name) is None for name in names)]
-        if not lacking[split]:
+        unscored_runs[split] = [r.path for r in records if all(r.figures.get(name) is None for name in names)]
+        if not unscored_runs[split]:
             return split
-    without = ", and ".join(f"{paths[0]} has no score on {split} data" for split, paths in lacking.items())
-    raise InputError(f"{without}: compare runs that were evaluated on the same")
+    reasons = (f"{paths[0]} has no score on {split} data" for split, paths in unscored_runs.items())
+    raise InputError(f"{', and '.join(reasons)}: compare runs that were evaluated on the same split")
 
 
 def _expect_figures(record: RunRecord, split: str, metric: str | None) -> None:
-    """Validate the result of a run, which may come from someone else."""
+    """Check the result of a run, which may come from an untrusted source."""
     cell = Cell("", "", split, record.figures, {(0, ""): record}, metric=metric)
     with reading(record.path / RESULT):
         names = [record.settings[part]["name"] for part in ("algorithm", "dataset")]
@@ -220,31 +231,32 @@ def _expect_figures(record: RunRecord, split: str, metric: str | None) -> None:
             raise ValueError("expected names, samples and finite numbers")
 
 
-def _places(records: Sequence[RunRecord]) -> list[tuple[str, str]]:
+def _cell_names(records: Sequence[RunRecord]) -> list[tuple[str, str]]:
     """Return the names of the data set and the candidate of each run.
 
-    A candidate is named after its algorithm if there are several. Both names include the settings that tell
-    them from others: a data set from all others, a candidate from others on the same data set.
+    If there are several algorithms, the name of a candidate starts with its algorithm. Each name includes the
+    settings needed to make it unique: data-set names among all data sets, candidate names within a data set.
     """
     sets = [str(run.settings["dataset"]["name"]) for run in records]
     algorithms = [str(run.settings["algorithm"]["name"]) for run in records]
-    words = _distinctions(records, sets, of_data=True)
-    datasets = [printable(f"{name} {more}".strip()) for name, more in zip(sets, words, strict=True)]
-    words = _distinctions(records, [*zip(datasets, algorithms, strict=True)], of_data=False)
-    several = len({*algorithms}) > 1
+    texts = _distinctions(records, sets, of_data=True)
+    datasets = [printable(f"{name} {text}".strip()) for name, text in zip(sets, texts, strict=True)]
+    texts = _distinctions(records, [*zip(datasets, algorithms, strict=True)], of_data=False)
+    has_several = len({*algorithms}) > 1
     return [
-        (dataset, printable(f"{name} {more}".strip() if several else more or name))
-        for dataset, name, more in zip(datasets, algorithms, words, strict=True)
+        (dataset, printable(f"{name} {text}".strip() if has_several else text or name))
+        for dataset, name, text in zip(datasets, algorithms, texts, strict=True)
     ]
 
 
 def _distinctions(records: Sequence[RunRecord], groups: Sequence[Any], of_data: bool) -> list[str]:
-    """Return, in words, the fewest settings that tell each run from others of its group.
+    """For each run, return as text a minimal set of settings that distinguishes it within its group.
 
-    The settings are of the data set, or else of the candidate. They include ones that nobody overrode where
-    that is necessary, as between two versions of nsvm.
+    These are data-set settings if ``of_data``, otherwise the remaining settings. Settings that were not
+    overridden appear only if needed, for example to separate two versions of nsvm.
     """
-    words, chosen, neither = [""] * len(records), telling(records), ("checkpoint.", "logger.", "validation.")
+    result, chosen = [""] * len(records), distinguishing(records)
+    ignored = ("checkpoint.", "logger.", "validation.")
     for group in dict.fromkeys(groups):
         rows = [row for row, other in enumerate(groups) if other == group]
         runs = [records[row] for row in rows]
@@ -253,41 +265,43 @@ def _distinctions(records: Sequence[RunRecord], groups: Sequence[Any], of_data: 
             for key in differing(runs)
             if key.startswith(("dataset.", "task")) == of_data
             and key not in ONLY_HOW
-            and not key.startswith(neither)
+            and not key.startswith(ignored)
         ]
-        overridden, full = [key for key in differ if key in chosen], {_in_words(run, differ) for run in runs}
-        for keys, brief in product((overridden, differ), (True, False)):
-            texts = [_in_words(run, keys, brief) for run in runs]
-            if len({*texts}) == len(full):
+        preferred = [key for key in differ if key in chosen]
+        full_texts = {_settings_text(run, differ) for run in runs}
+        for keys, is_brief in product((preferred, differ), (True, False)):
+            texts = [_settings_text(run, keys, is_brief) for run in runs]
+            if len({*texts}) == len(full_texts):
                 break
         for row, text in zip(rows, texts, strict=True):
-            words[row] = text
-    return words
+            result[row] = text
+    return result
 
 
-def _in_words(record: RunRecord, keys: Sequence[str], brief: bool = False) -> str:
-    """Return the settings of a run in words, names of components first.
+def _settings_text(record: RunRecord, keys: Sequence[str], is_brief: bool = False) -> str:
+    """Return settings of a run as text, with the names of components first.
 
-    A name stands alone, any other value behind its key, shortened to the last part unless another of the
-    ``keys`` ends alike.
+    A component is shown by its name only, any other setting as KEY=VALUE. A key is shortened to its last part
+    unless several of the ``keys`` have the same last part. If ``is_brief``, numbers have four digits.
     """
-    values, last = flat(record.settings), Counter(key.rpartition(".")[2] for key in keys)
-    words = []
+    values, last_parts = flat(record.settings), Counter(key.rpartition(".")[2] for key in keys)
+    texts = []
     for key in sorted(keys, key=lambda key: not key.endswith(".name")):
-        short = key.rpartition(".")[2]
-        named = "" if short == "name" else f"{key if last[short] > 1 else short}="
+        last = key.rpartition(".")[2]
+        start = "" if last == "name" else f"{key if last_parts[last] > 1 else last}="
         if (value := values.get(key)) is not None:
-            words.append(f"{named}{value:.4g}" if brief and isinstance(value, float) else f"{named}{value}")
-    return " ".join(words)
+            text = f"{value:.4g}" if is_brief and isinstance(value, float) else str(value)
+            texts.append(f"{start}{text}")
+    return " ".join(texts)
 
 
 def _expect_the_same_data(records: Sequence[RunRecord], places: Sequence[tuple[str, str]]) -> None:
-    """Raise an error unless runs with the same data set and seed were trained on the same data."""
+    """Raise InputError if runs with the same data set and seed were trained on different data."""
     first: dict[tuple[str, Repetition], RunRecord] = {}
     for (dataset, _), run in zip(places, records, strict=False):
         other = first.setdefault((dataset, run.repetition), run)
-        ours, theirs = (r.figures["data"] for r in (other, run))
-        if any(ours[key] != theirs[key] for key in ("sha256", "samples")):
+        data, other_data = (r.figures["data"] for r in (run, other))
+        if any(data[key] != other_data[key] for key in ("sha256", "samples")):
             same = f"dataset={dataset} and seed={run.repetition[0]}"
             raise InputError(
                 f"{other.path} and {run.path} were trained on different data, though both have {same}"
@@ -296,14 +310,14 @@ def _expect_the_same_data(records: Sequence[RunRecord], places: Sequence[tuple[s
 
 @dataclass(frozen=True)
 class Comparison:
-    """One candidate on one data set, compared with the others.
+    """One candidate on one data set, compared with the reference and the remaining candidates.
 
     Attributes:
         minus: the mean score minus the reference's, over the seeds that both have; None for the reference.
-        p: the p-value of the paired t-test with the reference, adjusted for the tests of all pairs on the
-            data set, or for the tests with the reference if the user named it; NaN without a test.
-        rank: the rank of the mean score on the data set, 1 for the best; ties share the mean of their ranks;
-            NaN without a score.
+        p: the p-value of the paired t-test with the reference; NaN without a test. It is adjusted for the
+            tests of all pairs on the data set, or only for those with the reference if the user named it.
+        rank: the rank of the mean score on the data set, 1 for the best; NaN without a score. Tied scores
+            share the mean of their ranks.
     """
 
     cell: Cell
@@ -313,14 +327,16 @@ class Comparison:
 
 
 def compare(candidates: Sequence[Cell], against: str | None = None) -> list[Comparison]:
-    """Compare the candidates of each data set, the best first, with the best or the one named ``against``.
+    """Compare the candidates of each data set with a reference, and return them in order, the best first.
 
-    Chance favours the best. If only the k - 1 tests with it counted, some of k equal candidates would seem
-    worse far too often; so unless the reference was named, p-values are adjusted for all k (k - 1) / 2
-    pairs. They then hold for whichever pairs the scores choose.
+    The reference is the candidate ``against`` or, by default, the best candidate of each data set.
+
+    The best candidate is partly best by chance: with only its k - 1 tests counted, equally good candidates
+    would too often appear worse. Unless the reference was named, p-values are therefore adjusted for all
+    k (k - 1) / 2 pairs, which makes them valid whichever candidate is best.
 
     Raises:
-        InputError: ``against`` names no candidate.
+        InputError: there is no candidate ``against``.
     """
     names = sorted({cell.candidate for cell in candidates})
     if against is not None and against not in names:
@@ -347,7 +363,7 @@ def compare(candidates: Sequence[Cell], against: str | None = None) -> list[Comp
 
 
 FEWEST_BLOCKS = 3
-"""Candidates, and data sets or seeds, that Friedman's test needs."""
+"""Minimum number of candidates, and of data sets or seeds, for Friedman's test."""
 
 
 @dataclass(frozen=True)
@@ -375,10 +391,11 @@ class Ranking:
 
 
 def ranking(candidates: Sequence[Cell]) -> Ranking | None:
-    """Rank the candidates over the data sets that all have scores on, or over the seeds of a single data set.
+    """Rank the candidates over several data sets, or over the seeds of a single data set.
 
-    Candidates with scores on fewer than three are not ranked. Return None for fewer than three candidates, or
-    fewer than three common data sets or seeds, or if these are not independent (see ``shared_samples``).
+    Candidates with scores on fewer than three data sets (or seeds) are not ranked; the ranks are over the
+    data sets on which all remaining candidates have scores. Return None if there are fewer than three such
+    candidates or data sets, or if the data sets are not independent (see ``shared_samples``).
     """
     import pandas as pd  # slow to import, and needed only here
 
@@ -403,11 +420,11 @@ def ranking(candidates: Sequence[Cell]) -> Ranking | None:
 
 
 def shared_samples(candidates: Sequence[Cell]) -> bool:
-    """Return whether there are ranks whose blocks share samples, where Friedman's test assumes independence.
+    """Return whether the seeds or data sets to rank over share samples; Friedman's test needs independence.
 
     Seeds that split the same samples are not independent: a candidate that these samples happen to suit ranks
-    high with every seed. Nor are data sets with a source in common, such as one data set with validation sets
-    of several sizes, or with several choices of its classes.
+    high with every seed. Data sets from a common source are not independent either, for example one data set
+    with validation sets of several sizes, or with several choices of its classes.
     """
     if len({cell.candidate for cell in candidates}) < FEWEST_BLOCKS:
         return False

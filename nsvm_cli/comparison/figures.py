@@ -22,23 +22,26 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 ENDS = {"step": "steps", "seconds of training": "train_seconds", "support vectors": "support_vectors"}
-"""The axes of the curves, and the figure of a result that is the end of training on each."""
+"""The horizontal axes of the curves, each with the key in ``result.json`` of its value after training."""
 
 Course = Float64[np.ndarray, "seeds records 4"]
-"""Scores at the steps where all seeds recorded one, each with its positions on the axes."""
+"""The score and its position on each axis, at the steps at which all seeds recorded a score."""
 
 RATIO = 10
 """The ratio of the longest to the shortest curve above which an axis is logarithmic."""
 
 LONGEST_NAME = 60
-"""The most characters of a name."""
+"""Maximum number of characters of a name."""
 
-SMALL, LETTER, LINE = 8, 0.075, 0.2
-"""The size of letters in points, and their approximate width and the height of a line in inches."""
+SMALL = 8
+"""The size of small text in points."""
+
+LETTER, LINE = 0.075, 0.2
+"""The approximate width of a small letter and the height of a line of small text, in inches."""
 
 
 def figures(rows: Sequence[Comparison], ranks: Ranking | None) -> dict[str, Figure]:
-    """Return the figures that apply to a comparison, by name: ``curves`` and ``ranks``.
+    """Return the figures of a comparison by name: ``curves`` and ``ranks``, each only if it applies.
 
     Raises:
         InputError: the metrics of a run are damaged.
@@ -48,11 +51,11 @@ def figures(rows: Sequence[Comparison], ranks: Ranking | None) -> dict[str, Figu
 
 
 def curves(rows: Sequence[Comparison]) -> Figure | None:
-    """Return the training curves of the best candidates, one for each colour.
+    """Draw the training curves of the best candidates, at most one for each colour in ``SERIES``.
 
     There is a row for each data set, and a column for each axis. A line is the mean over the seeds, and its
     band reaches from the lowest seed to the highest; a point with a bar shows the scores after training.
-    Return None if all runs failed, or if a single candidate has recorded no curve.
+    Return None if all runs failed, or if there is a single candidate and it has recorded no curve.
     """
     ranks = defaultdict[str, list[float]](list)
     for row in (done := [row for row in rows if row.cell.runs]):
@@ -80,12 +83,12 @@ def curves(rows: Sequence[Comparison]) -> Figure | None:
             cell, _ = cells[0]
             line[0].set_title(_shown(cell.dataset), loc="left", fontsize=10)
             line[0].set_ylabel(f"{cell.split} {cell.unit}{' (0 if negative)' if cell.figure == 'r2' else ''}")
-        words = [f"the best {len(colours)} of {len(names)} settings"] if len(colours) < len(names) else []
-        words += ["lines: during training, points: after it" if recorded else "points: after training"]
-        words += ["means over the seeds, bands and bars from the lowest seed to the highest"]
-        figure.suptitle("; ".join(words), fontsize=SMALL, color=GRAY)
-        look: dict[str, Any] = {"loc": "outside lower center", "frameon": False, "fontsize": SMALL}
-        figure.legend([handles[name] for name in colours], map(_shown, colours), ncols=columns, **look)
+        parts = [f"the best {len(colours)} of {len(names)} settings"] if len(colours) < len(names) else []
+        parts += ["lines: during training, points: after training" if recorded else "points: after training"]
+        parts += ["means over the seeds, bands and bars from the lowest seed to the highest"]
+        figure.suptitle("; ".join(parts), fontsize=SMALL, color=GRAY)
+        style: dict[str, Any] = {"loc": "outside lower center", "frameon": False, "fontsize": SMALL}
+        figure.legend([handles[name] for name in colours], map(_shown, colours), ncols=columns, **style)
     return figure
 
 
@@ -116,7 +119,7 @@ def _plot(axis: Axes, cell: Cell, course: Course, title: str, colour: str) -> An
 
 
 def _scale(axis: Axes, lengths: Sequence[float]) -> None:
-    """Make an axis logarithmic if curves of these lengths would not show well on a linear one."""
+    """Make an axis logarithmic if the lengths of the curves differ by more than a factor of ``RATIO``."""
     lengths = [length for length in lengths if not math.isnan(length)]
     if lengths and max(lengths) > RATIO * min(lengths) > 0:
         axis.set_xscale("log")
@@ -125,7 +128,9 @@ def _scale(axis: Axes, lengths: Sequence[float]) -> None:
 
 
 def mean_ranks(ranking: Ranking) -> Figure:
-    """Draw the mean ranks with bars as long as the critical difference, which overlap unless two differ."""
+    """Draw the mean ranks, with bars as long as the critical difference: if the bars of two candidates do not
+    overlap, their ranks differ significantly.
+    """
     names = [f"{_shown(name)}  {rank:.2f}" for name, rank in ranking.ranks.items()]
     with new_figure(5.0 + LETTER * max(map(len, names)), 1.2 + LINE * len(names)) as figure:
         axis = figure.subplots()
@@ -139,6 +144,6 @@ def mean_ranks(ranking: Ranking) -> Figure:
 
 
 def _shown(name: str) -> str:
-    """Shorten a long name in the middle, as settings that differ may stand at either end."""
+    """Shorten a long name in the middle, because distinguishing settings may be at either end."""
     half = LONGEST_NAME // 2
     return name if len(name) <= LONGEST_NAME else f"{name[:half]}…{name[-half:]}"

@@ -1,18 +1,18 @@
-"""Means and 95 % intervals over the seeds of a study, of R^2 and of numbers of errors, which may be few.
+"""Means and 95 % intervals over the seeds of a study, for R^2 and for accuracies, even with few errors.
 
-An interval covers whatever differs between two seeds: always the initial theta and the order of the samples;
-the choice of training and test samples only if each seed has its own split, and the data themselves only if
-each seed has its own.
+An interval covers whatever differs between two seeds. The initial theta and the order of the samples always
+differ. The choice of training and test samples differs only if each seed has its own split, and the data
+themselves only if each seed generates its own data.
 
 Scores from several splits of the same samples are correlated. ``overlap``, the ratio of test to training
 samples, corrects for that: c = 1/k + overlap takes the place of 1/k in the variance of a mean over k seeds
 (Nadeau & Bengio, Inference for the generalization error, 2003).
 
-Ten runs without an error do not prove that there will never be one. Both intervals, and the test of a
-difference, therefore assume at least the variance of independent errors, where SciPy's ``ttest_rel`` gives
-NaN. In simulations they hold the true mean in at least 95 % of studies if errors are independent, and in 92
-to 95 % if the seeds vary several times more. R^2 counts no errors: its intervals are Student's. Intervals
-need three seeds.
+Ten runs without an error do not prove that there will never be an error. Both intervals, and the test of a
+difference, therefore assume at least the variance of independent errors; SciPy's ``ttest_rel`` returns NaN in
+this case. In simulations, the intervals contain the true mean in at least 95 % of studies if errors are
+independent, and in 92 to 95 % if the variance over the seeds is several times larger. Intervals of R^2, which
+does not count errors, are Student's. Intervals need at least three seeds.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ TAIL, Z = (1 - LEVEL) / 2, float(ndtri((1 + LEVEL) / 2))
 FEWEST_SEEDS = 3
 
 Values = Num[np.ndarray, "*studies k"]
-"""A value for each of k seeds, of one study or of many."""
+"""A value for each of k seeds, for one study or for many studies."""
 
 Inferred = Float[np.ndarray, "_ *studies"]
-"""Lower and upper ends of intervals, and maybe p-values."""
+"""Lower and upper ends of intervals and, from a test, p-values."""
 
 
 @dataclass(frozen=True)
@@ -43,8 +43,8 @@ class Estimate:
 
     Attributes:
         digits: the number of decimals shown.
-        low, high: the ends of the interval of the mean.
-        p: the p-value of the test that a mean difference is 0.
+        low, high: the ends of the confidence interval of the mean.
+        p: the p-value of the test whether a mean difference is 0; NaN for a mean score.
     """
 
     mean: float
@@ -85,18 +85,19 @@ def known(value: float, form: str) -> str:
 
 
 def estimate(values: Sequence[float], digits: int, infer: Callable[[Values], Inferred]) -> Estimate:
-    """Estimate a mean; ``infer`` returns its interval, and maybe p, from enough seeds."""
+    """Estimate a mean. If there are enough seeds, ``infer`` computes its interval and, for a test, p."""
     mean, std = fmean(values) if values else math.nan, stdev(values) if len(values) > 1 else math.nan
     inferred = infer(np.array(values)) if len(values) >= FEWEST_SEEDS else ()
     return Estimate(mean, std, len(values), digits, *map(float, inferred))
 
 
 def proportion_interval(shares: Values, samples: int, overlap: float = 0.0) -> Inferred:
-    """Return the lower and upper ends of intervals of a proportion, one for each row of k seeds.
+    """Return the lower and upper ends of the interval of a proportion, for each row of k seeds.
 
-    The intervals are Clopper and Pearson's for the mean p of the seeds' shares s, with Korn and Graubard's
-    number of trials (Confidence intervals for proportions with small expected number of positive counts
-    estimated from survey data, 1998), which need not be an integer, as SciPy's ``binomtest`` requires:
+    The intervals are Clopper and Pearson's for the mean p of the seeds' proportions s (``shares``). Their
+    number of trials n is Korn and Graubard's (Confidence intervals for proportions with small expected number
+    of positive counts estimated from survey data, 1998); it need not be an integer, which SciPy's
+    ``binomtest`` requires:
 
         n = samples / c / max(1, Var(s) samples / (p (1 - p)) (t_{k-1} / z)^2)
     """
@@ -111,21 +112,22 @@ def proportion_interval(shares: Values, samples: int, overlap: float = 0.0) -> I
 
 
 NO_SPREAD = 1e-300
-"""Added to standard errors, so that equal values divided by it have p-values: 1 for zeros, 0 for others."""
+"""Added to standard errors that may be 0: the p-value of equal values is then 1 if they are 0, else 0."""
 
 
 def mean_test(values: Values, overlap: float = 0.0, error: float = 0.0) -> Inferred:
-    """Return the ends of the interval of the mean, and the p-value for a mean of 0, of each row of k seeds.
+    """Return the ends of the interval of the mean, and the p-value for a mean of 0, for each row of k seeds.
 
-    They are Student's, with Nadeau and Bengio's c. For paired differences d of scores, where one error is
-    worth ``error``, the interval for independent errors replaces Student's if it is wider:
+    Interval and test are Student's, with Nadeau and Bengio's c. For paired differences d of scores, in which
+    one error changes a score by ``error``, the interval for independent errors replaces Student's if wider:
 
         mean(d) +- max(t_{k-1} sqrt(c Var(d)), z sqrt(c error (mean(|d|) + c error z^2)))
 
-    The second root is of the variance of errors that only one of the methods makes, at least |d| per seed.
-    Each method gets z^2/2 errors more in total, as Agresti and Coull do for a proportion (Approximate is
-    better than "exact" for interval estimation of binomial proportions, 1998). So ten differences of zero
-    errors give +-0.38. The p-value is below 5 % where the interval leaves out 0.
+    The second square root estimates the standard error from the errors that only one of the two methods
+    makes, which amount to at least |d| per seed. z^2/2 errors are added to the total of each method, like in
+    Agresti and Coull's interval of a proportion (Approximate is better than "exact" for interval estimation
+    of binomial proportions, 1998). Ten differences of zero errors, for example, give +-0.38 errors. The
+    p-value is below 5 % where the interval excludes 0.
     """
     k = values.shape[-1]
     c, mean = 1 / k + overlap, values.mean(-1)
@@ -137,24 +139,26 @@ def mean_test(values: Values, overlap: float = 0.0, error: float = 0.0) -> Infer
 
 
 def standard_error(values: Sequence[float], overlap: float = 0.0, samples: int | None = None) -> float:
-    """Return the standard error of the mean over seeds: sqrt(c Var(values)); NaN for a single one.
+    """Return the standard error of the mean over seeds: sqrt(c Var(values)); NaN for a single seed.
 
-    If the values are accuracies on ``samples`` samples each, their variance is at least p (1 - p) / samples,
-    as for independent errors, where p is the accuracy with Agresti and Coull's z^2/2 errors more.
+    If the values are accuracies on ``samples`` samples each, their variance is taken to be at least that of
+    independent errors, p (1 - p) / samples, where p is the accuracy with Agresti and Coull's correction.
     """
     if len(values) < 2:
         return math.nan
-    c, least = 1 / len(values) + overlap, 0.0
+    c, least_variance = 1 / len(values) + overlap, 0.0
     if samples is not None:
         n = samples / c
         p = (n * fmean(values) + Z**2 / 2) / (n + Z**2)
-        least = p * (1 - p) / samples
-    return math.sqrt(c * max(variance(values), least))
+        least_variance = p * (1 - p) / samples
+    return math.sqrt(c * max(variance(values), least_variance))
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Return p-values adjusted for all comparisons (Holm, A simple sequentially rejective multiple test
-    procedure, 1979): the i-th smallest of n times n - i + 1, in ascending order. NaNs stay.
+    """Return p-values adjusted for all comparisons; NaNs remain NaN.
+
+    The i-th smallest of n p-values is multiplied by n - i + 1, and then raised to at least the adjusted
+    smaller ones (Holm, A simple sequentially rejective multiple test procedure, 1979).
     """
     p, order = np.array(p_values), np.argsort(p_values)  # NaNs last
     factors = np.count_nonzero(~np.isnan(p)) - np.arange(len(p))

@@ -1,4 +1,4 @@
-"""Reports as HTML pages, of one run or of several compared runs."""
+"""Reports on one run, or on a comparison of several runs, as HTML pages."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from nsvm_cli.storage.run_directory import reading
 
 LABELS = {
     "curves": "Scores during and after training: means over the seeds, and from the lowest to the highest",
-    "ranks": "Mean ranks of the settings, in bars that overlap where they do not differ",
+    "ranks": "Mean ranks of the settings; settings whose bars overlap do not differ significantly",
 }
 """Captions of the figures of a comparison."""
 
@@ -33,8 +33,11 @@ def write_report(
 ) -> list[str]:
     """Write a report as an HTML file, on one run with its model, or on a comparison of several runs.
 
-    ``named`` is whether the user has named the file (see ``write_atomically``); ``runtime`` is for the model
-    of a single run (see ``load_trained``). Return a line for each section that is left out, with the reason.
+    Return a line for each section that could not be written, with the reason.
+
+    Args:
+        runtime: runtime settings for the model of a single run (see ``load_trained``).
+        named: whether the user chose the name of the file (see ``write_atomically``).
     """
     title, subtitle, sections = _of_run(records[0], runtime) if len(records) == 1 else _of_several(records)
     write_atomically(file, render(title, subtitle, sections).encode(), named)
@@ -47,10 +50,10 @@ def _of_run(record: RunRecord, runtime: Mapping[str, Any]) -> tuple[str, str, li
         title = f"{settings['algorithm.name']} on {settings['dataset.name']}, seed {settings['seed']}"
     date = str(record.figures.get("date", ""))[:16].replace("T", " at ")
     details = (date and f" on {date} UTC") + (record.message and f", {record.message}")
-    others = [settings_tables(record.settings)] if record.settings else []
+    all_settings = [settings_tables(record.settings)] if record.settings else []
     settings_sections = [
         *section("Settings", _settings(record)),
-        *section("All settings", others, folded=True),
+        *section("All settings", all_settings, folded=True),
     ]
     sections = run_sections(record.path, record.figures, settings_sections, runtime)
     return title, f"{record.path}: {record.status}{details}", sections
@@ -61,8 +64,8 @@ def _settings(record: RunRecord) -> Blocks:
     if record.settings and record.overrides:
         yield Command(shlex.join(["nsvm", "train", *folder, *record.overrides]))
     keys, settings = overridden([record]), flat(record.settings)
-    if own := {key: settings[key] for key in settings if key in keys}:
-        yield pairs("what differs from the defaults", own)
+    if changed := {key: settings[key] for key in settings if key in keys}:
+        yield pairs("settings that were overridden", changed)
 
 
 def _of_several(records: Sequence[RunRecord]) -> tuple[str, str, list[Section]]:

@@ -1,4 +1,4 @@
-"""Records of the runs below folders: their status, settings and figures, and tables of them."""
+"""Records of the runs in folders: status, settings and metrics of each run, and tables of runs."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ ONLY_HOW = (
     *("seed", "curves", "log_every", "plugins", "memory_budget", "device", "threads", "engine"),
     *("dataset.root", "dataset.fold"),
 )
-"""Settings that do not tell candidates apart: of repetitions, and of how or where a run was computed."""
+"""Settings that do not distinguish candidates: they select a repetition, or how or where it is computed."""
 
 
 Repetition = tuple[int, str]
-"""A seed, and the fold that is the test set, or an empty string."""
+"""A seed and a fold, the test set of cross-validation; the fold is an empty string without folds."""
 
 
 @dataclass(frozen=True)
@@ -50,10 +50,10 @@ class RunRecord:
 
     Attributes:
         status: ``running``, ``finished``, ``failed`` or ``interrupted``.
-        message: one line on a failure or an interruption, else empty.
-        settings: the settings as plain values; empty for a job that failed before it had any.
-        figures: the other values of ``result.json``; empty until the run has finished.
-        config_dir: the folder of the user's own configurations, if one was named.
+        message: one line that explains a failure or an interruption, else empty.
+        settings: the settings as plain values; empty if the run failed before its settings were composed.
+        figures: the values of ``result.json`` except the settings; empty until the run has finished.
+        config_dir: the folder given with ``--config-dir``, if any.
     """
 
     path: Path
@@ -66,33 +66,36 @@ class RunRecord:
 
     @property
     def repetition(self) -> Repetition:
-        """The seed and the fold, which tell the run from others with the same settings."""
+        """The seed and the fold, which distinguish runs with otherwise equal settings."""
         dataset = self.settings.get("dataset")
         return int(self.settings["seed"]), str((isinstance(dataset, dict) and dataset.get("fold")) or "")
 
     def values(self) -> dict[str, Any]:
-        """Return path, status, settings and figures by name, such as ``algorithm.lam``, ``test_accuracy``."""
-        own = {"path": str(self.path), "status": self.status, "message": self.message}
-        return {**own, **flat(self.settings), **flat({"test_accuracy": None, **self.figures}), **own}
+        """Return path, status, settings and metrics by name, such as ``algorithm.lam``, ``test_accuracy``."""
+        outcome = {"path": str(self.path), "status": self.status, "message": self.message}
+        figures = flat({"test_accuracy": None, **self.figures})
+        return {**outcome, **flat(self.settings), **figures, **outcome}
 
     def to_json(self) -> dict[str, Any]:
-        own = {name: getattr(self, name) for name in ("status", "message", "settings", "overrides")}
-        return {"path": str(self.path), **own, "test_accuracy": None, **self.figures}
+        fields = {name: getattr(self, name) for name in ("status", "message", "settings", "overrides")}
+        return {"path": str(self.path), **fields, "test_accuracy": None, **self.figures}
 
 
 def find_runs(paths: Iterable[Path], conditions: Iterable[str] = ()) -> list[RunRecord]:
-    """Return the runs in and below folders that fulfil conditions (see ``matching``), each once, by name.
+    """Return the runs in folders and their subfolders that satisfy all conditions (see ``matching``).
+
+    Each run is returned once. The runs below each folder are sorted by path.
 
     Raises:
-        InputError: there is no such folder, or no run below it; or a condition is malformed.
+        InputError: a folder does not exist or contains no run, or a condition is malformed.
     """
     directories: dict[Path, None] = {}
     for path in paths:
         if not path.is_dir():
-            raise InputError(f"{path}: there is no such folder; expected run directories, or a folder above")
+            raise InputError(f"{path}: there is no such folder; expected run directories or folders of runs")
         runs = [Path(folder) for folder, _, files in os.walk(path) if {CONFIG, STATUS, RESULT} & {*files}]
         if not runs:
-            raise InputError(f"{path}: there is no run in or below it; expected what nsvm train has written")
+            raise InputError(f"{path}: there is no run in this folder; expected the output of nsvm train")
         number = re.compile(r"([0-9]+)")  # job 9 is before job 10
         runs.sort(key=lambda run: [int(s) if n % 2 else s for n, s in enumerate(number.split(str(run)))])
         directories |= dict.fromkeys(runs)
@@ -110,9 +113,9 @@ def read_run(path: Path) -> RunRecord:
             record = read_json(path / RESULT)
             if not isinstance(record.get("settings"), dict):
                 raise InputError(f"{path / RESULT} is damaged: expected the settings of the run")
-            own = {"settings": record["settings"], **command_in(record)}
-            figures = {name: figure for name, figure in record.items() if name not in own}
-            return RunRecord(path, "finished", **own, figures=figures)
+            inputs = {"settings": record["settings"], **command_in(record)}
+            figures = {name: figure for name, figure in record.items() if name not in inputs}
+            return RunRecord(path, "finished", **inputs, figures=figures)
         settings = read_config(path) if (path / CONFIG).is_file() else {}
     except InputError as error:
         return RunRecord(path, "failed", str(error), **command_in(record))
@@ -126,8 +129,10 @@ def differing(records: Sequence[RunRecord]) -> list[str]:
     return [name for name in names if len({str(values.get(name)) for values in settings}) > 1]
 
 
-def telling(records: Sequence[RunRecord]) -> list[str]:
-    """Return the names of the settings that tell runs apart: overridden ones that differ, or else all."""
+def distinguishing(records: Sequence[RunRecord]) -> list[str]:
+    """Return the names of the settings that distinguish the runs: those that differ and were overridden or,
+    if there are none, all that differ.
+    """
     differ, chosen = differing(records), overridden(records)
     return [name for name in differ if name in chosen] or differ
 
@@ -135,40 +140,44 @@ def telling(records: Sequence[RunRecord]) -> list[str]:
 def overridden(records: Sequence[RunRecord]) -> set[str]:
     """Return the names of the settings that were overridden in any of the runs."""
     names = {name for record in records for name in flat(record.settings)}
-    words = {word for record in records for word in record.overrides}
-    return {setting_of(word.lstrip("+~").partition("=")[0], names) for word in words}
+    overrides = {override for record in records for override in record.overrides}
+    return {setting_of(override.lstrip("+~").partition("=")[0], names) for override in overrides}
 
 
 def setting_of(key: str, names: Iterable[str]) -> str:
-    """Return the setting that a key of the command line stands for: ``kernel.name`` for ``kernel``."""
+    """Return the setting that a key on the command line sets, such as ``kernel.name`` for ``kernel``."""
     key = key.partition("@")[0].replace("/", ".")
     return f"{key}.name" if f"{key}.name" in names else key
 
 
 def values_of(records: Sequence[RunRecord], key: str) -> list[Any]:
-    """Return the values of a setting or a figure, None where a run has none; InputError if no run has it."""
+    """Return each run's value of a setting or a metric, None for runs without it.
+
+    Raises:
+        InputError: no run has this setting or metric.
+    """
     rows = rows_of(records)
     names = [*rows[0]] if rows else []
     if (name := setting_of(key, names)) not in names:
-        raise InputError(f"{key}: no run has such a setting or figure; {did_you_mean(key, names)}")
+        raise InputError(f"{key}: no run has such a setting or metric; {did_you_mean(key, names)}")
     return [row[name] for row in rows]
 
 
 def matching(records: Sequence[RunRecord], condition: str) -> list[RunRecord]:
-    """Return the records that a condition such as ``algorithm=alg1`` or ``kernel!=rbf`` holds for.
+    """Return the records that satisfy a condition, such as ``algorithm=alg1`` or ``kernel!=rbf``.
 
     Raises:
-        InputError: the condition is malformed, or no run has its key.
+        InputError: the condition is malformed, or no run has a setting or metric with its key.
     """
     key, equals, wanted = map(str.strip, condition.partition("="))
     if not equals:
         raise InputError(f"--filter {condition}: expected KEY=VALUE or KEY!=VALUE")
     values = values_of(records, key.removesuffix("!").rstrip())
     pairs = zip(records, values, strict=True)
-    return [record for record, value in pairs if _equal(value, wanted) != key.endswith("!")]
+    return [record for record, value in pairs if _is_equal(value, wanted) != key.endswith("!")]
 
 
-def _equal(value: Any, wanted: str) -> bool:
+def _is_equal(value: Any, wanted: str) -> bool:
     if type(value) in (int, float):
         with contextlib.suppress(ValueError):
             return bool(value == float(wanted))
@@ -176,7 +185,7 @@ def _equal(value: Any, wanted: str) -> bool:
 
 
 def in_order(records: Sequence[RunRecord], key: str, descending: bool = False) -> list[RunRecord]:
-    """Return the records sorted by a setting or a figure (see ``values_of``), records without it last."""
+    """Return the records sorted by a setting or a metric (see ``values_of``), with missing values last."""
 
     def order(pair: tuple[Any, RunRecord]) -> tuple[float, str]:
         value, _ = pair
@@ -187,14 +196,14 @@ def in_order(records: Sequence[RunRecord], key: str, descending: bool = False) -
 
 
 def load_runs(*paths: str | Path) -> pd.DataFrame:
-    """Return the runs in these folders and below them, one row each.
+    """Return a table with one row for each run in these folders and their subfolders.
 
     The columns are ``path``, ``status``, ``message``, the settings by their names on the command line, such
-    as ``algorithm.lam``, and the figures of ``result.json``, such as ``test_accuracy``. Values that a run
-    lacks are missing.
+    as ``algorithm.lam``, and the values in ``result.json``, such as ``test_accuracy``. Cells are missing
+    values where a run lacks the setting or value.
 
     Raises:
-        InputError: there is no such folder, or no run below it.
+        InputError: a folder does not exist or contains no run.
     """
     import pandas as pd
 
@@ -209,14 +218,14 @@ def rows_of(records: Sequence[RunRecord]) -> list[dict[str, Any]]:
 
 
 KEPT = ("run", "dataset", "algorithm", "seed", "status", "message")
-"""The columns that are shown even where there is no room for others, in addition to held-out scores."""
+"""The columns that, like held-out scores, are never dropped when a table of runs is too wide."""
 
 
 def figures_shown(records: Sequence[RunRecord]) -> list[str]:
-    """Return the figures for a table of runs, whether or not a run has them.
+    """Return the names of the metrics to show in a table of runs, including ones that some runs lack.
 
-    These are held-out scores, by the runs' own metrics first, training scores and others; steps of theta and
-    of the parts only where runs differ in them.
+    First come held-out and training scores, with the runs' own metrics before the default ones; then support
+    vectors and training time. Step counts are included only if they differ between runs.
     """
     metrics = dict.fromkeys([*(str(record.settings.get("metric")) for record in records), "accuracy", "r2"])
     scores = [f"{split}_{metric}" for split in ("validation", "test", "train") for metric in metrics]
@@ -226,14 +235,14 @@ def figures_shown(records: Sequence[RunRecord]) -> list[str]:
 
 
 def runs_table(records: Sequence[RunRecord]) -> tuple[Path, str, dict[str, list[str]]]:
-    """Return the folder above one or more runs, the number of runs of each status, and columns of text by
-    head: the settings that tell the runs apart, status, figures and message.
+    """Return the common folder of the runs, the number of runs of each status as text, and the columns of a
+    table of the runs as text, by head: the settings that distinguish them, status, metrics and message.
     """
     paths = [Path(os.path.abspath(record.path)) for record in records]  # without ..
     folder = Path(os.path.commonpath([path.parent for path in paths]))
     count = Counter(record.status for record in records)
     rows, figures = [record.values() for record in records], figures_shown(records)
-    names = (*telling(records), "status", *figures, "message")
+    names = (*distinguishing(records), "status", *figures, "message")
     texts = {
         name.removesuffix(".name"): [_text(name, row.get(name), name in figures) for row in rows]
         for name in names
@@ -244,7 +253,7 @@ def runs_table(records: Sequence[RunRecord]) -> tuple[Path, str, dict[str, list[
 
 
 def _text(name: str, value: Any, is_figure: bool) -> str:
-    """Return the text of a setting, or of a figure in its format."""
+    """Return the text of a setting or, if ``is_figure``, of a metric in its format."""
     if not is_figure:
         return "" if value is None else value if isinstance(value, str) else json.dumps(value)
     if name == "part_steps":

@@ -18,7 +18,10 @@ from nsvm_cli.words import decapitalised, generalisation, no_better
 
 
 def to_csv(rows: Sequence[Comparison], escape: bool = False) -> str:
-    """Return all digits as CSV, a row for each candidate on each data set; ``escape`` is for ``csv_text``."""
+    """Return the comparison as CSV with all digits, one row for each candidate on each data set.
+
+    ``escape`` is passed on to ``csv_text``.
+    """
     return csv_text([_figures(row) for row in rows], escape)
 
 
@@ -45,7 +48,7 @@ def _figures(row: Comparison) -> dict[str, Any]:
 
 
 def to_markdown(rows: Sequence[Comparison], notes: Sequence[str] = ()) -> str:
-    """Return a Markdown table for each data set, and the notes."""
+    """Return a Markdown table for each data set, followed by the notes."""
     parts = []
     for title, frame in tables(rows).items():
         lines = [frame.columns, ["---"] * frame.shape[1], *frame.to_numpy()]
@@ -55,7 +58,7 @@ def to_markdown(rows: Sequence[Comparison], notes: Sequence[str] = ()) -> str:
 
 
 def to_latex(rows: Sequence[Comparison], notes: Sequence[str] = ()) -> str:
-    r"""Return a LaTeX table for each data set, in the style of the package booktabs."""
+    r"""Return a LaTeX table for each data set, in the style of the package booktabs; notes are comments."""
     parts = [r"% needs \usepackage{booktabs}", *(f"% {note}" for note in notes)]
     style = r"\centering\scriptsize\setlength{\tabcolsep}{3pt}"
     for title, frame in tables(rows).items():
@@ -72,28 +75,28 @@ def to_latex(rows: Sequence[Comparison], notes: Sequence[str] = ()) -> str:
 ESCAPES: dict[str, str | int | None] = {c: f"\\{c}" for c in "&%$#_{}"}
 ESCAPES |= {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
 ESCAPES |= {"±": r"$\pm$", "²": "$^2$", "<": "$<$", ">": "$>$", "|": r"\textbar{}"}
-"""LaTeX for characters that pandas would escape, and for ones that the usual fonts lack."""
+"""LaTeX for characters that pandas would escape, and for characters that the usual fonts lack."""
 
 
 def latex(text: str) -> str:
-    """Escape a text for LaTeX; letters other than Latin ones need lualatex or xelatex."""
+    """Escape a text for LaTeX. Non-Latin letters are kept; they need lualatex or xelatex."""
     return text.translate(str.maketrans(ESCAPES))
 
 
 def tables(rows: Sequence[Comparison]) -> dict[str, pd.DataFrame]:
-    """Return a table of text for each data set, by title; columns of steps are dropped if all are equal."""
+    """Return a table of text for each data set, by title; columns of equal step counts are dropped."""
     frames = {}
     for title, group in groupby(rows, lambda row: row.cell.title):
         frame = pd.DataFrame(map(_texts, group))
-        equal = [name for name in ("steps of theta", "steps of each part") if frame[name].nunique() == 1]
-        frames[title] = frame.drop(columns=equal)
+        constant = [name for name in ("steps of theta", "steps of each part") if frame[name].nunique() == 1]
+        frames[title] = frame.drop(columns=constant)
     return frames
 
 
 def _texts(row: Comparison) -> dict[str, str]:
     cell, minus = row.cell, row.minus
-    all_pairs = minus is None or minus.seeds == len(cell.scores)
-    pairs = "" if minus is None or all_pairs else f" (pairs: {minus.seeds})"
+    has_all_pairs = minus is None or minus.seeds == len(cell.scores)
+    pairs = "" if minus is None or has_all_pairs else f" (pairs: {minus.seeds})"
     return {
         "settings": cell.candidate,
         "seeds": cell.seeds,
@@ -111,35 +114,36 @@ def _texts(row: Comparison) -> dict[str, str]:
 
 SENTENCES = {
     "test": "These are test scores: to choose settings, hold out samples with dataset.validation=N.",
-    "failed": "Failed runs are left out of means and tests, which favours settings that fail; nsvm compare "
-    "--failed guess scores them as guessing, where a finished run on the same data has its score.",
-    "guessed": "Guessed: failed runs, scored as the most frequent class of the training set, or R² = 0.",
-    "few": f"Intervals and tests need {FEWEST_SEEDS} seeds.",
+    "failed": "Failed runs are excluded from means and tests, which favours settings that fail; nsvm compare "
+    "--failed guess gives them the score of guessing if a finished run on the same data has recorded it.",
+    "guessed": "Guessed: failed runs get the score of the most frequent training class, or R² = 0.",
+    "few": f"Intervals and tests need at least {FEWEST_SEEDS} seeds.",
     "overlap": "Each seed splits the samples differently; intervals and tests allow for the overlap (Nadeau "
     "and Bengio, 2003).",
-    "official": "On held-out data of their own, intervals and tests cover initialisation and sampling, but "
-    "not the choice of the data.",
-    "p": "p: paired t-test with the reference, seed by seed, adjusted (Holm) for all pairs on a data set, or "
-    "for those with the reference if it was named. Each interval is for its row alone.",
-    "shared": "No mean ranks: Friedman's test needs independent data sets or seeds, and these share samples.",
+    "official": "Where all seeds use the same held-out data, intervals and tests cover initialisation and "
+    "sampling, but not the choice of the data.",
+    "p": "p: paired t-test with the reference, seed by seed, adjusted (Holm) for all pairs on a data set or, "
+    "if the reference was named, for the pairs with it. Intervals are not adjusted.",
+    "shared": "Mean ranks are omitted: Friedman's test needs independent data sets or seeds, but these share "
+    "samples.",
 }
 
 
 def answers(rows: Sequence[Comparison]) -> list[str]:
-    """Return sentences on the best candidate of each data set and its lead, and on overfitted ones.
+    """Return sentences on the best candidate of each data set, its lead, and overfitted candidates.
 
-    Data sets with one candidate, or with a named reference that is not the best, have no sentence.
+    There is no sentence on a data set with one candidate, or with a named reference that is not the best.
     """
     sentences = []
     for title, group in groupby(rows, lambda row: row.cell.title):
         scored = [row for row in group if row.cell.scores]
         if len(scored) < 2 or scored[0].minus is not None:
             continue
-        best, *others = scored
-        worse = [row for row in others if row.p < 1 - LEVEL and row.minus is not None]
-        equal = [row.cell.candidate for row in others if row not in worse]
-        by = (f"{row.cell.candidate} (by {row.minus.magnitude})" for row in worse if row.minus is not None)
-        parts = [f"better than {', '.join(by)}"] * bool(worse)
+        best, *rest = scored
+        worse = [row for row in rest if row.p < 1 - LEVEL and row.minus is not None]
+        equal = [row.cell.candidate for row in rest if row not in worse]
+        leads = (f"{row.cell.candidate} (by {row.minus.magnitude})" for row in worse if row.minus is not None)
+        parts = [f"better than {', '.join(leads)}"] * bool(worse)
         parts += [f"no difference to {', '.join(equal)} that these runs can show"] * bool(equal)
         score = f"{title}: {best.cell.candidate} has the best score, {best.cell.score.spread}"
         sentences.append(f"{score}: {'; '.join(parts)}.")
@@ -153,14 +157,16 @@ def answers(rows: Sequence[Comparison]) -> list[str]:
 
 
 def notes(rows: Sequence[Comparison], ranks: Ranking | None, runs: int) -> list[str]:
-    """Return the notes below a comparison of ``runs`` runs: answers, warnings, tests and ranks."""
+    """Return the notes printed below a comparison of ``runs`` runs: the conclusions, warnings, and
+    explanations of tests and ranks.
+    """
     cells = [row.cell for row in rows]
     scored = [cell for cell in cells if cell.scores]
-    lost = [cell for cell in cells if cell.failed]
+    with_failures = [cell for cell in cells if cell.failed]
     applies = {
         "test": cells[0].split == "test" and len({cell.candidate for cell in cells}) > 1,
-        "failed": any(len(cell.scores) == len(cell.runs) for cell in lost),
-        "guessed": any(len(cell.scores) > len(cell.runs) for cell in lost),
+        "failed": any(len(cell.scores) == len(cell.runs) for cell in with_failures),
+        "guessed": any(len(cell.scores) > len(cell.runs) for cell in with_failures),
         "few": any(len(cell.scores) < FEWEST_SEEDS for cell in cells),
         "overlap": any(cell.overlap for cell in scored),
         "official": any(not c.overlap and not c.figures["data"]["generated"] for c in scored),
@@ -177,21 +183,21 @@ def notes(rows: Sequence[Comparison], ranks: Ranking | None, runs: int) -> list[
 
 
 def cautions(cells: Sequence[Cell], runs: int) -> list[str]:
-    """Return warnings: runs left out, mixed metrics, differing plugin code."""
+    """Return warnings about skipped runs, different metrics, and different versions of plugin code."""
     compared = [run for cell in cells for run in cell.runs.values()]
     sentences = []
-    if left_out := runs - len(compared) - sum(len(cell.failed) for cell in cells):
-        why = "not finished, failed before settings were recorded, or repeat another's settings and seed"
-        sentences.append(f"Left out: {left_out} of {runs} runs ({why}).")
+    if skipped := runs - len(compared) - sum(len(cell.failed) for cell in cells):
+        why = "they have not finished, failed before recording settings, or repeat a run's settings and seed"
+        sentences.append(f"Left out: {skipped} of {runs} runs ({why}).")
     if len(metrics := named_metrics(compared)) > 1:
         names = ", ".join(sorted(metric or "none" for metric in metrics))
-        sentences.append(f"The runs go by different metrics ({names}): the table has their task's.")
-    paths_by_code: dict[str, dict[str, str]] = {}  # runs with other components load other plugins
+        sentences.append(f"The runs set different metrics ({names}): the table shows that of their task.")
+    paths_by_code: dict[str, dict[str, str]] = {}  # runs with different components load different plugins
     for run in compared:
         parts = [value for key, value in flat(run.settings).items() if key.endswith((".name", "callbacks"))]
         if code := run.figures.get("plugins_sha256"):
             paths_by_code.setdefault(str(parts), {})[str(code)] = str(run.path)
     if differ := [[*paths.values()] for paths in paths_by_code.values() if len(paths) > 1]:
         first, second, *_ = differ[0]
-        sentences.append(printable(f"The code of plugins differs between runs, as {first} and {second}."))
+        sentences.append(printable(f"Plugin code differs between runs, for example {first} and {second}."))
     return sentences

@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 WINDOW = 11
-"""The number of records in a moving average, which is drawn over noisy curves of twice the length."""
+"""The number of records in a moving average, which is drawn over noisy curves of more than twice as many."""
 
 
 @dataclass(frozen=True)
 class Curve:
-    """A line in a panel; a ``noisy`` one is drawn pale, with its moving average."""
+    """A line in a panel. If ``noisy``, it is drawn pale, with its moving average on top."""
 
     points: Sequence[tuple[int, float | int]]
     noisy: bool = False
@@ -60,7 +60,7 @@ def draw_curves(run: Path) -> Path:
     end = "" if is_finished(run) else ": not finished"
     height = 2.2 * len(panels) + 0.3
     with new_figure(7.0, height) as figure:
-        figure.set_layout_engine(None)  # fixed margins take half the time of others
+        figure.set_layout_engine(None)  # fixed margins take half the time of a computed layout
         figure.subplots_adjust(0.11, 0.5 / height, 0.98, 1 - 0.65 / height, hspace=0.55)
         figure.suptitle(f"{algorithm} on {dataset}, seed {settings.seed}{end}", fontsize=11)
         axes = figure.subplots(len(panels), squeeze=False)[:, 0]
@@ -70,14 +70,14 @@ def draw_curves(run: Path) -> Path:
 
 
 def draw_missing(directories: Sequence[Path]) -> None:
-    """Draw the missing curves of finished runs whose settings ask for curves.
+    """Draw the missing ``curves.png`` of finished runs that have set ``curves``.
 
-    Methods without steps have no curves. A failure to draw does not affect the run.
+    Methods without steps have no curves. An error in drawing is reported, and does not affect the run.
     """
     for number, directory in enumerate(directories, 1):
         try:
-            wanted = not (directory / CURVES).exists() and read_config(directory).get("curves")
-            if wanted and has_records(directory):
+            is_missing = not (directory / CURVES).exists() and read_config(directory).get("curves")
+            if is_missing and has_records(directory):
                 flash(f"drawing curves: {number}/{len(directories)}")
                 draw_curves(directory)
         except Exception as error:
@@ -88,7 +88,7 @@ def panels_of(run: Path) -> list[Panel]:
     """Return the panels for the ``metrics.jsonl`` of a run directory.
 
     Raises:
-        InputError: the folder is no run directory, or its metrics are damaged or still empty.
+        InputError: the folder is not a run directory, or its metrics are damaged or still empty.
     """
     file = run / METRICS
     if not file.is_file():
@@ -104,12 +104,16 @@ def panels_of(run: Path) -> list[Panel]:
                 panels.append(Panel(f"{prefix}{title}", nonzero, first, last))
         first = last
     if not panels:
-        raise InputError(f"{file} holds nothing to draw yet: expected a record with a value other than 0")
+        raise InputError(f"{file} contains nothing to draw yet: expected a record with a nonzero value")
     return panels
 
 
 def _curves(records: Sequence[Figures], score: tuple[str, str, float] | None) -> dict[str, list[Curve]]:
-    """Return the curves of each panel; ``score`` is the result's, for the last part of a finished run."""
+    """Return the curves of each panel, by title.
+
+    ``score`` is the score of the result (see ``score_of``), drawn as a point after the last part of a
+    finished run.
+    """
 
     def curve(key: str, unit: int = 1, noisy: bool = False, **style: str) -> Curve:
         points = [(r["step"], unit * r[key]) for r in records if r.get(key) is not None]
@@ -163,8 +167,8 @@ def _plot_curve(axis: Axes, curve: Curve) -> None:
     usual, largest = median(map(abs, values)), max(map(abs, values))
     if largest > 50 * usual > 0:  # Algorithms 1 and 2 start at 1/lambda
         linear = 10 ** math.ceil(math.log10(usual))
-        # the more decades, the wider the linear part, whose labels would overlap otherwise
+        # with more decades, the linear part is wider: otherwise its labels would overlap
         axis.set_yscale("symlog", linthresh=linear, linscale=max(1, math.log10(largest / linear) / 3))
         locator: Any = axis.yaxis.get_major_locator()
-        locator.set_params(numticks=5)  # a panel has no room for more
+        locator.set_params(numticks=5)  # a panel has no room for more ticks
         axis.yaxis.set_major_formatter("{x:g}")

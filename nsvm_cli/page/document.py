@@ -1,7 +1,7 @@
 """Pages: sections of text, tables and pictures as one self-contained HTML file without scripts.
 
-Texts may come from files of others: the template escapes markup, and shows characters that cannot be printed,
-such as a change of the direction of writing, as escapes.
+Texts may come from untrusted files. The template therefore escapes markup, and shows unprintable characters,
+such as changes of the direction of writing, as escapes.
 """
 
 from __future__ import annotations
@@ -20,16 +20,18 @@ from nsvm_cli.output import printable
 
 @dataclass(frozen=True)
 class Command:
+    """A command line, shown as code."""
+
     text: str
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table whose rows begin with their names.
+    """A table in which the first cell of each row is the name of the row.
 
     Attributes:
-        numbers: the indices of columns of numbers.
-        shades: the darkness of the background of each cell after the name, from 0 to 1.
+        numbers: the indices of the columns that contain numbers.
+        shades: the darkness of the background of each cell after the name, from 0 to 1; empty for no shades.
     """
 
     caption: str
@@ -41,7 +43,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Picture:
-    """A PNG file with a description and, for a figure, its width in pixels of the page."""
+    """The content of a PNG file with its description and, for a plot, its width on the page in pixels."""
 
     png: bytes
     text: str
@@ -62,10 +64,10 @@ class Images:
 
 
 Block: TypeAlias = str | Mapping[str, str] | Command | Table | Picture | Images
-"""A paragraph, important figures by name, or an object that has a macro in blocks.html.jinja."""
+"""A paragraph, important values by name, or an object that has a macro in blocks.html.jinja."""
 
 Blocks: TypeAlias = Iterable[Block | list[Block]]
-"""The content of a section: blocks one below the other; those in a list stand side by side."""
+"""The content of a section: blocks from top to bottom; the blocks of a list are placed side by side."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,7 @@ class Section:
     """A part of a page under a heading.
 
     Attributes:
-        lacks: a sentence that explains why the content is missing, if it is.
+        lacks: a sentence that explains why content is missing; empty if the section is complete.
         folded: whether the content is hidden until a click.
     """
 
@@ -84,7 +86,10 @@ class Section:
 
 
 def section(title: str, blocks: Blocks, folded: bool = False) -> list[Section]:
-    """Return a section in a list, with a sentence if its blocks raise an error; [] if there are no blocks."""
+    """Return a list that contains the section, or [] if there are no blocks.
+
+    If creating the blocks raises an error, the section consists of a sentence with the reason instead.
+    """
     try:
         content = [*blocks]
     except (InputError, RunError) as error:
@@ -93,7 +98,7 @@ def section(title: str, blocks: Blocks, folded: bool = False) -> list[Section]:
 
 
 def left_out(title: str, what: str, error: Exception) -> Section:
-    """Return a section that consists of a sentence about what is left out, and why."""
+    """Return a section that consists of a sentence on what is missing (with its verb), and the reason."""
     sentence = f"{what} left out: {error}."
     return Section(title, [sentence], sentence)
 

@@ -1,4 +1,4 @@
-"""Use of matplotlib by all pictures: in its default style, whatever a matplotlibrc says."""
+"""Common functions for plots: they use matplotlib in its default style, regardless of any matplotlibrc."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SERIES = (
 
 @contextlib.contextmanager
 def new_figure(width: float, height: float) -> Iterator[Figure]:
-    """Yield a figure to draw on within the context; its size is in inches."""
+    """Context manager: yield a figure to draw on. Its width and height are in inches."""
     with _plain_matplotlib():
         from matplotlib.figure import Figure
 
@@ -55,7 +55,7 @@ def _drawn(figure: Figure, **options: Any) -> bytes:
 
 @contextlib.contextmanager
 def _plain_matplotlib() -> Iterator[None]:
-    """Use the default style; disable mathtext and logging."""
+    """Context manager: use matplotlib's default style, without mathtext, warnings and logging."""
     log = logging.getLogger("matplotlib")
     level = log.level
     log.setLevel(logging.CRITICAL + 1)  # messages about fonts and caches, which Hydra would print
@@ -65,7 +65,7 @@ def _plain_matplotlib() -> Iterator[None]:
         with warnings.catch_warnings(), matplotlib.rc_context():
             warnings.simplefilter("ignore")  # about characters that the font lacks
             matplotlib.rcdefaults()
-            # PDF files hold text, where the default would be drawings of letters
+            # PDF files contain text; by default they would contain drawings of letters
             matplotlib.rcParams.update({"text.parse_math": False, "pdf.fonttype": 42})
             yield
     finally:

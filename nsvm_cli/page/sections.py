@@ -36,27 +36,37 @@ from nsvm_cli.words import FEW_CLASSES, Figures, counted
 if TYPE_CHECKING:
     pass
 
-MOST_CHARACTERS, MOST_COLUMNS, MOST_MISTAKES, EXPLAINED, MOST_IN_DIAGNOSIS = 120, 30, 24, 5, 1000
-"""Limits on the characters of a value, the cells of a sample in a table, mistakes and explained predictions;
-and on samples of a split for a diagnosis, so that it takes no longer than the rest."""
+MOST_CHARACTERS, MOST_COLUMNS = 120, 30
+"""Maximum number of characters of a value, and of cells of a sample in a table."""
 
-MOST_POINTS, MOST_ROWS, BINS = 1000, 200, 10
-"""The most samples in a scatter plot, and in a kernel matrix; the number of points of a reliability curve."""
+MOST_MISTAKES, EXPLAINED = 24, 5
+"""Maximum number of mistakes shown, and of predictions explained."""
+
+MOST_IN_DIAGNOSIS = 1000
+"""Maximum number of samples per split for a diagnosis, so that it takes no longer than the other sections."""
+
+MOST_POINTS, MOST_ROWS = 1000, 200
+"""Maximum number of samples in a scatter plot, and in a kernel matrix."""
+
+BINS = 10
+"""The number of points of a reliability curve."""
 
 FIGURES = ("figure", "value", "meaning")
-"""The head of a table of figures."""
+"""The head of a table of metrics and other values."""
 
 FIRST = ("Diagnosis", "Result", "Training", "Confusion", "Columns", "Settings")
 """The first sections of a report on a run, in this order."""
 
 SIZE = (4.6, 3.9)
-"""The size of a picture in inches; a page on a phone is about 4.8 wide."""
+"""The width and height of a plot in inches; a page on a phone is about 4.8 inches wide."""
 
 MARKERS, LINES, COLORMAP = "osD^vPX*<", ("-.", "-", "--"), "viridis"
-"""Markers and lines of classes, fewer than there are colours, for readers who cannot tell colours apart."""
+"""Markers and lines of classes: they distinguish classes for readers who cannot distinguish the colours. They
+repeat at different classes than the colours do. ``COLORMAP`` is for real values.
+"""
 
 Curves = dict[tuple[str, str, str], tuple[np.ndarray, np.ndarray]]
-"""The points of curves, across and up, by title and labels of both axes."""
+"""The x and y coordinates of curves, by the title and the labels of both axes."""
 
 
 def run_sections(
@@ -64,8 +74,8 @@ def run_sections(
 ) -> list[Section]:
     """Return the sections on the settings, curves, model and result of a run.
 
-    The result is empty before the run has finished, and there is no model before its first checkpoint. For
-    ``runtime`` see ``load_trained``.
+    ``result`` is empty before the run has finished, and there are no sections on a model before its first
+    checkpoint. ``runtime`` is passed on to ``load_trained``.
     """
 
     def of_result(make: Callable[[Figures], Blocks]) -> Blocks:
@@ -93,7 +103,7 @@ def _result(result: Figures) -> Blocks:
 
 
 def settings_tables(settings: Mapping[str, Any]) -> list[Block]:
-    """Return the settings of a run, a table for each part."""
+    """Return the settings of a run as tables, one for each part."""
     parts: dict[str, dict[str, Any]] = {}
     for key, value in flat(settings).items():
         parts.setdefault(key.rpartition(".")[0] or "run", {})[key] = value
@@ -101,7 +111,7 @@ def settings_tables(settings: Mapping[str, Any]) -> list[Block]:
 
 
 def pairs(caption: str, values: Mapping[str, Any]) -> Table:
-    """Return a table of two columns for values of a JSON file."""
+    """Return a table with the columns name and value; ``values`` can be written as JSON."""
     texts = [value if isinstance(value, str) else json.dumps(value) for value in values.values()]
     names = [key.removeprefix(f"{caption}.") for key in values]
     rows = [(name, shortened(text, MOST_CHARACTERS)) for name, text in zip(names, texts, strict=True)]
@@ -136,13 +146,16 @@ def confusion_table(result: Figures) -> Blocks:
 
 
 def data_and_computation(result: Figures) -> Blocks:
-    """Show the facts on the data, and on the software and hardware of the computation."""
-    how = {key: result[key] for key in ("device", "dtype", "engine", "threads")} | flat(result["versions"])
-    yield [pairs("data", flat(result["data"])), pairs("computation", how)]
+    """Show the metadata of the data, and of the software and hardware of the computation."""
+    environment = {key: result[key] for key in ("device", "dtype", "engine", "threads")}
+    yield [
+        pairs("data", flat(result["data"])),
+        pairs("computation", environment | flat(result["versions"])),
+    ]
 
 
 def model_sections(run: Path, runtime: Mapping[str, Any]) -> list[Section]:
-    """Return the sections on the model of a run; for ``runtime`` see ``load_trained``."""
+    """Return the sections on the model of a run; ``runtime`` is passed on to ``load_trained``."""
     messages: list[str] = []
     try:
         model, data = load_trained(run, runtime, messages.append)
@@ -178,7 +191,9 @@ def _diagnosis(model: NSVM, data: Data) -> Blocks:
 
 
 def mistakes(model: NSVM, data: Data, values: Callable[[], Float[Tensor, " m *outputs"]]) -> Blocks:
-    """Show wrongly decided held-out samples by g_decided - g_true (2 |g| for two classes), largest first."""
+    """Show the misclassified held-out samples with the largest margin g_decided - g_true in favour of the
+    wrong class (2 |g| for two classes), in descending order.
+    """
     task, split, name = model.task, data.held_out, data.splits.held_out
     if not isinstance(task, Classification):
         return
@@ -189,13 +204,13 @@ def mistakes(model: NSVM, data: Data, values: Callable[[], Float[Tensor, " m *ou
     wrong = (true != decided).nonzero().flatten()
     worst = wrong[margin[wrong].argsort(descending=True, stable=True)][:MOST_MISTAKES]
     if not len(wrong):
-        yield f"There are none: all {len(split)} {name} samples are decided rightly."
+        yield f"There are no mistakes: all {len(split)} {name} samples are classified correctly."
         return
     names = [*map(shortened, task.classes)]
     count = f"{len(worst)} of {len(wrong)} mistakes on the {name} set"
     numbers, rows = data.samples.numbers, data.splits.rows[name]
     places = ["" if numbers is None else f"row {numbers[rows[i]]}: " for i in worst]
-    texts = [f"{at}{names[true[i]]} → {names[decided[i]]}" for at, i in zip(places, worst, strict=True)]
+    texts = [f"{row}{names[true[i]]} → {names[decided[i]]}" for row, i in zip(places, worst, strict=True)]
     yield _samples(model, data, f"The worst {count}: class → decision", split.x[worst], texts)
 
 
@@ -233,22 +248,22 @@ def image(x: Real[Tensor, "channels height width"], text: str, bounds: tuple[flo
 
 
 def support_vectors(model: NSVM, data: Data) -> Blocks:
-    """Explain a few predictions by the support vectors with the largest terms."""
+    """Explain a few predictions by the support vectors whose terms in the decision value are largest."""
     e, task, train = model.expansion, model.task, data.splits["train"]
     if not TRAINERS[model.settings.algorithm["name"]].trains_svm or not len(e.z):
         return
     classifies = isinstance(task, Classification)
-    what = "decision follows from sums" if classifies else "prediction is the mean target plus a sum"
+    formula = "decision follows from sums" if classifies else "prediction is the mean target plus a sum"
     yield (
-        f"A {what} over the support vectors xⱼ with terms proportional to αⱼ yⱼ K(xⱼ, x). For a few samples "
-        "x, these are the xⱼ with the largest terms."
+        f"A {formula} over the support vectors xⱼ, with terms proportional to αⱼ yⱼ K(xⱼ, x). For a few "
+        "samples x, the xⱼ with the largest terms are shown."
     )
     subset = random_samples(data.held_out, EXPLAINED, model.settings.seed)
     blocks: list[Block] = []
     for x, y, (decided, total, terms) in zip(subset.x, subset.y, explain(model, subset.x), strict=True):
         answer = f"decided {label(task, decided)}" if classifies else f"predicted {decided:.7g}"
         largest = sum(value for value, _ in terms)
-        caption = f"{label(task, float(y))}, {answer}: score {total:+.3g}, of which these are {largest:+.3g}"
+        caption = f"{label(task, float(y))}, {answer}: score {total:+.3g}, shown terms {largest:+.3g}"
         texts = [f"{label(task, float(train.y[j]))}: {value:+.3g}" for value, j in terms]
         rows = [x, *(train.x[j] for _, j in terms)]
         blocks.append(_samples(model, data, caption, rows, ["x", *texts]))
@@ -256,7 +271,7 @@ def support_vectors(model: NSVM, data: Data) -> Blocks:
 
 
 def label(task: Task, y: float) -> str:
-    """Return the name of a coded class, or a target in the units of the data, as text."""
+    """Return the name of the class with code ``y``, or a real target in the units of the data, as text."""
     if not isinstance(task, Classification):
         return f"{y:.10g}"
     return shortened(task.classes[int(task.index(torch.tensor(y)))])
@@ -290,18 +305,18 @@ def features(model: NSVM, data: Data) -> Blocks:
 
 
 def _features(model: NSVM, subset: Split) -> Iterator[tuple[str, Float[Tensor, "m n"]]]:
-    """Yield a title and features before and after training, or the inputs if there is no theta."""
-    before = {"before training": model.before_training()} if model.parameters else {}
-    last = "after training" if before else "the inputs themselves"
-    for stage, each in {**before, last: model}.items():
-        z = each.features(subset.x)
+    """Yield the features before and after training, each with a title; only the inputs without a theta."""
+    initial = {"before training": model.before_training()} if model.parameters else {}
+    last = "after training" if initial else "the inputs themselves"
+    for stage, staged_model in {**initial, last: model}.items():
+        z = staged_model.features(subset.x)
         if not z.isfinite().all():
             raise RunError("features of these samples are not finite")
         yield stage, z
 
 
 def principal_components(z: Float[Tensor, "m n"]) -> tuple[Float64[np.ndarray, "m 2"], float]:
-    """Return the first two principal components of features, and their share of the variance."""
+    """Return the first two principal components of features, and the fraction of variance they explain."""
     z = z.double() - z.double().mean(0)
     U, S, _ = torch.linalg.svd(z, full_matrices=False)
     points = nn.functional.pad(U * S, (0, 1))[:, :2]
@@ -335,7 +350,7 @@ def kernel_matrices(model: NSVM, data: Data) -> Blocks:
 
 
 def predictions(model: NSVM, data: Data) -> Blocks:
-    """Draw predictions against real targets of held-out samples."""
+    """Draw predictions against targets of held-out samples, if the targets are real numbers."""
     if isinstance(model.task, Classification):
         return
     subset = random_samples(data.held_out, MOST_POINTS, model.settings.seed)
@@ -348,12 +363,14 @@ def predictions(model: NSVM, data: Data) -> Blocks:
 
 
 def class_curves(model: NSVM, data: Data, values: Callable[[], Float[Tensor, " m *outputs"]]) -> Blocks:
-    """Draw ROC, precision-recall and reliability curves of the second of two classes, or of each class."""
+    """Draw ROC, precision-recall and reliability curves of the second class if there are two, otherwise of
+    each class.
+    """
     task, y = model.task, data.held_out.y
     if not isinstance(task, Classification):
         return
     if not 2 <= len(y.unique()) <= FEW_CLASSES:
-        yield f"These curves are drawn where held-out samples are of 2 to {FEW_CLASSES} classes."
+        yield f"These curves are drawn only if held-out samples belong to 2 to {FEW_CLASSES} classes."
         return
     g, curves, rows = values(), dict[int, Curves](), list[list[str]]()
     p = model.probabilities(g)
@@ -362,17 +379,24 @@ def class_curves(model: NSVM, data: Data, values: Callable[[], Float[Tensor, " m
             g_r, p_r = g[:, r] if g.ndim == 2 else g, None if p is None else p[:, r]
             curves[r], figures = _against_rest(positive, g_r, p_r)
             rows.append([shortened(name), *figures])
-    what = f"{', '.join(row[0] for row in rows)} against the rest of {len(y)} {data.splits.held_out} samples"
-    yield f"Curves of {what}. Dotted is the share of a class: the precision of always deciding for it."
+    names = ", ".join(row[0] for row in rows)
+    subject = f"{names} against the rest of {len(y)} {data.splits.held_out} samples"
+    yield f"Curves of {subject}. Dotted: the share of a class, the precision of always deciding for it."
     if p is not None:
-        yield f"A point of reliability is for {len(y) / BINS:.0f} samples; p is the mean probability of all."
-    drawn = [_draw_curves(task, title, curves, what) for title in curves[min(curves)]]
+        yield (
+            f"Each point of a reliability curve is for {len(y) / BINS:.0f} samples; p is the mean predicted "
+            "probability over all samples."
+        )
+    drawn = [_draw_curves(task, title, curves, subject) for title in curves[min(curves)]]
     head = ("class", "AUC", "AP", "share", "p")[: len(rows[0])]
-    yield [*drawn, Table("AUC is the area under ROC, AP the average precision", head, rows, range(1, 5))]
+    caption = "AUC is the area under the ROC curve, AP the average precision"
+    yield [*drawn, Table(caption, head, rows, range(1, 5))]
 
 
 def _against_rest(positive: np.ndarray, g: Tensor, p: Tensor | None) -> tuple[Curves, list[str]]:
-    """Return the curves of a class against the rest, and AUC, AP, share and p as text."""
+    """Return the curves of a class against the rest, and as text AUC, AP, the fraction of samples in the
+    class and, if there are probabilities, their mean.
+    """
     from sklearn import calibration, metrics  # slow to import
 
     fpr, tpr, _ = metrics.roc_curve(positive, g.numpy())
@@ -390,7 +414,7 @@ def _against_rest(positive: np.ndarray, g: Tensor, p: Tensor | None) -> tuple[Cu
     return curves, figures
 
 
-def _draw_curves(task: Task, title: tuple[str, str, str], curves: dict[int, Curves], what: str) -> Picture:
+def _draw_curves(task: Task, title: tuple[str, str, str], curves: dict[int, Curves], subject: str) -> Picture:
     with new_figure(3.9, 3.5) as figure:
         axis = figure.subplots()
         style_axis(axis, *title)
@@ -405,4 +429,4 @@ def _draw_curves(task: Task, title: tuple[str, str, str], curves: dict[int, Curv
         top = max(axis.get_xlim()[1], axis.get_ylim()[1])
         axis.set(xlim=(-0.05 * top, top), ylim=(-0.05 * top, top))
         figure.legend(loc="outside lower center", ncols=3, fontsize=8, frameon=False)
-    return to_picture(figure, f"{title[0]} of {what}")
+    return to_picture(figure, f"{title[0]} of {subject}")

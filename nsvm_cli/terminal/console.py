@@ -29,10 +29,10 @@ WIDE = 10_000
 
 
 class Console(rich.console.Console):
-    """A rich console that prints strings as they are: without markup, emoji codes or control characters.
+    """A rich console that prints strings literally: markup and emoji codes are not interpreted.
 
-    Characters that the encoding of the stream lacks are written as escapes. If ``wide``, lines may have any
-    length unless a terminal would fold them.
+    Control characters, and characters that the encoding of the stream lacks, are written as escapes. If
+    ``wide``, lines may have any length when the output is not a terminal.
     """
 
     def __init__(self, file: Any = None, wide: bool = False) -> None:
@@ -83,7 +83,7 @@ def show_evaluations(evaluations: Sequence[Figures]) -> None:
 
 
 def _show(title: str, rows: Mapping[str, str], figures: Figures, classes: Sequence[str], split: str) -> None:
-    """Print a title, rows, the confusion matrix if there is one, and further figures."""
+    """Print a title, rows, the confusion matrix if there is one, and values on the model and its training."""
     console = Console()
     answer(title)
     console.print(_filled(Table(show_header=False), rows.items()))
@@ -93,7 +93,9 @@ def _show(title: str, rows: Mapping[str, str], figures: Figures, classes: Sequen
 
 
 def _confusion_table(figures: Figures, classes: Sequence[str], split: str, console: Console) -> Group | None:
-    """Return the confusion matrix or, for lack of room, the most frequent confusions; None if all are 0."""
+    """Return the confusion matrix or, if it is too wide, a list of the most frequent confusions, or None if
+    that list is empty.
+    """
     cells = figures["confusion"], figures["recall"], [shortened(name) for name in classes]
     if len(classes) <= words.FEW_CLASSES:
         matrix = _table(words.matrix_cells(*cells))
@@ -105,7 +107,7 @@ def _confusion_table(figures: Figures, classes: Sequence[str], split: str, conso
 
 
 def show_columns(rows: words.Rows) -> None:
-    """Print a head and a row for each column of a data set."""
+    """Print a table that describes the columns of a data set; the first row is its head."""
     Console(wide=True).print(_table([tuple(shortened(cell, 40) for cell in row) for row in rows], "left"))
 
 
@@ -122,7 +124,7 @@ def _filled(table: Table, rows: Iterable[Iterable[str]]) -> Table:
 
 
 def show_rows(rows: words.Rows) -> None:
-    """Print figures, one per line."""
+    """Print values with their names and meanings, one per line."""
     columns = Column(), Column(justify="right"), Column()
     Console().print(_filled(Table(*columns, show_header=False, box=None, padding=(0, GAP, 0, 0)), rows))
 
@@ -131,14 +133,19 @@ GAP = 2
 """The number of blanks between columns without lines."""
 
 FOLDED, NARROW = ("run", "message"), 16
-"""The columns of a table of runs that may be folded, and the fewest characters of a folded line."""
+"""The columns of a table of runs that may be folded, and the minimum number of characters of their lines."""
 
 
 def show_runs(columns: Mapping[str, Sequence[str]], numbers: Sequence[str], kept: Sequence[str]) -> list[str]:
-    """Print a table of runs, and return the heads left out for lack of room, which are never ``kept`` ones.
+    """Print a table of runs, and return the heads of the columns that were dropped because it was too wide.
 
-    ``columns`` are by head; ``numbers`` are the heads of figures. If the table is too wide, heads are split
-    into several lines, and names and messages are folded; then columns are left out, the last first.
+    If the table is too wide, heads are split into several lines, and names and messages are folded. If it is
+    still too wide, columns are dropped, beginning with the last.
+
+    Args:
+        columns: the cells of each column, by head.
+        numbers: the heads of columns of numbers, which are aligned to the right.
+        kept: the heads of columns that are never dropped.
     """
     console, heads, names = Console(wide=True), {name: [name] for name in columns}, [*columns]
 
@@ -160,7 +167,7 @@ def show_runs(columns: Mapping[str, Sequence[str]], numbers: Sequence[str], kept
 
 
 def progress_bar(console: Console, *columns: progress.ProgressColumn) -> progress.Progress:
-    """Return a bar with counts and times, which is shown only on a terminal."""
+    """Return a progress bar with counts and times, which is shown only on a terminal."""
     return progress.Progress(
         progress.TextColumn("{task.description}", markup=False),
         progress.BarColumn(table_column=Column(min_width=10, max_width=40, ratio=1)),
@@ -176,27 +183,27 @@ def progress_bar(console: Console, *columns: progress.ProgressColumn) -> progres
 
 
 INTERVAL, SHARE = 0.5, 0.02
-"""Seconds between two looks at the jobs, and the largest share of a core that the looks may take."""
+"""Minimum seconds between two looks at the jobs, and the maximum share of a core that the looks may use."""
 
 
 @contextlib.contextmanager
 def sweep_progress(look: Callable[[], tuple[Sequence[str], int]], total: int | None) -> Iterator[None]:
-    """Show the progress of a sweep on stderr within the context, from a separate thread.
+    """Context manager: show the progress of a sweep on stderr, from a separate thread.
 
-    ``look`` returns lines with news, and the number of the ``total`` jobs that have ended.
+    ``look`` returns new lines to print, and how many of the ``total`` jobs have ended.
     """
-    console, over = Console(sys.stderr), threading.Event()
+    console, has_ended = Console(sys.stderr), threading.Event()
 
     def watch() -> None:
-        last = False
-        while not last:
-            last, began = over.is_set(), time.monotonic()
+        is_last = False
+        while not is_last:
+            is_last, began = has_ended.is_set(), time.monotonic()
             with contextlib.suppress(OSError):  # a directory was removed while it was read
                 lines, ended = look()
                 for line in lines:
                     console.print(line, soft_wrap=True)
                 bar.update(task, completed=ended)
-            over.wait(max(INTERVAL, (time.monotonic() - began) / SHARE))
+            has_ended.wait(max(INTERVAL, (time.monotonic() - began) / SHARE))
 
     with progress_bar(console) as bar:
         task = bar.add_task("jobs", total=total)
@@ -205,5 +212,5 @@ def sweep_progress(look: Callable[[], tuple[Sequence[str], int]], total: int | N
         try:
             yield
         finally:
-            over.set()
+            has_ended.set()
             thread.join()

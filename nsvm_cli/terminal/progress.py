@@ -17,18 +17,18 @@ from nsvm_cli.words import figures_of
 
 
 class Progress(Callback):
-    """Show a bar with figures for each part on a terminal, or about ten plain lines elsewhere, on stderr.
+    """Show progress on stderr: on a terminal a bar with metrics for each part, elsewhere about ten lines.
 
-    Solvers that choose their steps, and the work after the last step, take an unknown time: their bars only
-    move, and plain lines show the elapsed time.
+    Solvers that choose their number of steps, and the work after the last step, take an unknown time. During
+    this time, the bar moves without showing a fraction, and lines show the elapsed time.
     """
 
-    seconds = 10.0  # between the first lines with the elapsed time, which become rarer
+    seconds = 10.0  # between the first lines with the elapsed time; later intervals are longer
 
     def __init__(self, title: str, trainer: Trainer[Any]) -> None:
         self.steps, self.total = trainer.part_steps, trainer.total
-        self.endless = [part.chooses_steps for part in trainer.parts]
-        self.next_line, self.over = 0.0, threading.Event()
+        self.chooses_steps = [part.chooses_steps for part in trainer.parts]
+        self.next_line, self.has_ended = 0.0, threading.Event()
         self.figures: dict[str, Any] = {}
         self.console = Console(sys.stderr)
         figures = TextColumn("{task.fields[figures]}", table_column=Column(no_wrap=True, ratio=2))
@@ -43,13 +43,13 @@ class Progress(Callback):
         return self
 
     def __exit__(self, error: object, *_: object) -> None:
-        self.over.set()
+        self.has_ended.set()
         if error is None:
             self._end()
         self.bar.stop()
 
     def _watch(self) -> None:
-        while not self.over.wait(max(self.seconds, (self.bar.tasks[-1].elapsed or 0) / 10)):
+        while not self.has_ended.wait(max(self.seconds, (self.bar.tasks[-1].elapsed or 0) / 10)):
             if (task := self.bar.tasks[-1]).total is None and not self.console.is_terminal:
                 self.say(f"{task.description}: {_clock(task.elapsed)} elapsed")
 
@@ -63,9 +63,9 @@ class Progress(Callback):
         self._begin("model and scores")
 
     def _begin(self, title: str, part: int = 0) -> None:
-        """Add a bar, for a part or for the work after the last step, and stop the one above it."""
+        """Stop the last bar, and add a bar for a part or, by default, for the work after the last step."""
         self._end()
-        total = self.steps[part - 1] if part and not self.endless[part - 1] else None
+        total = self.steps[part - 1] if part and not self.chooses_steps[part - 1] else None
         self.task = self.bar.add_task(title, total=total, figures="")
 
     def _end(self) -> None:
@@ -82,7 +82,7 @@ class Progress(Callback):
         self.bar.update(self.task, completed=t - sum(self.steps[: number - 1]))
 
     def on_log(self, state: State, record: Record) -> None:
-        if record.get("part") != self.figures.get("part"):  # the objective of Part 1 is not one of Part 2
+        if record.get("part") != self.figures.get("part"):  # Part 2 has an objective of its own
             self.figures = {}
         self.figures |= {name: value for name, value in record.items() if value is not None}
         step, figures = record["step"], figures_of(self.figures)
@@ -90,8 +90,9 @@ class Progress(Callback):
         self.bar.update(self.task, figures=" ".join(figures))
         if not self.console.is_terminal and (step >= self.next_line or step == self.total):
             self.next_line = step + self.total / 10
-            elapsed, left = self.bar.tasks[0].elapsed, self.bar.tasks[-1].time_remaining
-            times = [f"{_clock(elapsed)} elapsed", *([] if left is None else [f"{_clock(left)} left"])]
+            elapsed, remaining = self.bar.tasks[0].elapsed, self.bar.tasks[-1].time_remaining
+            times = [f"{_clock(elapsed)} elapsed"]
+            times += [] if remaining is None else [f"{_clock(remaining)} left"]
             self.say("  ".join([f"step {step}/{self.total}", ", ".join(times), *figures]))
 
 

@@ -88,7 +88,7 @@ CASES = [
     ("train resume=run sed=1", "sed: there is no such setting; did you mean seed?"),
     ("train resume=run ~seed", "~seed cannot be combined with resume=RUN"),
     ("train overwrite=maybe", "overwrite: expected true or false, got 'maybe'"),
-    ("compare .", "there is no run in or below it"),
+    ("compare .", "there is no run in this folder"),
     ("compare . --format pdf", "there is no format 'pdf'"),
     ("report missing", "there is no such folder"),
     ("export run", "export needs --onnx; see nsvm export --help"),

@@ -130,5 +130,5 @@ def test_columns_that_cannot_be_kept(folder: Path) -> None:
     TABLE.assign(score=1).to_csv(folder / "score.csv", index=False)
     says = "--keep: table.csv has no column 'idd'; did you mean id?"
     assert refusal("predict", "run", "table.csv", "--keep", "idd", cwd=folder).startswith(says)
-    says = "--keep: predictions have a column score, too"
+    says = "--keep: the predictions also have a column score"
     assert refusal("predict", "run", "score.csv", "--keep", "score", cwd=folder) == says

@@ -65,7 +65,7 @@ def test_a_failed_job_is_in_the_table_and_may_score_as_guessing(sweep: Path) -> 
     assert done.returncode == 0
     left_out, code, *rest = done.stderr.splitlines()
     assert left_out.startswith("Left out: 1 of 9 runs (")
-    assert code.startswith("The code of plugins differs between runs, as ")
+    assert code.startswith("Plugin code differs between runs, for example ")
     assert rest == ["curves.png"]
     lines = csv.DictReader(StringIO(done.stdout))
     counts = [(line["settings"], line["seeds"], line["failed"]) for line in lines]

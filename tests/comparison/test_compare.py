@@ -172,7 +172,8 @@ def test_ranks_over_data_sets_with_ties_and_over_seeds_agree_with_scipy() -> Non
         assert ranks.critical == pytest.approx(q * np.sqrt(k * (k + 1) / (6 * n)))
 
 
-OWN_SPLITS = "No mean ranks: Friedman's test needs independent"
+OWN_SPLITS = "Mean ranks are omitted: Friedman's test needs independent"
+ONE_TEST_SET = "Where all seeds use the same held-out data"
 
 
 @pytest.mark.parametrize(
@@ -180,7 +181,7 @@ OWN_SPLITS = "No mean ranks: Friedman's test needs independent"
     [
         (["ring"], {"generated": True}, None),
         (["ring"], {"generated": False}, OWN_SPLITS),
-        (["ring"], {"generated": False, "official_split": True}, "On held-out data of their own"),
+        (["ring"], {"generated": False, "official_split": True}, ONE_TEST_SET),
         (["digits 0, 1", "digits 0, 2", "wine"], {"origins": ["digits"]}, OWN_SPLITS),
         (["digits 0, 1", "digits 0, 2", "wine"], {}, None),
     ],
@@ -191,7 +192,7 @@ def test_blocks_that_share_samples_are_no_blocks_to_rank_in(
     """As seeds that split the same samples, and data sets that are choices of the same classes."""
     records = [changed(r, **data) for dataset in datasets for r in runs_of(ERRORS, dataset)]
     assert (ranking(cells(records)) is None) is (note == OWN_SPLITS)
-    said = [n for n in (OWN_SPLITS, "On held-out data of their own") if n in page(records)]
+    said = [n for n in (OWN_SPLITS, ONE_TEST_SET) if n in page(records)]
     assert said == [note] * bool(note)
 
 
@@ -272,7 +273,7 @@ def test_runs_that_share_a_metric_are_compared_by_it(metric: str | None, head: s
         assert (alg1.low, alg1.high) == pytest.approx((low, high))
     mixed = page([*records[:8], *(by("roc_auc", record) for record in records[8:])])
     assert "ring: test accuracy, %" in mixed
-    assert f"The runs go by different metrics ({', '.join(sorted([metric or 'none', 'roc_auc']))})" in mixed
+    assert f"The runs set different metrics ({', '.join(sorted([metric or 'none', 'roc_auc']))})" in mixed
     assert "different metrics" not in page(records)
     usual = page([by(None, records[0]), *(by("accuracy", record) for record in records[1:])])
     assert "ring: test accuracy, %" in usual
@@ -344,8 +345,8 @@ def test_failed_seeds_and_settings_are_counted() -> None:
     assert "| alg3 | 5 | " in text, "3 has finished elsewhere"
     assert text.count(" (pairs: 4) |") == 2, "of alg2 and alg3 with alg1"
     assert text.splitlines()[-3].startswith("| alg4 | 0 of 2 (2 failed) |  |  |  |  |  |  |  |")
-    assert "Failed runs are left out" in text
-    assert "Left out: 4 of 21 runs (not finished, failed before settings were recorded, or repeat" in text
+    assert "Failed runs are excluded" in text
+    assert "Left out: 4 of 21 runs (they have not finished, failed before recording settings, or" in text
     assert ("alg4" in ranks.ranks, ranks.over) == (False, "4 seeds")
     lines = csv.DictReader(io.StringIO(to_csv(compare(found))))
     assert [[line[name] for name in ("settings", "seeds", "failed", "pairs", "rank")] for line in lines] == [
@@ -357,7 +358,7 @@ def test_failed_seeds_and_settings_are_counted() -> None:
 
 
 def test_a_failed_run_may_score_as_guessing() -> None:
-    with pytest.raises(InputError, match=r"the accuracy or R\^2, not metric=f1"):
+    with pytest.raises(InputError, match=r"accuracy or R\^2, got metric=f1"):
         cells([by("f1", run(test_f1=0.5))], guess=True)
     records = runs_of(ERRORS)[1:]
     for record in records:
@@ -374,10 +375,10 @@ def test_a_failed_run_may_score_as_guessing() -> None:
 @pytest.mark.parametrize(("code", "told"), [("a", False), ("b", True), (None, False)])
 def test_runs_of_other_code_are_told_of(code: str | None, told: bool) -> None:
     records = [run(plugins_sha256="a"), run(1, plugins_sha256=code)]
-    note = "The code of plugins differs between runs, as ring-alg1-0 and ring-alg1-1."
-    assert (note in page(records)) == ("code of plugins" in page(records)) == told
+    note = "Plugin code differs between runs, for example ring-alg1-0 and ring-alg1-1."
+    assert (note in page(records)) == ("Plugin code" in page(records)) == told
     other_parts = [run(plugins_sha256="a"), run(algorithm="alg4", plugins_sha256="b")]
-    assert "code of plugins" not in page(other_parts)
+    assert "Plugin code" not in page(other_parts)
 
 
 STRANGE = [

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import nsvm_cli
-from nsvm_cli.comparison.records import find_runs, in_order, load_runs, matching, read_run, telling
+from nsvm_cli.comparison.records import distinguishing, find_runs, in_order, load_runs, matching, read_run
 from nsvm_cli.errors import InputError
 from nsvm_cli.storage.files import locked
 from nsvm_cli.storage.run_directory import write_config, write_json, write_status
@@ -79,10 +79,10 @@ def test_telling_settings(tmp_path: Path) -> None:
     finished(tmp_path / "1", overrides=("kernel=rbf", "algorithm.lam=0.1"), lam=0.1)
     finished(tmp_path / "2", overrides=("kernel=linear", "algorithm.lam=0.1"), lam=0.1, kernel="linear")
     records = find_runs([tmp_path])
-    assert telling(records) == ["kernel.name"]
+    assert distinguishing(records) == ["kernel.name"]
     finished(tmp_path / "3")
-    assert telling(find_runs([tmp_path])) == ["algorithm.lam", "kernel.name"]
-    assert telling(records[:1]) == []
+    assert distinguishing(find_runs([tmp_path])) == ["algorithm.lam", "kernel.name"]
+    assert distinguishing(records[:1]) == []
 
 
 def test_conditions(tmp_path: Path) -> None:

@@ -126,7 +126,7 @@ def test_curves_are_those_of_scikit_learn(classes: str, calibrated: bool, drawn:
     y, values = (index, g) if C > 2 else (2 * index - 1, g[:, 1])
     text, rows = curves_of(y, classes, values, p if calibrated else None)
     assert "against the rest of 250 test samples" in text
-    assert ("A point of reliability is for 25 samples" in text) == calibrated
+    assert ("Each point of a reliability curve is for 25 samples" in text) == calibrated
     assert [*rows] == ([*"abc"] if C > 2 else ["b"])
     assert len(drawn) == 2 + calibrated
     for name, figures in rows.items():
@@ -156,5 +156,5 @@ def test_curves_of_classes_without_samples_or_of_many_are_left_out(drawn: list[F
     for y in ([2] * 13, range(13)):
         found = stub(np.zeros((13, 1)), [*y], [f"class {r}" for r in range(13)])
         (sentence,) = class_curves(*found, lambda: torch.ones(13, 13))
-        assert sentence == "These curves are drawn where held-out samples are of 2 to 12 classes."
+        assert sentence == "These curves are drawn only if held-out samples belong to 2 to 12 classes."
     assert not [*class_curves(*stub([[1.0], [2.0]], [0.5, 1.0]), lambda: torch.ones(2))]

@@ -89,7 +89,7 @@ def test_a_prediction_and_its_support_vectors_are_shown_with_their_own_images() 
     expansion = Expansion(OTHERS.x.flatten(1), alpha, 255.0**2, i=torch.arange(2))
     one = IMAGES[1:2], [-1], ["hen", "owl"]
     _, block = support_vectors(*stub(*one, left_minus_right, lambda x: x.flatten(1), expansion, OTHERS))
-    assert block.caption == "hen, decided owl: score +0.8, of which these are +0.8"
+    assert block.caption == "hen, decided owl: score +0.8, shown terms +0.8"
     assert [image.text for image in block.images] == ["x", "owl: +0.8"]
     assert [pixels(image) for image in block.images] == [[[255, 0]], [[204, 0]]]
 
@@ -174,7 +174,7 @@ def test_terms_that_are_no_samples_or_none_at_all(found: tuple[NSVM, Data], tmp_
     def with_terms(**changes: Any) -> NSVM:
         return replace(model, expansion=replace(model.expansion, **changes))
 
-    with pytest.raises(InputError, match="does not say which"):
+    with pytest.raises(InputError, match="does not contain the indices"):
         [*support_vectors(with_terms(i=None), data)]
     e = model.expansion
     none = with_terms(z=e.z[:0], alpha=e.alpha[:0], i=e.i[:0])

@@ -85,7 +85,7 @@ def test_the_answer_that_is_the_same_for_all_stands_beside_a_score(shown: Any) -
     assert "No better" not in shown({**result, "metric": "f1"}), "which costs accuracy"
     errors = {"test_r2": -0.1, "test_rmse": 2.0, "test_mae": 1.0, "test_mean_rmse": 1.9}
     errors |= {"train_r2": 0.5, "train_rmse": 1.0, "train_mae": 1.0}
-    assert "No better than always answering the mean, whose RMSE is 1.900." in shown({**RESULT, **errors})
+    assert "No better than always predicting the mean, whose RMSE is 1.900." in shown({**RESULT, **errors})
 
 
 def test_few_figures_come_first_and_each_of_the_others_with_a_word(shown: Any) -> None:
