@@ -51,7 +51,7 @@ SHORT = {
 }
 """Settings of ``nsvm train`` that can be set by a parameter of the estimators, with that parameter."""
 
-SAME = ("dtype", "device", "engine", "threads", "class_weight")
+SAME_NAMES = ("dtype", "device", "engine", "threads", "class_weight")
 """Parameters that have the same name as the setting of ``nsvm train`` that they set."""
 
 PARTS = ("algorithm", "network", "kernel", "optimizer", "loss")
@@ -63,7 +63,7 @@ EXTRA = ("penalties", "init", "freeze", "callbacks", "multiclass", "memory_budge
 DATASET = ("scaling", "validation", "drop", "include", "text", "missing", "decimal", "thousands")
 """Settings of data sets that apply to arrays and data frames."""
 
-APPLY = (*PARTS, *SAME, *EXTRA, "seed", *(f"dataset.{key}" for key in DATASET))
+APPLY = (*PARTS, *SAME_NAMES, *EXTRA, "seed", *(f"dataset.{key}" for key in DATASET))
 """The settings of ``nsvm train`` that apply to an estimator."""
 
 
@@ -200,21 +200,22 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
             keys = composed[part] if isinstance(name, str) else Registry.kinds[part].common
             sections[part] = {key: composed[part][key] for key in keys} | sections[part]
         short = {key: value for key, name in SHORT.items() if (value := getattr(self, name)) is not None}
-        same = {name: getattr(self, name) for name in SAME} | {"seed": self.random_state}
+        shared_values = {name: getattr(self, name) for name in SAME_NAMES} | {"seed": self.random_state}
         if not isinstance(self.random_state, int | np.integer):  # parse_settings refuses true and false
-            same["seed"] = int(check_random_state(self.random_state).randint(2**31))
-        shared = {f"{part}.{key}" for part in PARTS for key in Registry.kinds[part].common}
+            shared_values["seed"] = int(check_random_state(self.random_state).randint(2**31))
+        common_keys = {f"{part}.{key}" for part in PARTS for key in Registry.kinds[part].common}
         if isinstance(self.class_weight, Mapping):
             labels = getattr(self, "classes_", np.array([])).tolist()
             names = {label: str(label) for label in labels}  # a key 0 finds the label 0.0
-            same["class_weight"] = {names.get(k, str(k)): weight for k, weight in self.class_weight.items()}
+            weights = self.class_weight.items()
+            shared_values["class_weight"] = {names.get(k, str(k)): weight for k, weight in weights}
         for key in self.settings or {}:
             if (section := key.partition(".")[0]) not in APPLY and key not in APPLY:
                 raise InputError(f"settings: an estimator has no {key}; {did_you_mean(section, APPLY)}")
             value = getattr(self, section, None) if section in PARTS else None
-            if not isinstance(value, str | None) and key not in shared:
+            if not isinstance(value, str | None) and key not in common_keys:
                 raise InputError(f"settings: {key}: {section} is an object, which has its own settings")
-        changes = {**same, **(self.settings or {}), **short}
+        changes = {**shared_values, **(self.settings or {}), **short}
         changes = json.loads(json.dumps(changes, default=lambda value: value.tolist()))  # NumPy's numbers
         return parse_settings(with_values(composed, {**sections, **changes}))
 
@@ -279,7 +280,7 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
         extra = {f"{part}.{key}": parts[part][key] for part in parts for key in parts[part] if key != "name"}
         extra |= {name: values[name] for name in EXTRA}
         extra |= {f"dataset.{key}": section[key] for key in DATASET if key in section}
-        params = {part: parts[part]["name"] for part in parts} | {name: values[name] for name in SAME}
+        params = {part: parts[part]["name"] for part in parts} | {name: values[name] for name in SAME_NAMES}
         estimator = cls(**params, random_state=settings.seed, settings=extra)
         estimator._take(model)
         if facts.classes:

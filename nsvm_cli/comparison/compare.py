@@ -163,23 +163,23 @@ def cells(records: Sequence[RunRecord], guess: bool = False, split: str | None =
     finished = [record for record in records if record.status == "finished"]
     if not finished:
         raise InputError("expected finished runs to compare, got none; see nsvm runs")
-    metric = names.pop() if len(names := named_metrics(finished)) == 1 else None
+    metric = metrics.pop() if len(metrics := named_metrics(finished)) == 1 else None
     if guess and metric:
         raise InputError(f"--failed guess: expected runs compared by accuracy or R^2, got metric={metric}")
     split = _split(finished, split, metric)
     for record in finished:
         _expect_figures(record, split, metric)
     ended = [*finished, *filter(_has_failed, records)]
-    places = _cell_names(ended)
-    _expect_the_same_data(finished, places)
-    examples = {dataset: run for (dataset, _), run in zip(places, finished, strict=False)}
+    names = _cell_names(ended)
+    _expect_the_same_data(finished, names)
+    examples = {dataset: run for (dataset, _), run in zip(names, finished, strict=False)}
     groups = defaultdict[tuple[str, str], list[RunRecord]](list)
-    for place, run in zip(places, ended, strict=True):
-        groups[place].append(run)
+    for name, run in zip(names, ended, strict=True):
+        groups[name].append(run)
     result = []
     for (dataset, candidate), group in sorted(groups.items(), key=lambda item: item[0][0]):
-        done = [run for run in group if run.status == "finished"]
-        runs = dict(sorted({run.repetition: run for run in reversed(done)}.items()))
+        successful = [run for run in group if run.status == "finished"]
+        runs = dict(sorted({run.repetition: run for run in reversed(successful)}.items()))
         failed = sorted({run.repetition for run in group if run.status == "failed"} - runs.keys())
         figures = next(iter(runs.values()), examples.get(dataset, finished[0])).figures
         result.append(Cell(dataset, candidate, split, figures, runs, failed, guess, metric))
@@ -295,16 +295,16 @@ def _settings_text(record: RunRecord, keys: Sequence[str], is_brief: bool = Fals
     return " ".join(texts)
 
 
-def _expect_the_same_data(records: Sequence[RunRecord], places: Sequence[tuple[str, str]]) -> None:
+def _expect_the_same_data(records: Sequence[RunRecord], names: Sequence[tuple[str, str]]) -> None:
     """Raise InputError if runs with the same data set and seed were trained on different data."""
     first: dict[tuple[str, Repetition], RunRecord] = {}
-    for (dataset, _), run in zip(places, records, strict=False):
+    for (dataset, _), run in zip(names, records, strict=False):
         other = first.setdefault((dataset, run.repetition), run)
         data, other_data = (r.figures["data"] for r in (run, other))
         if any(data[key] != other_data[key] for key in ("sha256", "samples")):
-            same = f"dataset={dataset} and seed={run.repetition[0]}"
+            settings = f"dataset={dataset} and seed={run.repetition[0]}"
             raise InputError(
-                f"{other.path} and {run.path} were trained on different data, though both have {same}"
+                f"{other.path} and {run.path} were trained on different data, though both have {settings}"
             )
 
 
@@ -350,11 +350,11 @@ def compare(candidates: Sequence[Cell], against: str | None = None) -> list[Comp
         minus, p = dict[str, Estimate](), dict[str, float]()
         reference = next((cell for cell in ordered if against in (None, cell.candidate)), None)
         if reference is not None:
-            others = [cell for cell in ordered if cell is not reference]
-            minus = {cell.candidate: cell.minus(reference) for cell in others}
-            pairs = product([reference], others) if against else combinations([reference, *others], 2)
-            adjusted = intervals.holm([one.minus(other).p for one, other in pairs])
-            p = {cell.candidate: value for cell, value in zip(others, adjusted, strict=False)}
+            rivals = [cell for cell in ordered if cell is not reference]
+            minus = {cell.candidate: cell.minus(reference) for cell in rivals}
+            pairs = product([reference], rivals) if against else combinations([reference, *rivals], 2)
+            adjusted = intervals.holm([cell.minus(other).p for cell, other in pairs])
+            p = {cell.candidate: value for cell, value in zip(rivals, adjusted, strict=False)}
         rows += [
             Comparison(cell, minus.get(cell.candidate), p.get(cell.candidate, math.nan), float(rank))
             for cell, rank in zip(ordered, ranks[order], strict=True)

@@ -93,15 +93,16 @@ def curves(rows: Sequence[Comparison]) -> Figure | None:
 
 
 def _course(cell: Cell) -> Course:
+    """Return the scores that the runs of a cell recorded during training; negative R^2 is 0."""
     name, scale, runs = f"{cell.split}_{cell.figure}", 1 if cell.samples is None else 100, []
     for run in cell.runs.values():
         file, times = run.path / METRICS, read_times(run.path / TIMES)
-        places = {
+        points = {
             r["step"]: (max(0.0, scale * r[name]), r["step"], times.get(r["step"]), r.get("support_vectors"))
             for r in (read_metrics(file) if file.is_file() else [])
             if r.get(name) is not None
         }
-        runs.append(places)
+        runs.append(points)
     steps = sorted(set.intersection(*map(set, runs)))
     course = np.array([[run[step] for step in steps] for run in runs], dtype=np.float64)
     return course.reshape(len(runs), len(steps), 1 + len(ENDS))
@@ -134,10 +135,10 @@ def mean_ranks(ranking: Ranking) -> Figure:
     names = [f"{_shown(name)}  {rank:.2f}" for name, rank in ranking.ranks.items()]
     with new_figure(5.0 + LETTER * max(map(len, names)), 1.2 + LINE * len(names)) as figure:
         axis = figure.subplots()
-        places, half = range(len(names)), ranking.critical / 2
-        axis.errorbar([*ranking.ranks.values()], places, xerr=half, fmt="o", capsize=3, color=BLUE)
+        rows, half = range(len(names)), ranking.critical / 2
+        axis.errorbar([*ranking.ranks.values()], rows, xerr=half, fmt="o", capsize=3, color=BLUE)
         axis.set(ylim=(len(names) - 0.5, -0.5))
-        axis.set_yticks(places, names)
+        axis.set_yticks(rows, names)
         style_axis(axis, "", f"bars: critical difference, {2 * half:.2f}")
         figure.suptitle(f"mean ranks over {ranking.over}; {ranking.test}", fontsize=SMALL, color=GRAY)
     return figure

@@ -91,8 +91,8 @@ def _comparison_sections(records: Sequence[RunRecord]) -> list[Section]:
 def _comparison(rows: Sequence[Comparison], sentences: Sequence[str]) -> Blocks:
     best: dict[str, str] = {}
     for title, group in groupby((row for row in rows if row.cell.scores), lambda row: row.cell.title):
-        first, *others = group
-        names = [row.cell.candidate for row in (first, *others) if row.rank == first.rank]
+        first, *rest = group
+        names = [row.cell.candidate for row in (first, *rest) if row.rank == first.rank]
         best |= {f"{first.cell.dataset}: best settings": " or ".join(names), title: first.cell.score.spread}
     yield best
     for title, frame in tables(rows).items():

@@ -222,7 +222,7 @@ KEPT = ("run", "dataset", "algorithm", "seed", "status", "message")
 
 
 def figures_shown(records: Sequence[RunRecord]) -> list[str]:
-    """Return the names of the metrics to show in a table of runs, including ones that some runs lack.
+    """Return the names of the metrics to show in a table of runs, including metrics that some runs lack.
 
     First come held-out and training scores, with the runs' own metrics before the default ones; then support
     vectors and training time. Step counts are included only if they differ between runs.

@@ -119,12 +119,12 @@ def _curves(records: Sequence[Figures], score: tuple[str, str, float] | None) ->
         points = [(r["step"], unit * r[key]) for r in records if r.get(key) is not None]
         return Curve(points, noisy and len(points) > 2 * WINDOW, **style)
 
-    before = "training samples, before they are learnt"
-    running = curve("running_accuracy", 100, noisy=True, label=before)
+    label = "training samples, before training on them"
+    running = curve("running_accuracy", 100, noisy=True, label=label)
     held_out = curve("validation_accuracy", 100, label="validation", color=ORANGE)
     if score and score[1] == "accuracy" and running.points and not held_out.points:
-        after = [(records[-1]["step"], 100 * score[2])]
-        held_out = Curve(after, label=f"{score[0]}, after training", color=ORANGE)
+        final = [(records[-1]["step"], 100 * score[2])]
+        held_out = Curve(final, label=f"{score[0]}, after training", color=ORANGE)
     return {
         "objective": [curve("objective", noisy=True)],
         "full objective": [curve("full_objective")],

@@ -209,16 +209,16 @@ def mistakes(model: NSVM, data: Data, values: Callable[[], Float[Tensor, " m *ou
     names = [*map(shortened, task.classes)]
     count = f"{len(worst)} of {len(wrong)} mistakes on the {name} set"
     numbers, rows = data.samples.numbers, data.splits.rows[name]
-    places = ["" if numbers is None else f"row {numbers[rows[i]]}: " for i in worst]
-    texts = [f"{row}{names[true[i]]} → {names[decided[i]]}" for row, i in zip(places, worst, strict=True)]
+    prefixes = ["" if numbers is None else f"row {numbers[rows[i]]}: " for i in worst]
+    texts = [f"{row}{names[true[i]]} → {names[decided[i]]}" for row, i in zip(prefixes, worst, strict=True)]
     yield _samples(model, data, f"The worst {count}: class → decision", split.x[worst], texts)
 
 
 def _samples(model: NSVM, data: Data, caption: str, x: Iterable[Tensor], texts: Sequence[str]) -> Block:
     """Return samples with their texts, as images or as rows of a table."""
     if _are_images(model):
-        seen = data.splits["train"].x
-        bounds = float(seen.min()), float(seen.max())
+        train = data.splits["train"].x
+        bounds = float(train.min()), float(train.max())
         return Images(caption, [image(*pair, bounds) for pair in zip(x, texts, strict=True)])
     encoder, values = model.facts.encoder, [sample.flatten().tolist() for sample in x]
     cells = [

@@ -45,7 +45,7 @@ def test_accuracy_on_held_out_data_is_recorded_and_drawn_beside_that_on_training
         ("Part 2: accuracy, %", 100, 400),
     ]
     training, held_out = panels[-1].curves
-    assert training.label == "training samples, before they are learnt"
+    assert training.label == "training samples, before training on them"
     assert held_out.points[-1] == (400, 100 * result["validation_accuracy"])
     assert [step for step, _ in held_out.points] == ([*seen] or [400])
     assert draw_curves(tmp_path / "run").read_bytes().startswith(b"\x89PNG")
