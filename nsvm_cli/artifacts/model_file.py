@@ -16,7 +16,7 @@ from nsvm_cli.datasets import build_source
 from nsvm_cli.datasets.scaling import Scaling
 from nsvm_cli.errors import InputError, RunError
 from nsvm_cli.memory import MEMORY_BUDGET
-from nsvm_cli.models.composed_kernels import begin, kernel_of
+from nsvm_cli.models.composed_kernels import kernel_of, with_initial_parameters
 from nsvm_cli.models.feature_map import MODEL, at_start, features, theta_tensors
 from nsvm_cli.models.networks import build_network
 from nsvm_cli.models.nsvm import NSVM, Expansion, ModelMetadata
@@ -118,7 +118,7 @@ def _check_specs(got: Mapping[str, Spec], settings: Settings, facts: ModelMetada
         network = build_network(settings.network, facts.shape, 0, facts.trained.outputs)
     z = got.get("z", ("", (0, 0)))[1]
     expect(len(z) == 2, f"z should be a matrix, got shape {list(z)}")
-    K = begin(kernel_of(settings), torch.empty(0, z[1], dtype=dtype, device="meta"))
+    K = with_initial_parameters(kernel_of(settings), torch.empty(0, z[1], dtype=dtype, device="meta"))
     theta = theta_tensors(network.to(dtype), K)
     types = {name: (tensor.dtype, tuple(tensor.shape)) for name, tensor in theta.items()}
     types |= {"z": (dtype, z), "alpha": (dtype, (*z[:1], *facts.outputs))}

@@ -1,4 +1,4 @@
-"""Kernels that are composed of others, kernels with learnt settings, and functions that build kernels."""
+"""Kernels composed of kernels, kernels with learnt settings, and functions that build kernels."""
 
 from __future__ import annotations
 
@@ -65,10 +65,11 @@ class Product(Composed):
 
 
 class Learnt(Kernel):
-    """K with learnt settings: each is its initial value times exp(rho), with rho in theta.
+    """A kernel K with learnt settings: each value is the initial value times exp(rho), with rho in theta.
 
-    rho starts at 0, so that settings stay positive, and L2 regularisation pulls them to their initial values.
-    With ``ard``, K(a, b) = K(s a, s b) with a factor s_i for each feature, the inverse of a length scale.
+    Values therefore stay positive. rho starts at 0, so that L2 regularisation pulls values towards their
+    initial values. With ``ard``, the kernel is K(s a, s b), with a learnt factor s_i for each feature: the
+    inverse of its length scale.
     """
 
     def __init__(self, K: Kernel, names: list[str], ard: bool) -> None:
@@ -83,7 +84,7 @@ class Learnt(Kernel):
         self.start: dict[str, Tensor] = {}
         self.rho: dict[str, nn.Parameter] = {}
 
-    def begin(self, z: Float[Tensor, "_ n"]) -> None:
+    def init_parameters(self, z: Float[Tensor, "_ n"]) -> None:
         """Set the parameters to their initial values, for features like z."""
         start = {name: getattr(self.K, name) or 1 / z.shape[1] for name in self.names}
         self.start = {name: torch.as_tensor(value).to(z) for name, value in start.items()}
@@ -97,8 +98,8 @@ class Learnt(Kernel):
         """Return the current values of the learnt settings."""
         return {name: self.start[name] * rho.exp() for name, rho in self.rho.items()}
 
-    def _now(self) -> tuple[Kernel, Tensor | float]:
-        """Return K with the current values of its settings, and s."""
+    def _with_values(self) -> tuple[Kernel, Tensor | float]:
+        """Return K with the current values of its settings, and the factors s."""
         K, values = copy.copy(self.K), self.values()
         s = values.pop("ard", 1.0)
         for name, value in values.items():
@@ -106,11 +107,11 @@ class Learnt(Kernel):
         return K, s
 
     def __call__(self, a: Points, b: Others) -> Gram:
-        K, s = self._now()
+        K, s = self._with_values()
         return K(s * a, s * b)
 
     def gradient(self, a: Points, b: Others, K: Gram, G: Gram) -> Points:
-        formula, s = self._now()
+        formula, s = self._with_values()
         return s * formula.gradient(s * a, s * b, K, G)
 
 
@@ -121,8 +122,8 @@ def parts_of(part: object, name: str = "") -> Iterator[tuple[str, object]]:
     if isinstance(part, nn.Module):
         inner = dict(part.named_parameters())
     for key, value in inner.items():
-        around = key == "K" and isinstance(value, Kernel)  # the inner kernel keeps its names
-        yield from parts_of(value, name if around else f"{name}.{key}".strip("."))
+        is_wrapped = key == "K" and isinstance(value, Kernel)  # a wrapped kernel adds no prefix to names
+        yield from parts_of(value, name if is_wrapped else f"{name}.{key}".strip("."))
 
 
 def learnt(K: Kernel | None) -> dict[str, nn.Parameter]:
@@ -139,11 +140,11 @@ def learnt_values(K: Kernel) -> dict[str, Tensor]:
     return values
 
 
-def begin(K: Kernel, z: Float[Tensor, "_ n"]) -> Kernel:
+def with_initial_parameters(K: Kernel, z: Float[Tensor, "_ n"]) -> Kernel:
     """Return the kernel after initialising its parameters, in the dtype and on the device of features z."""
     for _, part in parts_of(K):
         if isinstance(part, Learnt):
-            part.begin(z)  # before iterating over its parts
+            part.init_parameters(z)  # before iterating over its parts
         elif isinstance(part, nn.Parameter):
             part.data = part.data if z.is_meta else part.data.to(z)
             part.requires_grad_(False)  # only the objective of a step builds a graph
@@ -153,9 +154,9 @@ def begin(K: Kernel, z: Float[Tensor, "_ n"]) -> Kernel:
 def with_gamma_of_scale(
     settings: Mapping[str, Any], z: Callable[[], Float[Tensor, "m n"]], w: Float64[Tensor, " m"] | None = None
 ) -> dict[str, Any]:
-    """Return a kernel's settings, with 1/(n var z) in place of gamma=None, like scikit-learn's ``scale``.
+    """Return a kernel's settings, with 1/(n var z) instead of gamma=None, like scikit-learn's ``scale``.
 
-    The variance is that of all numbers in z(), with weights w of the rows; if it is 0, gamma is 1/n.
+    The variance is taken over all numbers in z(), with weights w of the rows. If it is 0, gamma is 1/n.
     """
     if not isinstance(name := settings.get("name"), str) or name not in KERNELS:
         return dict(settings)
@@ -178,7 +179,7 @@ def kernel_of(settings: Settings) -> Kernel:
 
 
 def build_kernel(settings: Mapping[str, Any]) -> Kernel:
-    """Return the kernel that a ``kernel:`` section names, wrapped as its settings in ``Common`` ask.
+    """Return the kernel selected in a ``kernel:`` section, wrapped according to its settings in ``Common``.
 
     Raises:
         InputError: the kernel or one of its settings is wrong.

@@ -34,7 +34,7 @@ class Masks:
     def next(
         self, x: Float[Tensor, "batch channels *rest"], p: float, shared: bool
     ) -> Float[Tensor, "rows channels"]:
-        """Return the masks of the next layer for its input x: 0 with probability p, else 1 / (1 - p).
+        """Return the masks of the next layer for its input x: 0 with probability p, otherwise 1 / (1 - p).
 
         If all samples share a mask, the result has one row.
         """
@@ -68,10 +68,11 @@ def dropout_masks(masks: Masks) -> Iterator[None]:
 class Dropout(nn.Module):
     """Zero whole channels of an image, or single values of a vector, with probability ``p``.
 
-    Each sample has its own mask or, if ``shared``, all samples of a batch have the same one, so that the
-    kernel compares them in a random subspace. Separate masks give identical samples different features.
+    If ``shared``, all samples of a batch have the same mask, so that the kernel compares them in a random
+    subspace. Otherwise each sample has its own mask, and identical samples have different features.
 
-    It acts only within ``dropout_masks``, in either mode, and never uses torch's global generator.
+    Dropout is active within ``dropout_masks`` only, whether in training mode or not, and never uses torch's
+    global generator.
     """
 
     def __init__(self, p: float, shared: bool = False) -> None:
@@ -86,11 +87,11 @@ class Dropout(nn.Module):
         return x * mask.view(*mask.shape, *(1,) * (x.ndim - 2))
 
 
-TORCHS = nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d
+TORCH_LAYERS = nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d
 
 
 class TorchDropout(Dropout):
-    """A dropout layer of torch, which acts in training mode only, with the masks of ``Dropout``.
+    """A dropout layer of torch, with the masks of ``Dropout``. It is active in training mode only.
 
     If the rows of x are not the samples of the batch, torch's own layer draws the mask.
     """

@@ -1,4 +1,4 @@
-"""F_theta for the algorithms: a function of x, steps in theta, and theta before the first step."""
+"""The feature map F_theta: its evaluation, the steps in theta, and theta before the first step."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from nsvm_cli.config.settings import Init, Settings
 from nsvm_cli.errors import InputError, NotFiniteError
-from nsvm_cli.models.composed_kernels import begin, kernel_of, learnt
+from nsvm_cli.models.composed_kernels import kernel_of, learnt, with_initial_parameters
 from nsvm_cli.models.dropout import Masks, dropout_masks
 from nsvm_cli.models.kernel_gradients import Differences, WithGradient, directions
 from nsvm_cli.models.kernels import Kernel
@@ -33,19 +33,21 @@ from nsvm_cli.storage.files import open_regular
 from nsvm_cli.storage.state_dict import StateDict, loaded_value, saved_value
 
 CHUNK = 2**17
-"""Values of x in one forward pass over many samples. It is fixed, so that predictions have the same bits
-everywhere, and small enough for the activations to fit in a core's cache."""
+"""Number of values of x in one forward pass over many samples. It is fixed, so that predictions have the same
+bits everywhere, and small enough for the activations to fit in a core's cache."""
 
 SMALL_BATCH, WIDE_LAYER = 64, 1024
-"""More than ``SMALL_BATCH`` samples go in smaller chunks if a layer has more than ``WIDE_LAYER`` outputs."""
+"""If a layer has more than ``WIDE_LAYER`` outputs, more than ``SMALL_BATCH`` samples are evaluated in smaller
+chunks."""
 
 Augment = Callable[[Float[Tensor, "p ..."], Int64[np.ndarray, " p"], int], Float[Tensor, "p ..."]]
-"""A random change of samples that preserves labels, given their indices and the key of a step."""
+"""A function of samples, their indices and the key of a step that returns randomly changed samples with the
+same labels."""
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Samples x, and their indices i in the training set, which key their dropout and augmentation."""
+    """Samples x, and their indices i in the training set, which determine dropout and augmentation."""
 
     x: Float[Tensor, "p ..."]
     i: Int64[np.ndarray, " p"]
@@ -58,7 +60,7 @@ class Batch:
 
 
 def distinct(parts: Sequence[Batch]) -> tuple[Batch, list[Int64[np.ndarray, " p"]]]:
-    """Return the distinct samples of several batches as one, and the rows of each batch in it."""
+    """Return the distinct samples of several batches as one batch, and the rows of each batch in it."""
     _, first, same = np.unique(np.concatenate([p.i for p in parts]), return_index=True, return_inverse=True)
     order = np.argsort(first)
     rows = np.argsort(order)[same]
@@ -67,7 +69,7 @@ def distinct(parts: Sequence[Batch]) -> tuple[Batch, list[Int64[np.ndarray, " p"
 
 
 class Training:
-    """F_theta in the forward passes of step t that move theta: with dropout, augmentation, and graphs.
+    """F_theta in the training passes of step t: with dropout, augmentation, and a graph for autograd.
 
     ``F(x)`` returns the features of a batch, and ``F(x, y, ...)`` the features of several batches, from one
     pass over their distinct samples. A second ``F(x)`` with the same batch returns the same tensor.
@@ -75,43 +77,43 @@ class Training:
 
     def __init__(self, F: FeatureMap, t: int) -> None:
         self.F, self.t = F, t
-        self._passed: dict[bytes, Tensor] = {}
+        self._features: dict[bytes, Tensor] = {}
 
     def __call__(self, *x: Batch) -> Any:
         if len(x) == 1:
-            if (i := x[0].i.tobytes()) not in self._passed:
-                self._passed[i] = self.F.training_pass(x[0], self.t)
-            return self._passed[i]
+            if (i := x[0].i.tobytes()) not in self._features:
+                self._features[i] = self.F.training_pass(x[0], self.t)
+            return self._features[i]
         whole, rows = distinct(x)
         z = self.F.training_pass(whole, self.t)
         return tuple(z[torch.from_numpy(part).to(z.device)] for part in rows)
 
 
 MODEL = "nsvm-model-3"
-"""The kind of a model file; see ``nsvm_cli.artifacts.model_file``."""
+"""The kind and version of a model file; see ``nsvm_cli.artifacts.model_file``."""
 
 NETWORK, KERNEL = "theta.", "kernel."
-"""The prefixes of the names of theta's tensors in a model file."""
+"""Prefixes of tensor names in a model file: of the network's and of the kernel's parameters."""
 
 
 def theta_of(network: nn.Module, K: Kernel | None) -> dict[str, nn.Parameter]:
-    """Return theta: a network's parameters by ``own_name``, and a kernel's as ``kernel.NAME``."""
-    own = {own_name(network, name): p for name, p in network.named_parameters()}
-    return own | {KERNEL + name: p for name, p in learnt(K).items()}
+    """Return theta: a network's parameters by ``own_name``, and a kernel's parameters by ``kernel.NAME``."""
+    of_network = {own_name(network, name): p for name, p in network.named_parameters()}
+    return of_network | {KERNEL + name: p for name, p in learnt(K).items()}
 
 
 def theta_tensors(network: nn.Module, K: Kernel | None) -> dict[str, Tensor]:
-    """Return theta and a network's buffers by their names in a model file; the tensors share its memory."""
+    """Return theta and a network's buffers, by their names in a model file, without copying them."""
     tensors = {NETWORK + name: tensor for name, tensor in network.state_dict().items()}
     return tensors | {KERNEL + name: p.data for name, p in learnt(K).items()}
 
 
 Objective = Callable[[Training, Kernel], Float[Tensor, ""]]
-"""A function of F_theta and K, to be differentiated by theta."""
+"""A function of F_theta and K that is differentiated with respect to theta."""
 
 
 def features(network: nn.Module, x: Float[Tensor, "m ..."]) -> Float[Tensor, "m n"]:
-    """Return F_theta(x_j) for all j, in chunks and without a graph; the network is in evaluation mode."""
+    """Return F_theta(x_j) for all j, in chunks and without a graph. The network must be in eval mode."""
     rows = max(1, CHUNK // x[:1].numel()) if len(x) else 1
     if len(x) > SMALL_BATCH:
         widest = max((len(p) for p in network.parameters() if p.ndim), default=1)
@@ -130,17 +132,17 @@ def features(network: nn.Module, x: Float[Tensor, "m ..."]) -> Float[Tensor, "m 
 class FeatureMap:
     """The network F_theta, and everything that moves theta: the optimizer, dropout and augmentation.
 
-    ``F(x)``, of shape (m, n), is F_theta(x) without dropout and without a graph. ``F.descend`` moves theta,
-    the parameters of ``F.network`` and of the kernel, and ``theta_steps`` counts the moves.
+    ``F(x)`` returns F_theta(x), of shape (m, n), without dropout and without a graph. ``F.descend`` takes a
+    step in theta, the parameters of ``F.network`` and of the kernel, and ``theta_steps`` counts these steps.
 
     Args:
         network: maps samples of shape (batch, ...) to features of shape (batch, n).
-        optimizer: such as ``SGD(lr=0.01)``, from ``nsvm_cli.models.optimizers``.
+        optimizer: a rule such as ``SGD(lr=0.01)``, from ``nsvm_cli.models.optimizers``.
         seed: the seed of dropout and augmentation.
-        augment: a random change of the samples in the passes that move theta.
-        kernel_gradient: estimates the gradient of a kernel that has none.
+        augment: changes samples at random in training passes.
+        kernel_gradient: estimates the gradient of a kernel for which autograd cannot be used.
         K: a kernel with parameters to learn.
-        freeze: prefixes of the names of parameters that do not move.
+        freeze: prefixes of the names of parameters that stay fixed.
     """
 
     def __init__(
@@ -168,39 +170,43 @@ class FeatureMap:
                 theta[name].requires_grad_(False)
         moving = {name: p for name, p in theta.items() if p.requires_grad}
         modules = network.named_modules()
-        self.still = [module for name, module in modules if is_within(own_name(network, name), freeze)]
+        self.frozen_modules = [m for name, m in modules if is_within(own_name(network, name), freeze)]
         self.learnt = nn.ParameterList(p for p in self.kernel_parameters.values() if p.requires_grad)
         self.learnt.requires_grad_(False)
         if kernel_gradient is not None and self.learnt:
-            refused = "it does not go with kernels that learn"
-            raise InputError(f"kernel.gradient estimates by features only: {refused}")
+            reason = "it estimates gradients with respect to features only"
+            raise InputError(f"kernel.gradient cannot be combined with a kernel that learns: {reason}")
         self.parameters = [*moving.values()]
         self.optimizer = Optimizer(optimizer, moving) if moving else None
         changes = augment is not None or trains_otherwise(network)
-        self.trains_otherwise = changes and not self.fixed  # in the passes that move theta
-        self.draws = False  # whether these passes use global generators; see ``try_out``
+        self.trains_otherwise = changes and not self.fixed  # whether training passes give other features
+        self.draws = False  # whether training passes use global generators; see ``try_out``
 
     @property
     def fixed(self) -> bool:
-        """Whether theta never moves, since no parameter is trainable."""
+        """Whether theta is fixed, since no parameter is trainable."""
         return self.optimizer is None
 
     def try_out(self, x: Batch) -> None:
-        """Set ``draws`` by trying a copy; raise an InputError if the network draws in evaluation mode."""
+        """Set ``draws`` by running a copy of the network.
+
+        Raises:
+            InputError: the network draws random numbers in evaluation mode.
+        """
         if self.has_modes:
             trial, device = deepcopy(self), x.x.device.type
             self.draws = draws(lambda: [trial.training_pass(x[np.arange(n)], 1) for n in (2, 3)], device)
             if draws(lambda: trial(x), device):
                 raise InputError(
-                    "the network draws at random in evaluation mode, where a sample has to have the "
-                    "same features each time: draw in training only, as in 'if self.training:'"
+                    "the network draws random numbers in evaluation mode, where a sample must always have "
+                    "the same features; draw in training mode only, with 'if self.training:'"
                 )
 
     def __call__(self, x: Float[Tensor, "m ..."] | Batch) -> Float[Tensor, "m n"]:
         return features(self.network, x.x if isinstance(x, Batch) else x)
 
     def state_dict(self) -> StateDict:
-        """Return theta, the optimizer's state, and the count of theta steps."""
+        """Return theta, the optimizer's state, and the number of steps in theta."""
         kept = {} if self.optimizer is None else self.optimizer.kept
         parts = {"network": self.network.state_dict(), "kernel": self.kernel_parameters, "optimizer": kept}
         state = {name: part for name, part in parts.items() if part}  # a file holds no empty states
@@ -223,13 +229,15 @@ class FeatureMap:
 
     @contextlib.contextmanager
     def differentiable(self, K: Kernel, t: int) -> Iterator[Kernel]:
-        """Yield the kernel for the objective of step t: with the estimate of its gradient, if there is one,
-        and with trainable parameters, which are constants elsewhere.
+        """Yield the kernel for the objective of step t.
+
+        Its gradient is estimated if ``kernel_gradient`` is set. Within the context, the kernel's parameters
+        are trainable; elsewhere they are constants.
         """
-        how = self.kernel_gradient
+        estimate = self.kernel_gradient
         self.learnt.requires_grad_(True)
         try:
-            yield K if how is None else WithGradient(K, how, directions(self.direction_seed, t))
+            yield K if estimate is None else WithGradient(K, estimate, directions(self.direction_seed, t))
         finally:
             self.learnt.requires_grad_(False)
 
@@ -266,7 +274,7 @@ class FeatureMap:
             values = self.augment(values, x.i, key_of_step(self.augment_seed, t))
         if self.has_modes:
             network.train()
-            for module in self.still:
+            for module in self.frozen_modules:
                 module.eval()
         drawing = (
             seeded(derived_seed(self.dropout_seed, Stream.DROPOUT, t, crc32(x.i.tobytes())), x.x.device.type)
@@ -283,8 +291,9 @@ class FeatureMap:
 def at_start(
     settings: Settings, shape: tuple[int, ...], outputs: tuple[int, ...], like: Shaped[Tensor, "..."]
 ) -> tuple[nn.Module, Kernel]:
-    """Return the network and the kernel before the first step, in the type and on the device of a tensor, for
-    samples and decision values of these shapes.
+    """Return the network and the kernel before the first step, with the dtype and device of ``like``.
+
+    ``shape`` is the shape of one sample, and ``outputs`` the shape of one decision value.
 
     Raises:
         InputError: a setting of the network or kernel is wrong, or ``init.run`` lacks a tensor of theta.
@@ -295,19 +304,19 @@ def at_start(
     if z.ndim != 2:
         got = f"shape {tuple(z.shape)} for 1 sample"
         raise InputError(f"network {settings.network['name']} returned {got}, expected (1, n)")
-    K = begin(kernel_of(settings), z)
+    K = with_initial_parameters(kernel_of(settings), z)
     if settings.init.run is not None:
         _copy(_theta_in(Path(settings.init.run)), network, K, settings.init)
     return network, K
 
 
 def _theta_in(path: Path) -> Mapping[str, Tensor]:
-    """Return theta by the names of its tensors: of a run, a model file, or a state dict of torch's."""
+    """Return the tensors of theta by name, from a run, a model file, or a state dict that torch has saved."""
     file = path / "final.safetensors" if path.is_dir() else path
     try:
-        open_regular(file).close()  # a stranger's settings may name any file
+        open_regular(file).close()  # settings from an untrusted source may contain any path
         if file.suffix != ".safetensors":
-            loaded = torch.load(file, map_location="cpu", weights_only=True)  # No pickle: it runs no code
+            loaded = torch.load(file, map_location="cpu", weights_only=True)  # runs no code
             return {name: tensor for name, tensor in loaded.items() if isinstance(tensor, Tensor)}
         with safe_open(file, framework="pt") as opened:
             is_model = MODEL in (opened.metadata() or {})
@@ -316,14 +325,14 @@ def _theta_in(path: Path) -> Mapping[str, Tensor]:
     except (OSError, ValueError, RuntimeError, AttributeError, SafetensorError, UnpicklingError) as error:
         reason = next(iter(str(error).splitlines()), "")
         raise InputError(f"init.run={path}: no theta could be read from {file}: {reason}") from None
-    tensors = tensor_file.read(file, MODEL).tensors()  # alpha, z and others are no part of theta
+    tensors = tensor_file.read(file, MODEL).tensors()  # alpha, z and other tensors do not belong to theta
     return {n.removeprefix(NETWORK): t for n, t in tensors.items() if n.startswith((NETWORK, KERNEL))}
 
 
 def _copy(theta: Mapping[str, Tensor], network: nn.Module, K: Kernel, init: Init) -> None:
-    """Copy theta, or only the tensors that ``init.only`` names, into a network and a kernel.
+    """Copy theta, or only the tensors selected in ``init.only``, into a network and a kernel.
 
-    A tensor may have its own name, or the name in a network with normalised features or a head.
+    Names in ``theta`` may be names in the network itself, or in one with normalised features or a head.
     """
     tensors = {name.removeprefix(NETWORK): tensor for name, tensor in theta_tensors(network, K).items()}
     names = {name: name if name.startswith(KERNEL) else own_name(network, name) for name in tensors}
@@ -334,9 +343,9 @@ def _copy(theta: Mapping[str, Tensor], network: nn.Module, K: Kernel, init: Init
         aliases = (name, full, f"0.{name}", f"0.0.{name}")
         saved, tensor = next((theta[key] for key in aliases if key in theta), None), tensors[full]
         if saved is None or saved.shape != tensor.shape:
-            had = "none" if saved is None else f"one of shape {list(saved.shape)}"
+            found = "none" if saved is None else f"shape {list(saved.shape)}"
             raise InputError(
-                f"init.run={init.run}: expected {name} of shape {list(tensor.shape)}, found {had}; "
-                "init.only=[BEGINNING] takes a part"
+                f"init.run={init.run}: expected {name} of shape {list(tensor.shape)}, found {found}; "
+                "set init.only=[PREFIX] to load only the parameters whose names start with PREFIX"
             )
         tensor.copy_(saved)

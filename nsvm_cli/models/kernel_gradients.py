@@ -1,7 +1,8 @@
 """Estimates of kernels' gradients from their values (paper, Section 4.1).
 
 By the chain rule, theta's gradient follows from the gradient of the kernel with respect to the features. Only
-the latter has to be estimated, from values at nearby features: K may be any function of two sets of features.
+the kernel's gradient is estimated, from kernel values at nearby features. K may therefore be any function of
+two sets of features.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ Random = Iterator[np.random.Generator]
 
 
 def directions(seed: int, t: int) -> Random:
+    """Return the generators for the random directions of step t."""
     return (generator(seed, Stream.KERNEL, t, n) for n in count(1))
 
 
@@ -34,8 +36,8 @@ def directions(seed: int, t: int) -> Random:
 class Differences(ABC):
     """An estimate of a kernel's gradient from central differences of width 2h along directions.
 
-    ``step`` is h; None stands for the cube root of the dtype's precision, which balances rounding against
-    curvature if features are near 1. To add an estimate, derive from this class and list it in ``GRADIENTS``.
+    ``step`` is h. None means the cube root of the dtype's precision, which balances rounding against
+    curvature if features are near 1. To add an estimate, derive from this class, and add it to ``GRADIENTS``.
     """
 
     step: Positive | None = None
@@ -52,7 +54,7 @@ class Differences(ABC):
 
 @dataclass(frozen=True, config=STRICT)
 class FiniteDifference(Differences):
-    """A difference along every axis: 2n matrices of kernel values for n features, and no randomness."""
+    """Differences along all axes. An estimate takes 2n kernel matrices for n features, and is not random."""
 
     def __call__(self, K: Kernel, a: Points, b: Others, G: Gram, random: Random) -> Points:
         axes = torch.eye(a.shape[-1], dtype=a.dtype, device=a.device)
@@ -61,10 +63,10 @@ class FiniteDifference(Differences):
 
 @dataclass(frozen=True, config=STRICT)
 class SPSA(Differences):
-    """Simultaneous perturbation (Spall 1992): differences along random directions d of signs, times d.
+    """Simultaneous perturbation (Spall 1992): differences along random vectors d of signs, multiplied by d.
 
-    A gradient takes 2 ``samples`` matrices of kernel values, for any number of features. Its expectation is
-    the finite difference, as E[d d^T] = I.
+    An estimate takes 2 * ``samples`` kernel matrices, for any number of features. Its expected value is the
+    finite difference, since E[d d^T] = I.
     """
 
     samples: PositiveInt = 1
@@ -82,7 +84,7 @@ GRADIENTS: dict[str, type[Differences]] = {"finite_difference": FiniteDifference
 
 @dataclasses.dataclass
 class WithGradient(Kernel):
-    """The kernel K with a gradient that is estimated from its values, for the objective of a step."""
+    """The kernel K with an estimate of its gradient, for use in the objective of a step."""
 
     K: Kernel
     estimate: Differences
@@ -101,7 +103,7 @@ class WithGradient(Kernel):
 
 
 class _Value(torch.autograd.Function):
-    """The value of a kernel as an autograd function, whose backward pass is the estimate."""
+    """The value of a kernel as an autograd function, whose backward pass estimates the gradient."""
 
     @staticmethod
     def forward(ctx: Any, a: Tensor, b: Tensor, K: WithGradient) -> Tensor:
@@ -116,19 +118,19 @@ class _Value(torch.autograd.Function):
         by_a, by_b, _ = ctx.needs_input_grad
         return (
             ctx.K.gradient(a, b, value, G) if by_a else None,
-            ctx.K.gradient(b, a, value.mT, G.mT) if by_b else None,  # as K(a, b) = K(b, a)
+            ctx.K.gradient(b, a, value.mT, G.mT) if by_b else None,  # since K(a, b) = K(b, a)
             None,
         )
 
 
 def build_gradient(settings: Mapping[str, Any]) -> Differences | None:
-    """Return the estimate that a ``kernel:`` section asks for, or None.
+    """Return the estimate of gradients selected in a ``kernel:`` section, or None.
 
-    ``gradient`` is the name of an estimate, or a section of its name and settings.
+    ``gradient`` is the name of the estimate, or a mapping with its name and settings.
 
     Raises:
         InputError: the name of the estimate or one of its settings is wrong.
     """
-    how = settings.get("gradient")
-    section = {"name": how} if not isinstance(how, Mapping) else how
-    return None if how is None else build(GRADIENTS, "kernel.gradient", section)
+    gradient = settings.get("gradient")
+    section = {"name": gradient} if not isinstance(gradient, Mapping) else gradient
+    return None if gradient is None else build(GRADIENTS, "kernel.gradient", section)

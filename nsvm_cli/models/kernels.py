@@ -36,11 +36,11 @@ class Kernel:
     """
 
     scale_by_variance: ClassVar[bool] = False
-    """Whether gamma=None stands for 1/(n var z), rather than 1/n, if theta does not move."""
+    """Whether gamma=None means 1/(n var z), instead of 1/n, if theta is fixed."""
 
     def __init_subclass__(cls) -> None:
         if "__call__" in vars(cls) and "gradient" not in vars(cls):
-            cls.gradient = Kernel.gradient  # type: ignore[method-assign]  # an inherited one belongs to another formula
+            cls.gradient = Kernel.gradient  # type: ignore[method-assign]  # an inherited gradient belongs to another formula
 
     def __call__(self, a: Points, b: Others) -> Gram:
         """Return K(a_i, b_j) for all i, j."""
@@ -68,7 +68,7 @@ class Kernel:
                     f"kernel {type(self).__name__} returned values without a gradient; set "
                     "kernel.gradient=spsa or finite_difference, or use algorithm=pegasos or svc"
                 )
-            # given G itself, torch would import sympy, which takes half a second
+            # passing G as grad_outputs would make torch import sympy, which takes half a second
             return torch.autograd.grad((G * K).sum(), a)[0]
 
     def diag(self, a: Points) -> Float[Tensor, "*batch p"]:
@@ -88,15 +88,15 @@ def _differences(a: Points, b: Others) -> Float[Tensor, "*batch p q n"]:
 
 
 FAR = 128.0
-"""A gamma ||b_j||^2 above which matrix products in float32 would change exp(-gamma ||a_i - b_j||^2) by 1e-5
-or more for a_i near b_j. Standardised data have less than 20."""
+"""Threshold on gamma ||b_j||^2. Above it, matrix products in float32 would change exp(-gamma ||a_i - b_j||^2)
+by 1e-5 or more for a_i near b_j. Standardised data stay below 20."""
 
 
 def squared_distances(a: Points, b: Others, gamma: float | Tensor | None = None) -> Gram:
-    """Return ||a_i - b_j||^2 for all i, j; for many points, with a single matrix product.
+    """Return ||a_i - b_j||^2 for all i, j. For many points, this takes a single matrix product.
 
-    They are computed in float64 if points are ``FAR`` from their mean, for a kernel with this gamma (None is
-    1/n).
+    The product is computed in float64 if, relative to their mean, points exceed the threshold ``FAR`` for a
+    kernel with this gamma (None means 1/n).
     """
     if _few(a, b):
         return _differences(a, b).square().sum(-1)
@@ -113,7 +113,7 @@ def squared_distances(a: Points, b: Others, gamma: float | Tensor | None = None)
 def or_one_over_n(gamma: float | Tensor | None, a: Tensor) -> float | Tensor:
     """Return gamma, or 1/n if it is None (Section 5.2 uses 1/320 on R^320).
 
-    For features that do not move, ``with_gamma_of_scale`` has replaced None before.
+    If theta is fixed, ``with_gamma_of_scale`` has replaced None already.
     """
     return 1 / a.shape[-1] if gamma is None else gamma
 
@@ -143,15 +143,15 @@ class RBF(Kernel):
 
 
 SAME = 64
-"""Units of rounding by which the features of a sample may differ between two batches."""
+"""Maximum difference, in units of rounding, between the features of the same sample in two batches."""
 
 
 @dataclass(frozen=True, config=STRICT)
 class Laplacian(Kernel):
     """K(a, b) = exp(-gamma ||a - b||_1). gamma=None: 1/n.
 
-    Distances within rounding count as 0, so that rounding does not decide the signs in the gradient where
-    both samples are the same.
+    Distances within the rounding error are set to 0. Otherwise, where a and b are the same sample, rounding
+    would determine the signs in the gradient.
     """
 
     gamma: Positive | None = None
@@ -188,9 +188,9 @@ class Polynomial(Kernel):
 class Normalized(Kernel):
     """K~(a, b) = K(a, b) / (sqrt K(a, a) sqrt K(b, b))  (paper, "Adjusting the Kernel").
 
-    The paper requires K(a, a) != 0 for every a. If a network still outputs a = 0, K(a, b) = 0 for every b is
-    divided by 1 and stays 0. The same holds for a K(a, a) below the smallest normal number, whose reciprocal
-    may be infinite.
+    The paper requires K(a, a) != 0 for every a. If a network outputs a = 0 nevertheless, K(a, b) is 0 for
+    every b, and is divided by 1. A K(a, a) below the smallest normal number is treated in the same way, since
+    its reciprocal may be infinite.
     """
 
     K: Kernel
@@ -220,14 +220,14 @@ class Biased(Kernel):
 
 
 MOST_ROWS = 2**24
-"""The most rows of a precomputed matrix, whose indices float32 represents exactly."""
+"""Maximum number of rows of a precomputed matrix: float32 represents all smaller indices exactly."""
 
 
-@dataclasses.dataclass(frozen=True)  # pydantic's would wrap an InputError in three lines
+@dataclasses.dataclass(frozen=True)  # pydantic's decorator would add lines to an InputError
 class Precomputed(Kernel):
     """K(a, b) = G_ab, where samples are their indices in a symmetric matrix G.
 
-    ``path`` names a NumPy file (.npy), which is memory-mapped, so that only the needed values are read.
+    ``path`` is a NumPy file (.npy). It is memory-mapped, so that only the values needed are read.
     """
 
     path: str
@@ -246,7 +246,7 @@ class Precomputed(Kernel):
     def G(self) -> np.memmap:
         try:
             file = Path(os.path.expanduser(self.path))
-            open_regular(file).close()  # a stranger's settings may name any file
+            open_regular(file).close()  # settings from an untrusted source may contain any path
             return np.lib.format.open_memmap(file, mode="r")  # refuses pickled objects
         except (OSError, ValueError) as error:
             reason = message_of(error) if isinstance(error, OSError) else error
@@ -262,8 +262,8 @@ class Precomputed(Kernel):
         if i.shape[-1] != 1 or not valid.all():
             got = f"{i.shape[-1]} features" if i.shape[-1] != 1 else f"{i[~valid][0]:g}"
             raise InputError(
-                f"kernel precomputed expects samples that are rows of {self.path}, 0 to {m - 1}, got {got}: "
-                "expected one feature, the index, with dataset.scaling=none and network=identity"
+                f"kernel=precomputed expects samples with one feature, the index of a row of {self.path} "
+                f"(0 to {m - 1}), got {got}; set dataset.scaling=none and network=identity"
             )
         return i[..., 0].astype(np.int64)
 
@@ -303,7 +303,7 @@ def kernel_sums(
 
 @dataclass(frozen=True, config=STRICT)
 class Common:
-    """Settings of every kernel: what it learns, normalisation and bias, and an estimate of its gradient."""
+    """Settings that all kernels share: what to learn, normalisation, bias, and how to estimate gradients."""
 
     learn: list[str] = Field(default_factory=list)
     ard: bool = False
@@ -330,11 +330,13 @@ def is_linear(K: Kernel) -> bool:
 def check_kernel(
     K: Kernel, name: str, a: Float[Tensor, "p n"], b: Float[Tensor, "q n"], differentiable: bool
 ) -> None:
-    """Check that a kernel, which may be the user's own, returns (p, q) values in the dtype of its features,
-    with gradients with respect to them if it has to be ``differentiable``, and no other gradient.
+    """Check the values of a kernel, which may be user-defined.
+
+    Their shape must be (p, q), and their dtype that of the features. They may have gradients with respect to
+    the features only, and must have finite ones if ``differentiable``.
 
     Raises:
-        InputError: the kernel returns something else, or draws at random.
+        InputError: a check fails, or the kernel draws random numbers.
     """
     formula = K.unbiased
     formula = formula.K if isinstance(formula, Normalized) else formula
@@ -347,17 +349,17 @@ def check_kernel(
             where = f"{type(formula).__module__}.{type(formula).__qualname__}"
             raise InputError(
                 f"kernel {name} ({where}) returned values with a gradient, though its features have none: "
-                "expected floats or detached tensors, or an nn.Parameter as an attribute, which is learnt"
+                "store constants as floats or detached tensors, and values to learn as nn.Parameter"
             )
     if draws(lambda: formula(a, b), a.device.type):
-        raise InputError(f"kernel {name} draws at random; the same features must have the same values")
+        raise InputError(f"kernel {name} draws random numbers; equal features must always give equal values")
     if differentiable:
         K_ab = formula(a, b)
         gradient = Kernel.gradient(formula, a, b, K_ab, torch.ones_like(K_ab))
         if K_ab.isfinite().all() and not gradient.isfinite().all():  # the rows of a are the first rows of b
             raise InputError(
-                f"kernel {name} has no finite gradient where a = b: a square root of distances needs "
-                ".clamp_min(1e-12) first"
+                f"kernel {name} has no finite gradient where a = b; apply .clamp_min(1e-12) "
+                "before taking a square root of distances"
             )
 
 

@@ -1,4 +1,4 @@
-"""Losses of the SVM. A step adds minus their derivative by the decision value to alpha.
+"""Losses of the SVM. A step subtracts their derivative with respect to the decision value from alpha.
 
 Algorithms 0 to 4 take stochastic subgradient steps with rate 1/(lambda t) on lambda/2 ||f||^2 + l(y, f(x))
 (paper, Section 3). A step shrinks f by 1 - 1/t and adds -1/(lambda t) dl/df K(z_i, .): with f written as
@@ -9,33 +9,34 @@ Algorithms 0 to 4 take stochastic subgradient steps with rate 1/(lambda t) on la
 A loss is a formula of one number, the margin or the residual. ``CrammerSinger`` and ``OneVsRest`` define the
 margins of several classes. Values are numpy arrays: decision values are in host memory.
 
-The slopes of squared losses have no bound, and while lambda t < K(z_i, z_i) such a step would overshoot by
-more than it corrects, until numbers overflow. Their steps are therefore implicit (Kulis and Bartlett 2010,
-"Implicit online learning"): they take the derivative at f(x_i) plus the new term's value there. With
-kappa = K(z_i, z_i)/(lambda t)
+The slopes of squared losses are unbounded. While lambda t < K(z_i, z_i), such a step would overshoot by more
+than it corrects, until numbers overflow. The steps of squared losses are therefore implicit (Kulis and
+Bartlett 2010, "Implicit online learning"): they use the derivative at f(x_i) plus the value of the new term
+at x_i. With kappa = K(z_i, z_i)/(lambda t)
 
     alpha_i += a,  a = -dl/df(y_i, f(x_i) + kappa a) = -dl/df(y_i, f(x_i)) / (1 + kappa l'')
 
-which tends to the explicit step as t grows. The derivative is approximate: it leaves out that the step also
-shrinks f by 1 - 1/t, and each sample of a batch of k takes the a that it would take alone, and adds a/k.
+which tends to the explicit step as t grows. The derivative is approximate: it ignores that the step also
+shrinks f by 1 - 1/t. Each sample of a batch of k computes a as if it were alone in the batch, and adds a/k.
 
-Where samples have weights w_i, of mean 1 over the training samples, f minimises
+If samples have weights w_i, with a mean of 1 over the training samples, f minimises
 
     lambda/2 ||f||^2 + 1/m sum_i w_i l(y_i, f(x_i))
 
-as if sample i were there w_i times. The loss of a step is w_i l, hence alpha_i += -w_i dl/df(y_i, f(x_i)).
-An implicit step has w_i l'' in place of l''. In a batch A, all of its samples move f(x_i) together, and each
-is damped by the mean weight w_A of the batch, so that repeated samples take the same steps:
+as if the training set contained sample i w_i times. The loss of a step is w_i l, and hence the step is
+alpha_i += -w_i dl/df(y_i, f(x_i)). An implicit step uses w_i l'' instead of l''. All samples of a batch A
+move f(x_i) together. Each is therefore damped by the mean weight w_A of the batch, so that weighting a sample
+has the same effect as repeating it:
 
     alpha_i += a/k,  a = -w_i dl/df(y_i, f(x_i)) / (1 + kappa w_A l'')
 
-theta descends with the same derivative -a, so that its steps are bounded as well: with K(z_i, z_i) held
-fixed, they go down the gradient of
+Steps in theta use the same derivative -a, so that they are bounded as well. With K(z_i, z_i) held fixed, they
+are gradient descent steps on
 
     min_a l(y_i, f(x_i) + kappa a) + kappa a^2 / 2
 
-the Moreau envelope of the loss. Its derivative by f(x_i) is the derivative of l at f(x_i) + kappa a, for the
-minimal a.
+which is the Moreau envelope of the loss. Its derivative with respect to f(x_i) is the derivative of l at
+f(x_i) + kappa a, for the minimising a.
 """
 
 from __future__ import annotations
@@ -64,16 +65,17 @@ Decisions: TypeAlias = Float[np.ndarray, " p *outputs"]
 
 
 class Formula(ABC):
-    """A loss l of one number. To add one, derive from ``MarginLoss`` or ``ResidualLoss``, and list it."""
+    """A loss l of one number. To add a loss, derive from ``MarginLoss`` or ``ResidualLoss``, and register it
+    in ``LOSSES``."""
 
     kind: ClassVar[Literal["classification", "regression"]]
 
     curvature: ClassVar[float] = 0.0
-    """l'' of a loss with an unbounded slope, for implicit steps; 0 for any other loss."""
+    """l'' of a loss with an unbounded slope, which implicit steps use; 0 for all other losses."""
 
     @abstractmethod
     def slope(self, u: Numbers) -> Numbers:
-        """Return the increment of a step: -l'(m) for a margin, l'(r) for a residual; 0 for no step."""
+        """Return the increment of a step: -l'(m) for a margin m, or l'(r) for a residual r."""
 
     @abstractmethod
     def value(self, u: Tensor) -> Tensor:
@@ -96,11 +98,11 @@ class ResidualLoss(Formula):
 class Hinge(MarginLoss):
     """l(m) = max(0, 1 - m)  (paper, Section 2). The slope is 1 where m < 1.
 
-    A margin of exactly 1 is no violation.
+    A margin of exactly 1 is not a violation.
     """
 
     @staticmethod
-    def slope(u: Numbers) -> Numbers:  # of numbers, in compiled steps
+    def slope(u: Numbers) -> Numbers:  # compiled steps call it with numbers
         return (u < 1) * 1.0
 
     def value(self, u: Tensor) -> Tensor:
@@ -136,7 +138,7 @@ class SmoothedHinge(MarginLoss):
 
 @pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
 class Logistic(MarginLoss):
-    """l(m) = log(1 + exp(-m)), with -l'(m) = 1 / (1 + exp(m)). It never vanishes: every step moves f."""
+    """l(m) = log(1 + exp(-m)), with -l'(m) = 1 / (1 + exp(m)), which is never 0: every step moves f."""
 
     def slope(self, u: Numbers) -> Numbers:
         return np.exp(-np.logaddexp(0, u))
@@ -163,7 +165,7 @@ class EpsilonInsensitive(ResidualLoss):
 
 @pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
 class Squared(ResidualLoss):
-    """l(r) = r^2 / 2, with l'(r) = r. It vanishes only at r = 0: every step moves f."""
+    """l(r) = r^2 / 2, with l'(r) = r, which is 0 only at r = 0: every other step moves f."""
 
     curvature = 1.0
 
@@ -190,7 +192,7 @@ DEFAULTS = {"classification": "hinge", "regression": "epsilon_insensitive"}
 
 @dataclass(frozen=True)
 class Loss(ABC):
-    """The loss of decision values, one number for each sample or for each class."""
+    """A loss of decision values, with a number for each sample, or for each sample and class."""
 
     l: Formula  # noqa: E741  # the letter of the formulas
 
@@ -201,11 +203,11 @@ class Loss(ABC):
 
     @abstractmethod
     def step(self, y: Labels, g: Decisions) -> Decisions:
-        """Return the increment of alpha_i in an explicit step: minus the derivative of l by g."""
+        """Return the increments of alpha in explicit steps: minus the derivative of l with respect to g."""
 
     @abstractmethod
     def of(self, y: Tensor, g: Tensor) -> Tensor:
-        """Return the loss of each sample, differentiable by its decision value."""
+        """Return the loss of each sample, which is differentiable with respect to g."""
 
 
 def any_output(mask: np.ndarray) -> np.ndarray:
@@ -234,9 +236,9 @@ class Residual(Loss):
 
 
 class CrammerSinger(Loss):
-    """The margin m = g_y - g_r* of a class y over the best other one, r* = argmax of g_r over r != y.
+    """The margin m = g_y - g_r* of the class y over the best other class, r* = argmax of g_r over r != y.
 
-    dm/dg is 1 for g_y and -1 for g_r*, so alpha_i gains -l'(m) at y and loses as much at r*
+    dm/dg is 1 for g_y and -1 for g_r*, so a step adds -l'(m) to alpha_i at y and subtracts it at r*
     (Shalev-Shwartz et al. 2011, "Pegasos", on multiclass problems; Crammer and Singer 2001). With two
     classes g_2 = -g_1 and m = 2 g_y: these are the steps of ``Binary`` with lambda / 2.
     """
@@ -246,24 +248,24 @@ class CrammerSinger(Loss):
         return 2 * self.l.curvature  # a step moves both g_y and g_r*
 
     def step(self, y: Labels, g: Decisions) -> Decisions:
-        p, own = np.arange(len(y)), y.astype(np.int64)
-        others = g.astype(np.float64)
-        others[p, own] = -np.inf
-        rival = others.argmax(-1)
-        step, slope = np.zeros(g.shape), self.l.slope(g[p, own] - g[p, rival])
-        step[p, own], step[p, rival] = slope, -slope
+        p, label = np.arange(len(y)), y.astype(np.int64)
+        rivals = g.astype(np.float64)
+        rivals[p, label] = -np.inf
+        rival = rivals.argmax(-1)
+        step, slope = np.zeros(g.shape), self.l.slope(g[p, label] - g[p, rival])
+        step[p, label], step[p, rival] = slope, -slope
         return step
 
     def of(self, y: Tensor, g: Tensor) -> Tensor:
-        own = functional.one_hot(y.long(), g.shape[-1]).bool()
-        rival = g.masked_fill(own, -torch.inf).amax(-1)
-        return self.l.value(g[own] - rival)
+        label = functional.one_hot(y.long(), g.shape[-1]).bool()
+        rival = g.masked_fill(label, -torch.inf).amax(-1)
+        return self.l.value(g[label] - rival)
 
 
 class OneVsRest(Loss):
-    """One binary problem per class, all on the same draw: margins m_r = +g_r for r = y, and -g_r for others.
+    """One binary problem per class, all on the same batch. The margin of class r is g_r if r = y, else -g_r.
 
-    The losses are summed. With two classes these are the binary problem and its mirror image.
+    The losses are summed. With two classes, the two problems are mirror images of each other.
     """
 
     def step(self, y: Labels, g: Decisions) -> Decisions:
@@ -279,7 +281,7 @@ MULTICLASS: dict[str, type[Loss]] = {"crammer_singer": CrammerSinger, "one_vs_re
 
 
 def build_loss(settings: Mapping[str, Any] | None, multiclass: str, task: Task) -> Loss:
-    """Return the loss that a ``loss:`` section names, or for None the task's default.
+    """Return the loss selected in a ``loss:`` section, or the task's default loss for None.
 
     Raises:
         InputError: the name or a setting is wrong, or the loss belongs to another kind of task.

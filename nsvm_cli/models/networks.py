@@ -21,7 +21,7 @@ from torch.nn import functional
 from nsvm_cli.config.registry import STRICT, Fraction, Positive, Registry, build, construct, keeps
 from nsvm_cli.datasets.torchvision_import import import_torchvision
 from nsvm_cli.errors import InputError, out_of_memory
-from nsvm_cli.models.dropout import TORCHS, Dropout, TorchDropout
+from nsvm_cli.models.dropout import TORCH_LAYERS, Dropout, TorchDropout
 from nsvm_cli.plugins import location
 from nsvm_cli.randomness import seeded
 
@@ -110,14 +110,14 @@ class CNN(nn.Sequential):
 
 
 SMALLEST_SIDE = 17
-"""The fewest pixels per side, for which the last layers see 2x2 pixels."""
+"""Minimum number of pixels per side. With it, the last layers see 2x2 pixels."""
 
 LARGE_SIDE = 64
-"""Images with fewer pixels per side get a stem that preserves their size: torchvision's stems are made for
-224 pixels, and divide the sides by 2 or 4."""
+"""Images with fewer pixels per side get first layers that preserve their size. torchvision's first layers are
+made for 224 pixels, and divide the sides by 2 or 4."""
 
 GROUPS = 8
-"""The number of groups in GroupNorm, which divides the number of channels of every layer."""
+"""Number of groups in GroupNorm. The number of channels of every layer is a multiple of it."""
 
 Model = Literal[
     "resnet18",
@@ -136,9 +136,9 @@ def torchvision_network(
 ) -> nn.Module:
     """Return one of torchvision's classifiers up to its features; weights are never loaded.
 
-    With GroupNorm in place of BatchNorm, F_theta(x) depends on x alone also in training; torchvision's own
-    weights need BatchNorm. For images below 64 pixels per side, the first convolution is 3x3 with stride 1,
-    and ResNets have no max-pooling after it.
+    With GroupNorm instead of BatchNorm, F_theta(x) depends on x alone, in training too. torchvision's own
+    weights require BatchNorm. For images below 64 pixels per side, the first convolution is 3x3 with stride
+    1, and ResNets have no max-pooling after it.
 
     Raises:
         InputError: samples of this shape are not images, or too small.
@@ -178,7 +178,7 @@ class WithOutput(nn.Sequential):
 
 
 def own_name(network: nn.Module, name: str) -> str:
-    """Return the user's name of a parameter or module: its name in the network itself, or in the head."""
+    """Return the name of a parameter or module in the network itself, or ``head.NAME`` for the head's."""
     place, _, rest = name.partition(".")
     if not isinstance(network, WithOutput):
         return name
@@ -211,38 +211,38 @@ NETWORKS |= {
 }
 
 
-_MODELESS = {nn.Sequential, nn.ModuleList, nn.Flatten, nn.Linear, nn.Conv2d, nn.ReLU, nn.Tanh, nn.MaxPool2d}
-_MODELESS |= {nn.GroupNorm, nn.AdaptiveAvgPool2d, nn.Hardswish, nn.Hardsigmoid, nn.ReLU6, nn.Identity}
-_MODELESS |= {MLP, MaxPool, Normalize, Dropout}
-_CONTAINERS = "torchvision.models.", "torchvision.ops.misc"  # their submodules decide
+_NO_MODES = {nn.Sequential, nn.ModuleList, nn.Flatten, nn.Linear, nn.Conv2d, nn.ReLU, nn.Tanh, nn.MaxPool2d}
+_NO_MODES |= {nn.GroupNorm, nn.AdaptiveAvgPool2d, nn.Hardswish, nn.Hardsigmoid, nn.ReLU6, nn.Identity}
+_NO_MODES |= {MLP, MaxPool, Normalize, Dropout}
+_CONTAINERS = "torchvision.models.", "torchvision.ops.misc"  # have modes only if their submodules have
 
 
 def has_modes(network: nn.Module) -> bool:
-    """Return whether training mode may change the network's function, apart from dropout."""
+    """Return whether training mode may change the network's outputs other than by dropout."""
     return not all(
-        any(keeps(type(module), kind, "forward") for kind in _MODELESS)
+        any(keeps(type(module), kind, "forward") for kind in _NO_MODES)
         or type(module).__module__.startswith(_CONTAINERS)
         for module in network.modules()
     )
 
 
 def trains_otherwise(network: nn.Module) -> bool:
-    """Return whether passes that move theta may give other features than evaluation does."""
+    """Return whether the features in training passes may differ from the features in evaluation."""
     drops = any(isinstance(module, Dropout) and module.p > 0 for module in network.modules())
     return drops or has_modes(network)
 
 
 def build_network(settings: Mapping[str, Any], shape: Shape, seed: int, outputs: Shape = ()) -> nn.Module:
-    """Return the network that a ``network:`` section names, freshly initialised, in evaluation mode.
+    """Return the network selected in a ``network:`` section, with initial parameters and in evaluation mode.
 
     Args:
         settings: ``name``, the settings of that network, and optionally the settings in ``Output``.
         shape: the shape of one sample.
         seed: determines the initial theta.
-        outputs: the shape of one decision value (see ``Task.outputs``), for a head.
+        outputs: the shape of one decision value (see ``Task.outputs``), which a head needs.
 
     Raises:
-        InputError: a setting is wrong, or does not suit the shape.
+        InputError: a setting is wrong, or does not fit the shape.
     """
     values = dict(settings)
     output = construct(Output, "network", {key: values.pop(key) for key in OUTPUT if key in values})
@@ -261,6 +261,6 @@ def build_network(settings: Mapping[str, Any], shape: Shape, seed: int, outputs:
                 n = network.eval()(torch.zeros(1, *shape)).shape[1]
             network = WithOutput(network, nn.Linear(n, math.prod(outputs)))
     for name, module in [*network.named_modules(remove_duplicate=False)]:
-        if name and type(module) in TORCHS and module.p < 1:
+        if name and type(module) in TORCH_LAYERS and module.p < 1:
             network.set_submodule(name, TorchDropout(module))
     return network.eval()

@@ -27,20 +27,19 @@ from nsvm_cli.models.kernels import Kernel, kernel_sums
 from nsvm_cli.tasks import Regression, Task, task_for
 
 ROUNDING = 1e-3
-"""The error of decision values, relative to a margin of 1, above which they are summed in float64."""
+"""Rounding error of decision values, relative to a margin of 1, above which they are summed in float64."""
 
 
 @dataclass(frozen=True)
 class Expansion:
-    """The non-zero terms of f in H, so that (paper, Section 4)::
+    """The decision function g, given by the non-zero terms of f in H (paper, Section 4)::
 
         g(x) = 1/scale * sum_s alpha_s K(z_s, F_theta(x)) + bias
 
-    The paper's alpha_s y_s is ``alpha`` here, which may have any sign, and for C classes has a row of C
-    numbers for each term. ``scale`` is lambda T, or lambda t after step t. Only solvers other than Pegasos
-    have a bias. With ``one_vs_one``, alpha has a column for each pair of classes rather than for each class.
-    ``i`` holds the indices in the training set of the samples whose features are the z_s; they may repeat.
-    It is None if the terms are not samples.
+    ``alpha`` is the paper's alpha_s y_s, and may have any sign. For C classes, it has a row of C numbers for
+    each term; with ``one_vs_one``, a row has a number for each pair of classes instead. ``scale`` is lambda
+    T, or lambda t after step t. With Pegasos, ``bias`` is 0. ``i`` holds the indices in the training set of
+    the samples whose features are the z_s, which may repeat. It is None if the terms are not samples.
     """
 
     z: Float[Tensor, "s n"]
@@ -51,15 +50,17 @@ class Expansion:
     i: Int64[Tensor, " s"] | None = None
 
     def without_zeros(self) -> Expansion:
-        """Return the same function without terms whose alpha is 0, since their increments cancelled."""
-        kept = self.alpha != 0 if self.alpha.ndim == 1 else (self.alpha != 0).any(-1)
-        i = None if self.i is None else self.i[kept]
-        return self if bool(kept.all()) else replace(self, z=self.z[kept], alpha=self.alpha[kept], i=i)
+        """Return the same function without the terms whose alpha is 0 because their increments cancelled."""
+        rows = self.alpha != 0 if self.alpha.ndim == 1 else (self.alpha != 0).any(-1)
+        i = None if self.i is None else self.i[rows]
+        return self if bool(rows.all()) else replace(self, z=self.z[rows], alpha=self.alpha[rows], i=i)
 
     @cached_property
     def exact(self) -> Expansion:
-        """The same function, in float64 if the dtype of z would round its sums by more than ``ROUNDING``, for
-        kernel values up to 1. The choice does not depend on the samples, so no decision depends on its batch.
+        """The same function, in float64 if the rounding error in the dtype of z could exceed ``ROUNDING``.
+
+        The error is estimated for kernel values up to 1. The choice of the dtype does not depend on the
+        samples to predict, so that no prediction depends on its batch.
         """
         eps = torch.finfo(self.z.dtype).eps
         if not float(eps / self.scale * self.alpha.norm(dim=0).max()) > ROUNDING:
@@ -74,9 +75,9 @@ class Expansion:
 
 
 def votes(g: Float[Tensor, "p pairs"]) -> Float[Tensor, "p C"]:
-    """Return the number of pairs (i, j), i < j, that each class wins: i if g > 0, else j.
+    """Return for each class how many pairs (i, j), i < j, it wins. Class i wins if g > 0, otherwise class j.
 
-    Sums of g, mapped to less than half a vote, break ties, as in scikit-learn's SVC with break_ties=True.
+    Sums of g, mapped to less than half a vote, break ties, like in scikit-learn's SVC with break_ties=True.
     """
     C = round((1 + math.sqrt(1 + 8 * g.shape[1])) / 2)
     first, second = (functional.one_hot(k, C).to(g) for k in torch.triu_indices(C, C, 1, device=g.device))
@@ -94,7 +95,7 @@ def fit_sigmoids(g: Float[Tensor, " p *outputs"], positive: Bool[Tensor, " p *ou
     """Return the maximum-likelihood sigmoids for the probability that samples are ``positive``.
 
     To keep probabilities away from 0 and 1, the targets are (m_1 + 1) / (m_1 + 2) for the m_1 positive
-    samples and 1 / (m_0 + 2) for the m_0 others, instead of 1 and 0.
+    samples and 1 / (m_0 + 2) for the m_0 negative samples, instead of 1 and 0.
     """
     columns = zip(g.double().reshape(len(g), -1).T, positive.reshape(len(g), -1).T, strict=True)
     fitted = [_fit(column.numpy(), is_positive.numpy()) for column, is_positive in columns]
@@ -124,8 +125,9 @@ def _fit(g: np.ndarray, positive: np.ndarray) -> np.ndarray:
 def probabilities(sigmoids: Sigmoids, g: Float[Tensor, " p *outputs"]) -> Float[Tensor, "p C"]:
     """Return the probability of each class.
 
-    For two classes, P(g) is the probability of the second; for more, class r has P(g_r) over the sum of all
-    P(g_s). The most probable class may differ from the prediction: P(g) = 1/2 at g = -b/a, not at 0.
+    For two classes, P(g) is the probability of the second class. For more classes, the probability of class r
+    is P(g_r) divided by the sum of all P(g_s). The most probable class may differ from the prediction, since
+    P(g) = 1/2 at g = -b/a, not at 0.
     """
     a, b = sigmoids
     p = torch.sigmoid(-(a * g.to(a) + b))
@@ -141,15 +143,15 @@ def probability_scores(p: Float[Tensor, "p C"], positive: Bool[Tensor, " p *outp
     ``positive`` says which decision values should be positive.
     """
     label = positive if positive.ndim == 2 else torch.stack([~positive, positive], 1)
-    share = 2 if p.shape[1] == 2 else 1  # two classes have the same error
+    divisor = 2 if p.shape[1] == 2 else 1  # with two classes, the errors of both are equal
     return {
         "log_loss": float(-p[label].clamp_min(torch.finfo(p.dtype).eps).log().sum()),
-        "brier_score": float((p - label.to(p)).square().sum(1).sum() / share),
+        "brier_score": float((p - label.to(p)).square().sum(1).sum() / divisor),
     }
 
 
 SAMPLE_VALUES = 2**22
-"""The most values in a sample."""
+"""Maximum number of values in a sample."""
 
 
 SHA256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
@@ -159,12 +161,13 @@ SHA256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 class ModelMetadata:
     """The metadata of a trained model, its data and its training; a model file holds them as JSON.
 
-    ``scale``, ``bias`` and ``one_vs_one`` belong to g (see ``Expansion``); for more than two classes, the
-    bias is a tensor instead. ``shape`` is the shape of one sample, ``sha256`` the checksum of the training
-    data. ``columns`` is None for data other than tables. ``target`` holds the mean and standard deviation of
-    real targets, which have no classes. ``absent`` lists the classes without training samples, which are
-    never predicted. ``theta_change`` and ``feature_change`` measure how far training has moved the network
-    (see ``nsvm_cli.models.objectives``). ``plugins_sha256`` is the checksum of the user's modules, if any.
+    ``scale``, ``bias`` and ``one_vs_one`` belong to g (see ``Expansion``). For more than two classes, the
+    biases are a tensor of the file instead. ``shape`` is the shape of one sample, and ``sha256`` the checksum
+    of the training data. ``columns`` is None unless the data are a table. ``target`` holds the mean and
+    standard deviation of the targets for regression, which has no classes. ``absent`` lists the classes
+    without training samples, which are never predicted. ``theta_change`` and ``feature_change`` measure how
+    far training has moved the network (see ``nsvm_cli.models.objectives``). ``plugins_sha256`` is the
+    checksum of the user's modules, if there are any.
     """
 
     scale: Positive
@@ -192,7 +195,7 @@ class ModelMetadata:
 
     @property
     def encoder(self) -> TableEncoder | None:
-        """The encoder of a table's cells as features; None for other data."""
+        """The encoder of a table's cells as features, or None if the data are not a table."""
         return None if self.columns is None else TableEncoder(self.columns)
 
     @property
@@ -202,7 +205,7 @@ class ModelMetadata:
 
     @property
     def trained(self) -> Task:
-        """The task of the expansion, which has no absent classes."""
+        """The task for which the expansion has decision values: without the absent classes."""
         return self.task if self.target else task_for([c for c in self.classes if c not in self.absent])
 
     @property
@@ -212,7 +215,7 @@ class ModelMetadata:
         return (math.comb(outputs[0], 2),) if outputs and self.one_vs_one else outputs
 
     def widened(self, g: Float[Tensor, " p *trained"]) -> Float[Tensor, " p *outputs"]:
-        """Return g for all classes; absent classes get less than any other."""
+        """Return g for all classes. The values of absent classes are below the values of trained classes."""
         if self.trained == self.task:
             return g
         if g.ndim == 1:
@@ -222,15 +225,15 @@ class ModelMetadata:
 
 
 OUTPUT_BYTES = 64
-"""Bytes for a decision value and the results that are computed from it."""
+"""Number of bytes for a decision value and the results that are computed from it."""
 
 
 @dataclass(frozen=True)
 class NSVM:
-    """A trained neural support vector machine: raw samples in, predictions out.
+    """A trained neural support vector machine, which makes predictions for raw samples.
 
-    ``settings`` are the settings of its run. ``sigmoids`` give probabilities of classes; they are None unless
-    the model is calibrated.
+    ``settings`` are the settings of its run. ``sigmoids`` determine the probabilities of classes; they are
+    None unless the model is calibrated.
     """
 
     settings: Settings
@@ -247,7 +250,7 @@ class NSVM:
 
     @property
     def parameters(self) -> int:
-        """The number of parameters in theta, of the network and the kernel."""
+        """The number of parameters in theta, including the parameters of the kernel."""
         return sum(p.numel() for p in theta_of(self.network, self.kernel).values())
 
     @property
@@ -256,12 +259,12 @@ class NSVM:
         return {name: value.tolist() for name, value in learnt_values(self.kernel).items()}
 
     def features(self, x: Real[Tensor, "p ..."]) -> Float[Tensor, "p n"]:
-        """Return F_theta(x) for raw samples, numbers or bytes, on any device."""
+        """Return F_theta(x) for raw samples, which may be floats or bytes, on any device."""
         like = self.expansion.z
         return features(self.network, self.scaling(x, like.dtype).to(like.device))
 
     def decision_function(self, x: Real[Tensor, "p ..."]) -> Float[Tensor, " p *outputs"]:
-        """Return g(x) for raw samples: a number, or one for each class.
+        """Return g(x) for raw samples: a number for each sample, or for each sample and class.
 
         Raises:
             RunError: a decision value is not finite.
@@ -276,7 +279,7 @@ class NSVM:
         return g
 
     def is_constant(self, x: Real[Tensor, "p ..."]) -> bool:
-        """Return whether the decision function has one value for all of these raw samples."""
+        """Return whether the decision function has the same value for all of these raw samples."""
         g = self.decision_function(x)
         return bool(g.eq(g[0]).all())
 
@@ -287,29 +290,29 @@ class NSVM:
         return rows_at_a_time(max(z.shape[1] * z.element_size(), OUTPUT_BYTES * math.prod(alpha.shape[1:])))
 
     def predict(self, x: Real[Tensor, "p ..."]) -> Tensor:
-        """Return the predictions for raw samples, of shape (p,): coded classes, or targets in their units."""
+        """Return the predictions for raw samples, of shape (p,): coded classes, or targets in their unit."""
         return torch.cat([self.task.decide(self.decision_function(part)) for part in x.split(self._rows)])
 
     def before_training(self) -> NSVM:
-        """Return the model with theta before training, which the settings determine."""
+        """Return a copy of the model with theta before training, which the settings determine."""
         facts, like = self.facts, self.expansion.z
         network, K = at_start(self.settings, facts.shape, facts.trained.outputs, like)
         return replace(self, network=network, kernel=K)
 
     def with_facts(self, **changes: Any) -> NSVM:
-        """Return the model with other facts.
+        """Return a copy of the model with changed metadata.
 
         Raises:
-            ValueError: a model file cannot hold them.
+            ValueError: the metadata are not valid for a model file.
         """
         return replace(self, facts=replace(self.facts, **changes))
 
     def calibrated(self, x: Real[Tensor, "p ..."], y: Float[Tensor, " p"]) -> NSVM:
-        """Return the model with probabilities that are fitted to raw samples outside its training set."""
+        """Return a copy of the model with probabilities, fitted to raw samples outside its training set."""
         return replace(self, sigmoids=fit_sigmoids(self.decision_function(x).cpu(), self._positive(y)))
 
     def with_threshold(self, t: float) -> NSVM:
-        """Return the model with g - t in place of g, and unchanged probabilities."""
+        """Return a copy of the model with g - t instead of g, and unchanged probabilities."""
         bias, sigmoids = self.expansion.bias - t, self.sigmoids
         if sigmoids is not None:
             a, b = sigmoids

@@ -1,8 +1,8 @@
-"""Objectives for theta, as pure functions of a batch's kernel matrix; and how far training has moved theta
-and the kernel matrix of a data set.
+"""Objectives for theta, as pure functions of a batch's kernel matrix, and measures of how far training has
+moved theta and the kernel matrix of a data set.
 
 ``K`` is the (k, k) kernel matrix, ``c`` the codes of the labels (see ``Task.code``) and ``alpha`` the
-coefficients of the same k samples: numbers, or a row for each sample.
+coefficients of the same k samples, with a number or a row for each sample.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from nsvm_cli.randomness import Stream, generator
 Value = Float[Tensor, ""]
 
 OBJECTIVE_ROWS = 1000
-"""Samples whose features are converted to float64 at a time."""
+"""Number of samples whose features are converted to float64 at a time."""
 
 
 def products(a: Float[Tensor, " p *outputs"], b: Float[Tensor, " q *outputs"]) -> Float[Tensor, "p q"]:
@@ -35,7 +35,7 @@ def products(a: Float[Tensor, " p *outputs"], b: Float[Tensor, " q *outputs"]) -
 
 
 def mean_loss(l: Float[Tensor, " k"], w: Float[Tensor, " k"] | None) -> Value:  # noqa: E741
-    """Return 1/k sum_i w_i l_i, with the weights w of the samples; None if all are 1."""
+    """Return 1/k sum_i w_i l_i, with sample weights w. None means that all weights are 1."""
     return l.mean() if w is None else (w * l).mean()
 
 
@@ -52,11 +52,11 @@ def alignment(
         A = sum_ij U_ij K_ij  /  (sqrt(sum_ij U_ij^2) * sqrt(sum_ij K_ij^2))
 
     If ``centred``, it is the alignment of H K H and H U H, where H = I - 1/k subtracts means (Cortes, Mohri
-    and Rostamizadeh 2012): it ignores the mean of K, which does not depend on the classes. It and its
-    derivative are 0 if H U H is 0 (a batch of one class) or H K H is (a batch with equal features).
+    and Rostamizadeh 2012). It ignores the mean of K, which does not depend on the classes. The alignment and
+    its derivative are 0 if H U H is 0 (a batch of one class) or H K H is 0 (a batch with equal features).
 
     With weights, it is the alignment of a batch that contains sample i w_i times: each term of the three sums
-    gains the factor w_i w_j, and means are weighted, H = I - 1 w^T / sum_i w_i.
+    is multiplied by w_i w_j, and means are weighted, so that H = I - 1 w^T / sum_i w_i.
     """
     if not centred:
         return _cosine(K, c, w)
@@ -77,7 +77,7 @@ def norm_surrogate(
         sum_ij A_ij K_ij  /  (sqrt(sum_ij A_ij^2) * sqrt(sum_ij K_ij^2))
 
     and 0 if every alpha is 0. With weights, the batch contains sample i w_i times, and alpha_i is the sum of
-    w_i coefficients: A_ij is divided by w_i w_j, and each term gains this factor.
+    w_i coefficients. A_ij is therefore divided by w_i w_j, and each term of the sums is multiplied by it.
     """
     return _cosine(K, alpha if w is None else alpha / _of_rows(w, alpha), w)
 
@@ -85,7 +85,7 @@ def norm_surrogate(
 def squared_norm(alpha: Float[Tensor, " s *outputs"], f: Float[Tensor, " s *outputs"]) -> Value:
     """Return ||f||^2_H = sum_s <alpha_s, f(z_s)> of f = sum_s alpha_s K(z_s, .), given its values at the z_s.
 
-    For several classes, it is summed over them.
+    For several classes, the squared norms of all classes are added.
     """
     return (alpha * f).sum()
 
@@ -101,7 +101,7 @@ def full_objective(
 ) -> float | None:
     """Return lambda/2 ||f||^2_H + 1/m sum_i w_i l(y_i, f(z_i))  (paper, Section 3), in float64.
 
-    A bias counts in the loss only. With ``one_vs_one``, where g counts votes, it is None.
+    A bias affects only the loss. The result is None with ``one_vs_one``, where g counts votes.
     """
     if f.one_vs_one:
         return None
@@ -112,12 +112,12 @@ def full_objective(
 
 
 def gram_norm(a: Float[Tensor, " k *outputs"]) -> Value:
-    """Return sqrt(sum_ij <a_i, a_j>^2), without the k^2 products."""
+    """Return sqrt(sum_ij <a_i, a_j>^2), without computing the k^2 products."""
     return a @ a if a.ndim == 1 else torch.linalg.matrix_norm(a.mT @ a)
 
 
 def _mean(a: Float[Tensor, " k *n"], dim: int, w: Float[Tensor, " k"] | None) -> Tensor:
-    """Return the mean along a dimension, which is kept; with weights, exactly a_0 if all are equal."""
+    """Return the mean along a dimension, with keepdim. The weighted mean of equal values is exact."""
     if w is None:
         return a.mean(dim, keepdim=True)
     p, first = w / w.sum(), a.narrow(dim, 0, 1)
@@ -125,14 +125,14 @@ def _mean(a: Float[Tensor, " k *n"], dim: int, w: Float[Tensor, " k"] | None) ->
 
 
 def _of_rows(w: Float[Tensor, " k"], a: Float[Tensor, "k ..."]) -> Float[Tensor, "k ..."]:
-    """Return w in a shape that multiplies the rows of a."""
+    """Return w reshaped for multiplying the rows of a."""
     return w.reshape(-1, *[1] * (a.ndim - 1))
 
 
 def _cosine(K: Float[Tensor, "k k"], a: Float[Tensor, " k *outputs"], w: Float[Tensor, " k"] | None) -> Value:
-    """Return <U, K> / (||U|| ||K||), with U_ij = <a_i, a_j>; 0 if U is 0, and NaN if K is.
+    """Return <U, K> / (||U|| ||K||), with U_ij = <a_i, a_j>. The result is 0 if U is 0, and NaN if K is 0.
 
-    Each term of the three sums has the factor w_i w_j.
+    With weights, each term of the three sums is multiplied by w_i w_j.
     """
     if w is not None:
         s = w.sqrt()
@@ -147,13 +147,14 @@ ALIGNMENT_LOSSES: dict[str, Callable[[float, Value], Value]] = {
     "squared": lambda beta, gamma: (beta - gamma) ** 2,  # paper, Section 5
     "linear": lambda beta, gamma: -beta * gamma,  # derivation of Algorithm 4: with beta = 1, -A itself
 }
-"""L(beta, gamma) of Algorithm 4's Part 1."""
+"""The loss L(beta, gamma) in Part 1 of Algorithm 4, by its name."""
 
 ALIGNMENT_SAMPLES = 10_000
-"""The most samples in ``dataset_alignment``, which takes m^2 kernel values; larger sets are subsampled."""
+"""Maximum number of samples in ``dataset_alignment``, which computes m^2 kernel values. Larger data sets are
+subsampled."""
 
 KERNEL_ROWS = 64
-"""Rows of a data set's kernel matrix in a block."""
+"""Number of rows of a data set's kernel matrix that are computed at a time."""
 
 
 def dataset_alignment(
@@ -161,7 +162,7 @@ def dataset_alignment(
 ) -> dict[str, float | int | bool | None]:
     """Return the ``alignment`` of a data set, the number of samples used, and whether it is centred.
 
-    The alignment is None if it is undefined: every kernel value is 0 or, if centred, the same.
+    The alignment is None where it is undefined: if all kernel values are 0 or, for the centred one, equal.
 
     Raises:
         RunError: a kernel value is not finite.
@@ -171,7 +172,7 @@ def dataset_alignment(
         z, c = z[chosen], c[chosen]
     c = c.double()
     if centred:
-        # <H U H, K> = <H U H, H K H>, so K need not be centred here; a constant becomes exactly 0
+        # <H U H, K> = <H U H, H K H>, so K need not be centred here; a constant column of c becomes 0
         c = torch.where((c == c[0]).all(0), 0.0, c - c.mean(0))
     target = squares = 0.0
     row_sums = c.new_zeros(len(c))
@@ -183,7 +184,7 @@ def dataset_alignment(
         row_sums[rows] = K_ij.sum(1)
     if not math.isfinite(squares):
         raise RunError(
-            "the kernel matrix of the training data holds values that are not finite; "
+            "the kernel matrix of the training data contains values that are not finite; "
             "use another kernel, kernel.normalize=true, or dtype=float64"
         )
     if centred:  # ||H K H||^2, which rounding may make negative
@@ -195,13 +196,13 @@ def dataset_alignment(
 
 
 def random_subset(m: int, size: int, seed: int, device: torch.device) -> Int64[Tensor, " size"]:
-    """Return the indices of random samples out of m, which the seed determines."""
+    """Return the indices of ``size`` random samples out of m, without repeats. The seed determines them."""
     rows = generator(seed, Stream.SUBSAMPLE).choice(m, size, replace=False)
     return torch.from_numpy(rows).to(device)
 
 
 MAX_SAMPLES = 1000
-"""The most samples in ``feature_change``; larger sets are subsampled."""
+"""Maximum number of samples in ``feature_change``. Larger data sets are subsampled."""
 
 
 Map = tuple[nn.Module, Kernel]
@@ -209,9 +210,9 @@ Map = tuple[nn.Module, Kernel]
 
 
 def theta_change(before: Map, after: Map) -> float | None:
-    """Return ||theta - theta_0|| / ||theta_0||, over all parameters; None if theta_0 is empty, or 0.
+    """Return ||theta - theta_0|| / ||theta_0|| over all parameters, or None if theta_0 is empty or 0.
 
-    Learnt settings of a kernel count with their values, not with their logarithms.
+    Learnt settings of a kernel enter the norms with their values, not with their logarithms.
     """
     theta_0, theta = ([*network.parameters(), *learnt_values(K).values()] for network, K in (before, after))
     moved, size = [b - a for a, b in zip(theta_0, theta, strict=True)], _norm(theta_0)
@@ -227,7 +228,7 @@ def feature_change(before: Map, after: Map, x: Float[Tensor, "m ..."], seed: int
 
     K_0 and K_T are the kernel matrices of the samples x ``before`` and ``after`` training, and H = I - 1/m
     subtracts means. Without H, a kernel whose values are all near 1, such as RBF with a small gamma, would
-    look the same however the features moved. This is 1 minus the centred kernel alignment of
+    look the same even if the features moved far. The result is 1 minus the centred kernel alignment of
     Kornblith et al. (2019, "Similarity of neural network representations revisited"), with the SVM's own
     kernel. Return None if a kernel matrix is constant or not finite, where the alignment is undefined.
     """
@@ -242,7 +243,7 @@ def feature_change(before: Map, after: Map, x: Float[Tensor, "m ..."], seed: int
 
 
 def _centred(K: Kernel, z: Float[Tensor, "m n"]) -> Float64[Tensor, "m m"] | None:
-    """Return H K H, divided by its largest value; None if it is 0 up to rounding, or not finite."""
+    """Return H K H divided by its largest absolute value, or None if it is 0 up to rounding or not finite."""
     with torch.no_grad():
         matrix = torch.cat([K(rows, z).double() for rows in z.split(KERNEL_ROWS)])
         largest = float(matrix.abs().max())

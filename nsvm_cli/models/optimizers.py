@@ -28,7 +28,7 @@ SCHEDULES: dict[str, Callable[[float], float]] = {
     "linear": lambda progress: 1.0 - progress,
     "cosine": lambda progress: (1.0 + math.cos(math.pi * progress)) / 2,
 }
-"""The factor of the learning rate as a function of ``progress``."""
+"""Functions of ``progress`` that return the factor of the learning rate."""
 
 
 Kept = Mapping[str, list[Tensor]]
@@ -39,13 +39,14 @@ class Rule(ABC):
     """The settings of an optimizer.
 
     The learning rate is ``lr`` times the schedule, with a linear warmup from 0. ``warmup`` is the fraction of
-    the run that the warmup takes. With ``warmup=1`` the rate rises to the end, which in Algorithms 1 and 2
-    compensates the factor 1/(t-1) of the objective. ``groups`` maps prefixes of parameters' names to other
-    settings; the last prefix that fits a name counts.
+    the run that the warmup takes. With ``warmup=1`` the rate rises until the end of the run, which in
+    Algorithms 1 and 2 compensates for the factor 1/(t-1) of the objective. ``groups`` maps name prefixes to
+    the settings that differ for these parameters. If several prefixes match a name, the last one applies.
     """
 
     kept: ClassVar[Mapping[str, Callable[[Tensor], Tensor]]]
-    """The tensors that the rule keeps between steps, by name: their initial values for a parameter."""
+    """Names of the tensors that the rule keeps between steps, with functions of a parameter that return the
+    initial tensor."""
 
     lr: NonNegative
     _: KW_ONLY
@@ -58,19 +59,21 @@ class Rule(ABC):
         return self.lr * rise * SCHEDULES[self.schedule](progress)
 
     def grouped(self, names: Sequence[str]) -> list[tuple[Rule, list[int]]]:
-        """Return the rule of each group, with the indices of the parameters that it moves.
+        """Split parameters into groups by the name prefixes in ``groups``.
+
+        Return the update rule of each group and the indices of its parameters.
 
         Raises:
-            InputError: no name has one of the prefixes, or a setting is wrong.
+            InputError: a prefix matches no name, or a setting is wrong.
         """
-        own = {field.name: getattr(self, field.name) for field in fields(self)} | {"groups": None}
+        settings = {field.name: getattr(self, field.name) for field in fields(self)} | {"groups": None}
         groups: list[tuple[Rule, list[int]]] = [(self, [*range(len(names))])]
         for prefix, changes in (self.groups or {}).items():
             key = f"optimizer.groups.{prefix}"
             expect_names(key, [prefix], names)
             members = [n for n, name in enumerate(names) if is_within(name, [prefix])]
-            groups = [(rule, [n for n in others if n not in members]) for rule, others in groups]
-            groups.append((construct(type(self), key, own | changes), members))
+            groups = [(rule, [n for n in indices if n not in members]) for rule, indices in groups]
+            groups.append((construct(type(self), key, settings | changes), members))
         return groups
 
     @abstractmethod
@@ -79,7 +82,7 @@ class Rule(ABC):
 
 
 class Optimizer:
-    """A rule with the parameters that it moves, and the tensors that it keeps for each."""
+    """A rule, the parameters that it updates, and the tensors that it keeps for each parameter."""
 
     def __init__(self, settings: Rule, theta: Mapping[str, Tensor]) -> None:
         self.settings, self.parameters = settings, [*theta.values()]
@@ -100,12 +103,12 @@ class Optimizer:
 
 
 def is_within(name: str, prefixes: Sequence[str]) -> bool:
-    """Return whether a parameter or module has a name within one of these, such as ``layers.0``."""
+    """Return whether a name of a parameter or module is, or is within, one of the names in ``prefixes``."""
     return any(f"{name}.".startswith(f"{prefix}.") for prefix in prefixes)
 
 
 def expect_names(key: str, prefixes: Sequence[str], names: Sequence[str]) -> None:
-    """Raise an InputError if a prefix in a setting fits no name."""
+    """Raise an InputError if a prefix in a setting matches no name."""
     for prefix in prefixes:
         if not any(is_within(name, [prefix]) for name in names):
             modules = {".".join(name.split(".")[:2]) for name in names}
@@ -114,7 +117,7 @@ def expect_names(key: str, prefixes: Sequence[str], names: Sequence[str]) -> Non
 
 @dataclass(frozen=True, config=STRICT)
 class SGD(Rule):
-    """Gradient descent with momentum and L2 regularisation, as in the paper's experiments."""
+    """Gradient descent with momentum and L2 regularisation, which the paper's experiments use."""
 
     kept: ClassVar = {"momenta": torch.zeros_like}
 

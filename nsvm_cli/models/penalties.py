@@ -1,9 +1,9 @@
 """Remedies for overfitting (paper, Section 6): terms that can be added to any objective for theta.
 
-Most of them are functions of the kernel matrix K_A of the current batch. Near the identity, the samples are
-mapped to orthogonal vectors, which fit any labels; near the matrix of ones, to a single vector, from which
-nothing can be learnt. K_A excludes the 1 that a bias adds, and is scaled to a mean diagonal of 1, as it is
-for kernels with K(a, a) = 1.
+Most terms are functions of the kernel matrix K_A of the current batch. If K_A is near the identity, the
+samples are mapped to nearly orthogonal vectors, which fit any labels. If K_A is near the matrix of ones, they
+are mapped to nearly the same vector, from which nothing can be learnt. K_A excludes the 1 that a bias adds,
+and is scaled to a mean diagonal of 1, which kernels with K(a, a) = 1 have already.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ Value = Float[Tensor, ""]
 def scaled(K: Float[Tensor, "k k"]) -> Float[Tensor, "k k"]:
     """Return K with a mean diagonal of 1.
 
-    If K is 0, as for a linear kernel on zero features, the result is all ones, since all features are equal.
-    A diagonal below the smallest normal number counts as 0, as its reciprocal may be infinite.
+    If K is 0 (for example, a linear kernel on zero features), the result is all ones, since all features are
+    equal. A diagonal below the smallest normal number counts as 0, since its reciprocal may be infinite.
     """
     K = torch.where(K.diagonal().mean() < torch.finfo(K.dtype).tiny, 1.0, K)
     return K / K.diagonal().mean()
@@ -36,8 +36,8 @@ def scaled(K: Float[Tensor, "k k"]) -> Float[Tensor, "k k"]:
 def entropy(K: Float[Tensor, "k k"]) -> Value:
     """Return the von Neumann entropy of K / tr K, divided by its maximum, log k.
 
-    It is 0 if all entries of K are equal, and 1 for the identity; k is at least 2. If K is not finite,
-    neither is the entropy.
+    The result is 0 if all entries of K are equal, and 1 for the identity. k must be at least 2. If K is not
+    finite, the entropy is not finite either.
     """
     K = scaled(K) / len(K)
     if not K.isfinite().all():  # eigvalsh would raise an error
@@ -48,9 +48,9 @@ def entropy(K: Float[Tensor, "k k"]) -> Value:
 
 
 def distance(K: Float[Tensor, "k k"], other: Float[Tensor, "k k"]) -> Value:
-    """Return the Frobenius distance of K, scaled to a mean diagonal of 1, from another such matrix.
+    """Return the Frobenius distance between K, scaled to a mean diagonal of 1, and ``other``.
 
-    It is divided by the distance of the identity from the matrix of ones.
+    The distance is divided by the distance between the identity and the matrix of ones.
     """
     k = len(K)
     value: Value = torch.linalg.vector_norm(scaled(K) - other) / math.sqrt(k * (k - 1))
@@ -58,31 +58,31 @@ def distance(K: Float[Tensor, "k k"], other: Float[Tensor, "k k"]) -> Value:
 
 
 def distance_identity(K: Float[Tensor, "k k"]) -> Value:
-    """Return the distance of K from the identity; 1 for the matrix of ones."""
+    """Return the distance of K from the identity, which is 1 for the matrix of ones."""
     return distance(K, torch.eye(len(K), dtype=K.dtype, device=K.device))
 
 
 def distance_ones(K: Float[Tensor, "k k"]) -> Value:
-    """Return the distance of K from the matrix of ones; 1 for the identity."""
+    """Return the distance of K from the matrix of ones, which is 1 for the identity."""
     return distance(K, torch.ones_like(K))
 
 
 PENALTIES: dict[str, Callable[[Float[Tensor, "k k"]], Value]] = {
     "entropy": lambda K: (2 * entropy(K) - 1) ** 2,
     "identity": lambda K: (1 - distance_identity(K)) ** 2,
-    "ones": lambda K: (1 - distance_ones(K)).clamp_min(0) ** 2,  # negative values are farther from 1
+    "ones": lambda K: (1 - distance_ones(K)).clamp_min(0) ** 2,  # the distance may exceed 1
 }
-"""Terms of K_A, each from 0 to 1, which is worst."""
+"""Penalties as functions of K_A, from 0 (best) to 1 (worst)."""
 
 
 def l1(theta: Sequence[Tensor]) -> Value:
-    """Return the sum of the absolute values of theta. The L2 norm is the optimizer's ``weight_decay``."""
+    """Return the sum of the absolute values of theta. For L2, use the optimizer's ``weight_decay``."""
     return torch.stack([p.abs().sum() for p in theta]).sum()
 
 
 @dataclass(frozen=True, config=STRICT)
 class Penalties:
-    """The weight of each term in the objective for theta; see the functions of the same names."""
+    """The weight of each term in the objective for theta; see ``PENALTIES`` and ``l1``."""
 
     entropy: NonNegative = 0.0
     identity: NonNegative = 0.0
@@ -94,11 +94,11 @@ class Penalties:
 
     @property
     def pairwise_term(self) -> str | None:
-        """The name of a term that needs two samples or more, or None."""
+        """The name of a selected term that requires at least two samples, or None."""
         return next((name for name in PENALTIES if getattr(self, name)), None)
 
     def added_to(self, objective: Objective, x_A: Batch) -> Objective:
-        """Return an objective plus the weighted terms, for a batch."""
+        """Return the objective with the weighted terms added, which are computed on the batch x_A."""
 
         def penalised(F: Training, K: Kernel) -> Value:
             value = objective(F, K)

@@ -8,7 +8,7 @@ from sklearn.metrics import pairwise
 
 from nsvm_cli.errors import InputError
 from nsvm_cli.models import kernels
-from nsvm_cli.models.composed_kernels import begin, build_kernel
+from nsvm_cli.models.composed_kernels import build_kernel, with_initial_parameters
 from nsvm_cli.models.kernels import RBF, Kernel, Laplacian, Linear, Normalized, Polynomial, kernel_sums
 
 Points = tuple[torch.Tensor, torch.Tensor]
@@ -152,7 +152,7 @@ def test_values_of_distant_clusters_do_not_depend_on_the_batch(learn: list[str])
     """In float32, ||a||^2 + ||b||^2 - 2ab has errors of 1 where each feature is 300 from its mean."""
     generator = torch.Generator().manual_seed(0)
     z = torch.randn(200, 40, generator=generator) + torch.tensor([300.0, -300.0]).repeat(100)[:, None]
-    K = begin(build_kernel({"name": "rbf", "gamma": 0.025, "learn": learn}), z)
+    K = with_initial_parameters(build_kernel({"name": "rbf", "gamma": 0.025, "learn": learn}), z)
     exact = torch.exp(-0.025 * torch.cdist(z.double(), z.double()).square()).float()
     for part in (z, z[:1], z[:7]):
         torch.testing.assert_close(K(part, z), exact[: len(part)], atol=1e-6, rtol=0)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from nsvm_cli.artifacts.diagnosis import diagnose
 from nsvm_cli.artifacts.model_file import load_model
 from nsvm_cli.errors import InputError
-from nsvm_cli.models.composed_kernels import begin, build_kernel, learnt
+from nsvm_cli.models.composed_kernels import build_kernel, learnt, with_initial_parameters
 from nsvm_cli.models.feature_map import FeatureMap, Objective, Training, features
 from nsvm_cli.models.kernels import KERNELS, Kernel
 from nsvm_cli.models.optimizers import SGD
@@ -78,7 +78,7 @@ class Checked(FeatureMap):
 def started(s: Small, settings: dict[str, Any], kind: type[FeatureMap] = FeatureMap, **more: Any) -> Any:
     """Return a problem with a kernel as it starts, and theta."""
     network = deepcopy(s.network)
-    K = begin(build_kernel(settings), features(network, s.problem.x[:1]))
+    K = with_initial_parameters(build_kernel(settings), features(network, s.problem.x[:1]))
     return replace(s.problem, K=K), kind(network, SGD(1e-3, momentum=0.9), seed=5, K=K, **more)
 
 

@@ -154,7 +154,7 @@ def test_runs_in_parallel_threads_are_as_alone(network: dict[str, str]) -> None:
 
 @pytest.mark.parametrize("network", [Always], indirect=True)
 def test_draws_in_evaluation_are_refused(network: dict[str, str]) -> None:
-    with pytest.raises(InputError, match=r"draws at random in evaluation mode.*'if self\.training:'"):
+    with pytest.raises(InputError, match=r"draws random numbers in evaluation mode.*'if self\.training:'"):
         prepare(small_settings(network=network))
 
 
@@ -230,7 +230,7 @@ def test_the_seed_decides_what_the_constructor_of_a_kernel_draws(
 
 def test_a_kernel_that_draws_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(KERNELS, "own", Noisy)
-    with pytest.raises(InputError, match="kernel own draws at random"):
+    with pytest.raises(InputError, match="kernel own draws random numbers"):
         prepare(small_settings(kernel={"name": "own"}))
 
 
