@@ -12,7 +12,7 @@ MEMORY_BUDGET = 1024
 """Default of ``memory_budget``, in MiB."""
 
 BLOCK_BYTES = 2**25
-"""Bytes for a block of samples at each stage of prediction: reading, network, decision, writing."""
+"""Number of bytes for a block of samples in each stage of prediction: reading, network, decision, writing."""
 
 _limit: ContextVar[int] = ContextVar("limit", default=MEMORY_BUDGET)
 
@@ -32,7 +32,7 @@ def expect_room(size: int, what: str) -> None:
     if size > _limit.get() * 2**20:
         raise InputError(
             f"{what} has {size / 2**20:,.0f} MiB, more than memory_budget={_limit.get()}: "
-            "if that is intended, raise memory_budget"
+            "to allow this, raise memory_budget"
         )
 
 

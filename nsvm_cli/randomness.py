@@ -14,11 +14,11 @@ import torch
 from jaxtyping import Int64
 
 BLOCK = 1024
-"""Steps that are drawn together. It affects which samples a seed draws, so it must never change."""
+"""Number of steps whose samples are drawn together. It must never change, since samples depend on it."""
 
 
 class Stream(IntEnum):
-    """The kinds of random choices in a run, each with its own generator."""
+    """The kinds of random choices in a run. Each kind has a separate generator."""
 
     DATA = 0
     SPLIT = 1
@@ -41,15 +41,15 @@ def derived_seed(seed: int, stream: Stream, *key: int) -> int:
 
 
 SEEDING = threading.RLock()
-"""The lock on the global generators, which all threads share, while they are seeded."""
+"""The lock that a thread holds while it has seeded the global generators, which all threads share."""
 
 
 @contextmanager
 def seeded(seed: int, device: str = "cpu") -> Iterator[None]:
     """Seed the global generators of torch, NumPy and Python within the context.
 
-    Layers, torchvision and the user's own code draw from them. Afterwards they have their previous states.
-    Other threads that enter this context wait.
+    Layers, torchvision and user-defined code draw from them. On exit, their previous states are restored.
+    Threads that enter this context at the same time wait.
     """
     with SEEDING, ExitStack() as restored:
         cuda = [torch.cuda.default_generators[torch.cuda.current_device()]] if device == "cuda" else []
@@ -65,13 +65,13 @@ def seeded(seed: int, device: str = "cpu") -> Iterator[None]:
 
 def draws(function: Callable[[], object], device: str) -> bool:
     """Return whether a function draws from the global generators."""
-    following = []
+    next_numbers: list[list[float]] = []
     for call in (function, lambda: None):
         with seeded(0, device):
             call()
-            following.append([float(torch.rand(1, device=d)) for d in ("cpu", device)])
-            following[-1] += [np.random.random(), random.random()]
-    return following[0] != following[1]
+            next_numbers.append([float(torch.rand(1, device=d)) for d in ("cpu", device)])
+            next_numbers[-1] += [np.random.random(), random.random()]
+    return next_numbers[0] != next_numbers[1]
 
 
 class Sampler:
@@ -83,10 +83,10 @@ class Sampler:
 
     def __call__(self, t: int) -> Int64[np.ndarray, " k"]:
         """Return the k indices of step t, without repeats."""
-        drawn: np.ndarray = self.ahead(t)[0]
+        drawn: np.ndarray = self.rest_of_block(t)[0]
         return drawn
 
-    def ahead(self, t: int) -> Int64[np.ndarray, "steps k"]:
+    def rest_of_block(self, t: int) -> Int64[np.ndarray, "steps k"]:
         """Return the indices of step t and the steps after it, to the end of their block; see ``BLOCK``."""
         block, row = divmod(t, BLOCK)
         if block != self._block:
@@ -103,7 +103,7 @@ GOLDEN = -0x61C8864680B583EB
 """2^64 divided by the golden ratio, as a signed number."""
 
 LAYER = 2**48
-"""Distance between the masks of two layers in the sequence of random numbers."""
+"""Distance between the dropout masks of two layers in the sequence of random numbers."""
 
 
 def mixed(x: Any) -> Any:
@@ -122,4 +122,5 @@ def number_at(key: Any, place: Any) -> Any:
 
 
 def key_of_step(seed: int, t: int) -> int:
+    """Return the key of the random sequence of step t."""
     return int(number_at(np.array([seed]), np.array([t]))[0])

@@ -17,7 +17,7 @@ def test_a_draw_depends_on_the_seed_and_t_alone(k: int) -> None:
     assert drawn == {t: backwards(t).tolist() for t in reversed(ts)}
     other = Sampler(8, 50, k)
     assert [other(t).tolist() for t in ts] != [drawn[t] for t in ts]
-    first, second = (in_order.ahead(block * BLOCK) for block in (1, 2))
+    first, second = (in_order.rest_of_block(block * BLOCK) for block in (1, 2))
     assert first.tolist() != second.tolist()
 
 

@@ -210,7 +210,7 @@ class LookAhead(Trainer[S]):
         return state
 
     def _window(self, problem: Problem, state: S, first: int, steps: int) -> Window:
-        i = state.sampler.ahead(first)[:steps].ravel()
+        i = state.sampler.rest_of_block(first)[:steps].ravel()
         evaluation = self.evaluate(problem, state, i)
         z = evaluation.z
         s = problem.sums(z, *self.terms(problem, state)).double().cpu().numpy()

@@ -1,4 +1,4 @@
-"""The algorithms, by their names for ``algorithm=``, and the objects of a run that need no data."""
+"""The algorithms by their names for ``algorithm=``, and functions that build the parts of a run."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ TRAINERS |= {
 
 
 def build_trainer(settings: Mapping[str, Any]) -> Trainer[Any]:
-    """Return the trainer that an ``algorithm:`` section names.
+    """Return the trainer selected in an ``algorithm:`` section.
 
     Raises:
         InputError: the algorithm or one of its settings is wrong.
@@ -58,21 +58,21 @@ def build_trainer(settings: Mapping[str, Any]) -> Trainer[Any]:
 def build_parts(settings: Settings) -> tuple[Trainer[Any], Rule, Differences | None, torch.device]:
     """Return the algorithm, the optimizer, the estimate of the kernel's gradient, and the device.
 
-    The loss and the kernel need data; only their settings are checked.
+    The loss and the kernel cannot be built without data. Only their settings are checked.
 
     Raises:
         InputError: a name or a setting is wrong, or the device does not exist.
     """
     algorithm, loss = build_trainer(settings.algorithm), settings.loss
     if settings.calibration == "sigmoid" and settings.task == "regression":
-        raise InputError("calibration=sigmoid gives probabilities of classes, and task=regression has none")
+        raise InputError("calibration=sigmoid gives class probabilities, and task=regression has no classes")
     if settings.class_weight and settings.task == "regression":
-        raise InputError("class_weight is for classes, and task=regression has none")
+        raise InputError("class_weight is for classes, and task=regression has no classes")
     if loss is not None:
         build(LOSSES, "loss", loss)
     if not algorithm.trains_svm and (loss or settings.full_objective):
         wrong = f"loss={loss['name']}" if loss else "full_objective"
-        raise InputError(f"{wrong} needs an SVM, and algorithm={settings.algorithm['name']} trains none")
+        raise InputError(f"{wrong} needs an SVM, but algorithm={settings.algorithm['name']} trains no SVM")
     kernel_of(settings)
     gradient = build_gradient(settings.kernel)
     optimizer = build(OPTIMIZERS, "optimizer", settings.optimizer)

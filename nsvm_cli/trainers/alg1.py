@@ -1,8 +1,8 @@
 """Algorithm 1: support vectors keep the features that they had when they were added.
 
-Their number may have a budget (Wang, Crammer and Vucetic 2012, "Breaking the curse of kernelization"). Each
-way to keep it removes the term p of f = sum_s alpha_s K(z_s, .) with the least alpha_p^2 K(z_p, z_p), and f
-degrades by the squared distance in H that it moves.
+A budget may limit their number (Wang, Crammer and Vucetic 2012, "Breaking the curse of kernelization"). Each
+method to keep the budget removes the term p of f = sum_s alpha_s K(z_s, .) with the smallest alpha_p^2
+K(z_p, z_p). f degrades by the squared distance in H between f before and after.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from nsvm_cli.trainers.base import BatchSize, BatchTrainer, Problem, State
 from nsvm_cli.trainers.coefficients import projected
 
 PLACES = 17
-"""Evenly spaced candidates for a merged feature on the line between two features, ends included. Wang et al.
-search this line by golden section.
+"""Number of evenly spaced candidates for a merged feature on the line between two features, including the
+ends. Wang et al. search this line by golden section.
 """
 
 NO_SAMPLE = -1
-"""The index of a merged term, which is not the feature of a sample."""
+"""The index of a merged term, whose feature does not belong to a sample."""
 
 
 class Terms(NamedTuple):
@@ -42,42 +42,42 @@ class Terms(NamedTuple):
     alpha: Float[Tensor, " s *outputs"]
 
     def without(self, p: int) -> Terms:
-        kept = torch.arange(len(self.i), device=self.z.device) != p
-        return Terms(*(values[kept] for values in self))
+        remaining = torch.arange(len(self.i), device=self.z.device) != p
+        return Terms(*(values[remaining] for values in self))
 
 
-def least(K: Kernel, terms: Terms) -> int:
+def smallest_term(K: Kernel, terms: Terms) -> int:
     """Return the index of the term whose removal degrades f least."""
     squares = terms.alpha.square() if terms.alpha.ndim == 1 else terms.alpha.square().sum(-1)
     return int((squares * K.diag(terms.z)).argmin())
 
 
 def projection(K: Kernel, terms: Terms) -> Terms:
-    """Remove a term, and add its projection onto the span of the others."""
-    p = least(K, terms)
-    others = terms.without(p)
-    gone = terms.z[p : p + 1], terms.alpha[p : p + 1]
-    return others._replace(alpha=others.alpha + projected(K, *gone, onto=others.z))
+    """Remove a term, and add its projection onto the span of the remaining terms."""
+    p = smallest_term(K, terms)
+    remaining = terms.without(p)
+    removed = terms.z[p : p + 1], terms.alpha[p : p + 1]
+    return remaining._replace(alpha=remaining.alpha + projected(K, *removed, onto=remaining.z))
 
 
 def merging(K: Kernel, terms: Terms) -> Terms:
-    """Merge a term p with another one q to z = h z_p + (1 - h) z_q, for the q and h that degrade f least.
+    """Merge terms p and q to one term at z = h z_p + (1 - h) z_q, for the q and h that degrade f least.
 
     The projection of both terms on z has the coefficient (alpha_p K(z_p, z) + alpha_q K(z_q, z)) / K(z, z).
     """
-    p = least(K, terms)
+    p = smallest_term(K, terms)
     others = terms.without(p)
     z_p, h = terms.z[p], torch.linspace(0, 1, PLACES, dtype=terms.z.dtype, device=terms.z.device)
     z = h[:, None] * z_p + (1 - h[:, None]) * others.z.unsqueeze(1)  # (s, places, n)
     alpha_q = others.alpha.reshape(len(others.alpha), 1, -1)
     both = terms.alpha[p].reshape(-1) * K(z_p.expand(len(z), 1, -1), z).mT
     both = both + alpha_q * K(others.z.unsqueeze(1), z).mT  # (s, places, outputs)
-    # the squared norm of both terms after the merge, minus the one before: larger is better
+    # how much the merge changes the squared norm of both terms: larger is better
     K_zz, K_qq, K_pq = K.diag(z), K.diag(others.z), K(others.z, z_p[None])
     K_zz = torch.where(K_zz > 0, K_zz, 1.0)  # if it is 0, so are the sums
     before = (alpha_q[:, 0].square() * K_qq[:, None] + 2 * alpha_q[:, 0] * terms.alpha[p] * K_pq).sum(-1)
-    left = both.square().sum(-1) / K_zz - before[:, None]
-    q, place = divmod(int(left.argmax()), PLACES)
+    change = both.square().sum(-1) / K_zz - before[:, None]
+    q, place = divmod(int(change.argmax()), PLACES)
     others.z[q] = z[q, place]
     others.alpha[q] = (both[q, place] / K_zz[q, place]).view_as(others.alpha[q])
     others.i[q] = NO_SAMPLE
@@ -85,7 +85,7 @@ def merging(K: Kernel, terms: Terms) -> Terms:
 
 
 MAINTENANCE: dict[str, Callable[[Kernel, Terms], Terms]] = {
-    "removal": lambda K, terms: terms.without(least(K, terms)),
+    "removal": lambda K, terms: terms.without(smallest_term(K, terms)),
     "projection": projection,
     "merging": merging,
 }
@@ -95,9 +95,9 @@ MAINTENANCE: dict[str, Callable[[Kernel, Terms], Terms]] = {
 class Alg1State(State):
     """The state of Algorithm 1, with a row for each term s of f.
 
-    ``i`` holds the indices i_s, or -1 for a merged term; ``z`` the evaluations z_s = F_theta_s(x_i_s); and
-    ``alpha`` the paper's alpha_s y_i_s. Steps with alpha_s = 0 have no row. ``removed`` counts the terms that
-    were removed to keep a budget.
+    ``i`` holds the indices i_s, or -1 for a merged term, ``z`` the evaluations z_s = F_theta_s(x_i_s), and
+    ``alpha`` the paper's alpha_s y_i_s. Steps with alpha_s = 0 have no row. ``removed`` is the number of
+    terms that were removed to keep the budget.
     """
 
     i: Int64[Tensor, " s"]
@@ -112,8 +112,8 @@ class Alg1State(State):
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
         for name in ("i", "z", "alpha"):
             if isinstance(rows := saved.get(name), Tensor):
-                now: Tensor = getattr(self, name)
-                setattr(self, name, now.new_empty(len(rows), *now.shape[1:]))
+                value: Tensor = getattr(self, name)
+                setattr(self, name, value.new_empty(len(rows), *value.shape[1:]))
         super().load_state_dict(saved)
         if not len(self.i) == len(self.z) == len(self.alpha) == self.support_vectors:
             raise ValueError(f"expected {self.support_vectors} terms")
@@ -131,11 +131,11 @@ class Alg1State(State):
         s = (self.i != NO_SAMPLE).nonzero().flatten()
         self.z[s] = self.F(problem[self.i[s].cpu().numpy()][0])
 
-    def reduce(self, K: Kernel, budget: int | None, how: str) -> None:
-        """Keep at most ``budget`` terms."""
+    def reduce(self, K: Kernel, budget: int | None, maintenance: str) -> None:
+        """Reduce the number of terms to ``budget``."""
         terms, before = Terms(self.i, self.z, self.alpha), len(self.i)
         while budget and len(terms.i) > budget:
-            terms = MAINTENANCE[how](K, terms)
+            terms = MAINTENANCE[maintenance](K, terms)
         self.i, self.z, self.alpha = terms
         self.removed += before - len(terms.i)
 
@@ -144,11 +144,12 @@ class Alg1State(State):
 class Alg1(BatchTrainer[Alg1State]):
     """Gradient descent in f and theta at once (paper, Algorithm 1).
 
-    The paper's alpha_s y_i_s is alpha_s here. A mini-batch of k samples adds a term of 1/k for each
-    violation, and theta descends on their mean.
+    The paper's alpha_s y_i_s is alpha_s here. A mini-batch of k samples adds a term of weight 1/k for each
+    violation, and the step in theta is on the mean of the samples' objectives.
 
-    After every ``refresh_every`` moves of theta, the stored evaluations are replaced by evaluations with the
-    new theta; with 1, f is the function of Algorithm 2. ``maintenance`` keeps at most ``budget`` terms.
+    After every ``refresh_every`` steps in theta, the stored evaluations are replaced by evaluations with the
+    new theta. With ``refresh_every=1``, f is the function of Algorithm 2. ``maintenance`` selects the method
+    that keeps at most ``budget`` terms.
     """
 
     steps: Count

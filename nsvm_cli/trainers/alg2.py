@@ -18,11 +18,11 @@ from nsvm_cli.trainers.coefficients import SampleState, SampleTrainer
 class Alg2(SampleTrainer):
     """Descent in f, then in theta, then an approximate projection of f (paper, Algorithm 2).
 
-    The paper's alpha_j y_j is alpha_j here. Unlike in Algorithm 1, the support vectors have the features of
-    the current theta, and theta steps differentiate through them as well. A mini-batch of k samples adds 1/k
-    for each violation, and theta descends on their mean.
+    The paper's alpha_j y_j is alpha_j here. Unlike in Algorithm 1, the support vectors have features with the
+    current theta, and steps in theta differentiate through these features as well. A mini-batch of k samples
+    adds 1/k for each violation, and the step in theta is on the mean of the samples' objectives.
 
-    With ``objective=alg1``, theta steps differentiate through x_i_t alone, as in Algorithm 1.
+    With ``objective=alg1``, steps in theta differentiate through x_i_t alone, like in Algorithm 1.
     ``projection=exact`` projects f onto the span of the new features, while the paper keeps the coefficients.
     """
 

@@ -19,9 +19,10 @@ from nsvm_cli.trainers.coefficients import SampleState, SampleTrainer
 class Alg3(SampleTrainer):
     """Mini-batch Pegasos in f, alignment in theta (paper, Algorithm 3). It requires K(a, a) != 0.
 
-    ``centred`` says whether the alignment is centred; None is the default of the task (see ``Task.centred``).
-    With ``objective=derived``, theta descends on the terms that the paper's objective replaces: lambda/2
-    ||f||^2 and the loss of the batch, with f after the update of alpha, and without mu.
+    ``centred`` sets whether the alignment is centred; None means the default of the task (see
+    ``Task.centred``). The paper's objective replaces the two terms from which it is derived: lambda/2
+    ||f||^2 and the loss of the batch, with f after the update of alpha. With ``objective=derived``, steps in
+    theta minimise these two terms, and mu is not used.
     """
 
     steps: Count

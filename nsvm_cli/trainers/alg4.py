@@ -31,10 +31,10 @@ SOLVERS: dict[str, Callable[[int, float, int | None], Trainer[Any]]] = {
     "linear": lambda steps, lam, k: LinearSVM(lam),
     "nystroem": lambda steps, lam, k: Nystroem(lam),
 }
-"""Functions of steps, ``lam`` and batch size that return the solver of Part 2, which keeps theta fixed."""
+"""Functions of steps, ``lam`` and batch size that return the solver of Part 2. Theta is fixed in Part 2."""
 
 MANY = 100_000
-"""The most samples for which svc is chosen; its time grows with their square."""
+"""Maximum number of samples for which ``solver=None`` means svc, whose time grows with their square."""
 
 
 @dataclass(kw_only=True)
@@ -61,13 +61,14 @@ class Alg4(BatchTrainer[Alg4State]):
     """Part 1 improves the kernel alignment in theta; Part 2 trains an SVM (paper, Algorithm 4).
 
     ``svm`` is the solver of Part 2, and ``state.t`` counts the steps of Part 1, then the steps of the solver.
-    The algorithm requires K(a, a) != 0. ``solver=None`` is svc or, for more than ``MANY`` samples, nystroem.
+    The algorithm requires K(a, a) != 0. ``solver=None`` means svc or, for more than ``MANY`` samples,
+    nystroem.
 
-    ``steps`` is the total number of steps, which the parts share in the proportion of ``split``, unless
-    ``solver_steps`` is set too: then Part 1 takes ``steps`` and Part 2 ``solver_steps``. By default, a part
-    takes its number in ``split``. ``solver_batch_size`` is the batch size of Pegasos in Part 2, and
-    ``average`` the share of Part 1 over which theta is averaged. ``centred`` says whether the alignment is
-    centred; None is the default of the task (see ``Task.centred``).
+    By default, the two parts take the numbers of steps in ``split``. If ``steps`` is set, it is the total
+    number of steps, which is split in the proportion of ``split``. If ``solver_steps`` is set too, Part 1
+    takes ``steps`` and Part 2 takes ``solver_steps``. ``solver_batch_size`` is the batch size of Pegasos in
+    Part 2. ``average`` is the fraction of Part 1, at its end, over which theta is averaged. ``centred`` sets
+    whether the alignment is centred; None means the default of the task (see ``Task.centred``).
     """
 
     steps: Count | None = None  # type: ignore[assignment]
@@ -88,8 +89,8 @@ class Alg4(BatchTrainer[Alg4State]):
         if (solver := self._solver(part_2)).chooses_steps:
             return part_1, solver.total
         if self.steps and not self.solver_steps:
-            share = round(self.steps * self.split[0] / sum(self.split))
-            part_1 = min(max(share, 1), self.steps - 1)
+            rounded = round(self.steps * self.split[0] / sum(self.split))
+            part_1 = min(max(rounded, 1), self.steps - 1)
             part_2 = self.steps - part_1
         return part_1, part_2
 
@@ -132,7 +133,7 @@ class Alg4(BatchTrainer[Alg4State]):
         part_1 = state.t - (state.part_2.t if state.part_2 else 0)
         if part_1 > self.last_theta_step or (state.part_2 and part_1 < self.last_theta_step):
             raise ValueError(
-                f"it took {part_1} steps of Part 1, which now has {self.last_theta_step}; set "
+                f"the run took {part_1} steps of Part 1, which now has {self.last_theta_step}; set "
                 f"algorithm.steps={part_1} and algorithm.solver_steps"
             )
         return state
@@ -175,7 +176,9 @@ class Alg4(BatchTrainer[Alg4State]):
         state.t = self.last_theta_step + state.part_2.t
 
     def finish(self, problem: Problem, state: Alg4State) -> Expansion:
-        """Return the expansion of Part 2; in Part 1, of a new one, complete if it chooses its steps."""
+        """Return the expansion of Part 2. Before Part 2 begins, return the expansion of a new solver, which
+        takes all of its steps if it chooses their number itself.
+        """
         part_2 = state.part_2
         if part_2 is None:
             part_2 = self.svm.start(problem, state.F)

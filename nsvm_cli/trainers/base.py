@@ -1,4 +1,4 @@
-"""The contract of an algorithm: frozen hyperparameters, and a state that its steps read and write."""
+"""The interface of an algorithm: frozen hyperparameters, and a state that its steps read and write."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from nsvm_cli.trainers.means import MeanTheta, Tally
 
 BatchSize = Annotated[int, Field(ge=1, le=10**6)]
 PairedBatchSize = Annotated[int, Field(ge=2, le=10**6)]
-"""The size of a batch for objectives of pairs of samples, such as an alignment."""
+"""The batch size for an objective that compares pairs of samples, such as an alignment."""
 
 
 @dataclass(frozen=True)
@@ -38,9 +38,10 @@ class Problem:
     """The input of every algorithm (paper, Section 4): the data set D, the kernel K, the loss, and the seed.
 
     ``x`` holds the m standardised training samples, (m, d) or for images (m, channels, height, width); ``y``,
-    (m,), their labels as the task codes them: -1 and +1 for two classes. ``problem[i]`` are the samples i, as
-    a ``Batch``, and their labels. ``memory_budget`` is the memory for kernel values, in MiB. ``weights`` are
-    the weights of the samples, positive and of mean 1, or None if all are 1; see ``nsvm_cli.models.losses``.
+    (m,), their labels as the task codes them: -1 and +1 for two classes. ``problem[i]`` returns the samples
+    i, as a ``Batch``, and their labels. ``memory_budget`` is the memory for kernel values, in MiB.
+    ``weights`` are the weights of the samples, which are positive with a mean of 1 (see
+    ``nsvm_cli.models.losses``). None means that all weights are 1.
     """
 
     x: Float[Tensor, "m ..."]
@@ -55,7 +56,7 @@ class Problem:
 
     @cached_property
     def host_y(self) -> Float64[np.ndarray, " m"]:
-        """y in host memory, where violations are decided."""
+        """y in host memory, where margin violations are determined."""
         return self.y.double().cpu().numpy()
 
     def __getitem__(self, i: Int64[np.ndarray, " p"]) -> tuple[Batch, Float[Tensor, " p"]]:
@@ -63,12 +64,12 @@ class Problem:
         return Batch(self.x.index_select(0, j), i), self.y[j]  # several times faster than x[j]
 
     def of(self, rows: Int64[np.ndarray, " p"], x: Float[Tensor, "p ..."]) -> Problem:
-        """Return the problem of these samples, with their x replaced."""
+        """Return the problem restricted to these samples, with x instead of their own x."""
         weights = None if self.weights is None else self.weights[rows]
         return replace(self, x=x, y=self.y[torch.from_numpy(rows).to(self.y.device)], weights=weights)
 
     def w(self, i: Int64[np.ndarray, " p"]) -> Float[Tensor, " p"] | None:
-        """Return w_i for the samples i, like y; None if all are 1."""
+        """Return the weights of the samples i, with the dtype and device of y, or None if all are 1."""
         return None if self.weights is None else torch.from_numpy(self.weights[i]).to(self.y)
 
     def step(
@@ -108,7 +109,11 @@ class Problem:
         return (steps.T / (1 + self.loss.curvature * kappa)).T
 
     def sampler(self, k: int = 1) -> Sampler:
-        """Return the sampler that draws i_t, or A_t of size k; InputError if k > m."""
+        """Return the sampler that draws i_t, or A_t of size k.
+
+        Raises:
+            InputError: k exceeds the number of training samples.
+        """
         m = len(self.y)
         if k > m:
             raise InputError(f"algorithm.batch_size={k}: expected at most the {m} training samples")
@@ -126,13 +131,13 @@ class State(Saved):
     """Everything that a step reads or writes, apart from the problem.
 
     ``t`` is the number of steps taken, counted as in the paper: the initialisation of Algorithms 0 to 3 is
-    step 1. ``F`` holds theta, and ``sampler(t)`` draws i_t or A_t. ``g`` is the latest decision value, for a
-    batch of its first sample; ``objective``, of shape (), the value of the objective before the latest theta
-    step; and ``violations`` the number of margin violations so far. ``tally`` holds the sums for the next
-    record, ``mean`` the mean of theta if the algorithm averages it, and ``engine`` the state of the engine,
-    if it has one.
+    step 1. ``F`` holds theta, and ``sampler(t)`` draws i_t or A_t. ``g`` is the latest decision value; for a
+    batch, it is the decision value of the first sample. ``objective``, of shape (), is the value of the
+    objective before the latest step in theta, and ``violations`` the number of margin violations so far.
+    ``tally`` holds the sums for the next record. ``mean`` is the mean of theta if the algorithm averages it,
+    and ``engine`` the state of the engine if it has a state.
 
-    Every field is saved, unless its metadata say otherwise: see ``nsvm_cli.storage.state_dict``.
+    Every field is saved unless its metadata exclude it; see ``nsvm_cli.storage.state_dict``.
     """
 
     F: FeatureMap = field(metadata=NOT_SAVED)
@@ -157,7 +162,7 @@ class State(Saved):
 
     @property
     def figures(self) -> dict[str, Any]:
-        """Figures of this algorithm for records and results, in addition to those of every algorithm."""
+        """Metrics of this algorithm for records and results, in addition to the metrics of all algorithms."""
         return {}
 
 
@@ -165,7 +170,7 @@ S = TypeVar("S", bound=State)
 
 
 class Trainer(ABC, Generic[S]):
-    """An algorithm. Its fields are its settings, and it is registered in ``TRAINERS``.
+    """An algorithm, registered in ``TRAINERS``. Its fields are its settings.
 
     ``nsvm_cli.runs.loop.run`` calls ``start``, then ``advance`` until ``total`` steps are taken; ``finish``
     then returns g. ``step`` is the definition of the algorithm: an engine that overrides ``advance`` must
@@ -173,32 +178,32 @@ class Trainer(ABC, Generic[S]):
     """
 
     trains_svm: ClassVar[bool] = True
-    """Whether it minimises the loss of ``Problem``."""
+    """Whether the algorithm minimises the loss of ``Problem``."""
 
     lam: float
-    """lambda, of an algorithm that trains an SVM."""
+    """lambda, if the algorithm trains an SVM."""
 
     moves_theta: ClassVar[bool] = True
-    """Whether a step changes theta, by the optimizer."""
+    """Whether steps change theta, using the optimizer."""
 
     chooses_steps: ClassVar[bool] = False
-    """Whether it chooses the number of its steps, which may be 0, itself."""
+    """Whether the algorithm itself chooses the number of its steps, which may be 0."""
 
     unit: ClassVar[str] = "samples"
-    """The unit of its work, for an algorithm that chooses its steps; a ``share`` has fewer of them."""
+    """The unit of ``size``, the amount of work, if the algorithm chooses its number of steps."""
 
     growth: ClassVar[int] = 1
-    """The exponent with which its time grows in the number of these units."""
+    """The power of ``size`` with which the time of the algorithm grows."""
 
     is_constant: ClassVar[bool] = False
-    """Whether its model has the same prediction for all samples."""
+    """Whether the model predicts the same for all samples."""
 
     saves_model: ClassVar[bool] = True
-    """Whether its model consists of tensors, so that a file can hold it."""
+    """Whether the model consists of tensors, so that a file can hold it."""
 
     @property
     def name(self) -> str:
-        """Its name in messages; the class of an engine has the name of the algorithm."""
+        """The name in messages. A class of an engine has the name of its algorithm."""
         return next(iter(Registry.kinds["algorithm"].names_of(type(self))), type(self).__name__.lower())
 
     @property
@@ -208,12 +213,12 @@ class Trainer(ABC, Generic[S]):
 
     @property
     def part_steps(self) -> tuple[int, ...]:
-        """The steps of each part, of which an algorithm may have several; their sum is ``total``."""
+        """The number of steps of each part of the algorithm. Their sum is ``total``."""
         return (self.total,)
 
     @property
     def parts(self) -> tuple[Trainer[Any], ...]:
-        """The algorithms of its parts, which run in sequence; the first is the algorithm itself."""
+        """The algorithms of the parts, which run in sequence. The first is this algorithm itself."""
         return (self,)
 
     @property
@@ -231,14 +236,14 @@ class Trainer(ABC, Generic[S]):
         return self
 
     def size(self, m: int) -> int:
-        """Return the size of its work on m training samples, in units."""
+        """Return the amount of work for m training samples, in units of ``unit``."""
         return m
 
     def share(self, problem: Problem, size: int) -> tuple[Trainer[S], Problem]:
-        """Return the algorithm and the problem for a share of its work, to try how long all of it takes.
+        """Return the algorithm and the problem for ``size`` units of work, to estimate the time of all work.
 
-        The samples are spread over all of them. C = 1/(lambda m), on which convergence depends, stays the
-        same.
+        The samples are evenly spaced among all samples. C = 1/(lambda m), on which convergence depends, stays
+        the same.
         """
         m = len(problem.y)
         rows = np.arange(size) * m // size
@@ -247,8 +252,8 @@ class Trainer(ABC, Generic[S]):
         return replace(self, **same_C), share  # type: ignore[type-var]  # a dataclass
 
     def search(self, problem: Problem, F: FeatureMap) -> tuple[dict[str, Any], dict[str, Any]] | None:
-        """Return the settings that a search has chosen, by dotted names such as ``algorithm.lam``, and the
-        fields of the result about the choice; None without a search.
+        """Search for settings, and return those chosen, by dotted names such as ``algorithm.lam``, and the
+        fields of the result about the search. Return None if no search is set.
         """
         return None
 
@@ -256,7 +261,7 @@ class Trainer(ABC, Generic[S]):
         """Raise an InputError, before the first step, if this algorithm cannot handle the problem."""
         problem.sampler(self.k)
         if problem.penalties and not (self.moves_theta and F.parameters):
-            raise InputError("penalties are of the objective for theta, which does not move in this run")
+            raise InputError("penalties are terms of the objective for theta, but theta is fixed in this run")
         if self.k < 2 and (name := problem.penalties.pairwise_term):
             raise InputError(f"penalties.{name} needs pairs of samples; set algorithm.batch_size above 1")
 
@@ -273,9 +278,9 @@ class Trainer(ABC, Generic[S]):
         """
 
     def advance(self, problem: Problem, state: S, until: int) -> None:
-        """Take the steps up to ``until``, or some of them, so that the caller can check for signals.
+        """Take the steps up to ``until``. The method may return earlier to let the caller check for signals.
 
-        The steps at which it returns do not affect the result.
+        The result does not depend on the steps at which it returns.
 
         Raises:
             NotFiniteError: a quantity is no longer finite.
@@ -299,8 +304,8 @@ class Trainer(ABC, Generic[S]):
     ) -> tuple[Int64[np.ndarray, " v"], Float64[Tensor, " v *outputs"]]:
         """Return which of the k samples i of a step violate the margin, and their increments of alpha.
 
-        With the hinge loss and two classes, these are the samples with y_i g_i < 1, and each adds y_i / k,
-        times its weight. For other losses, see ``nsvm_cli.models.losses``.
+        With the hinge loss and two classes, the samples with y_i g_i < 1 violate it, and each adds y_i / k
+        times its weight to alpha. For other losses, see ``nsvm_cli.models.losses``.
 
         Raises:
             NotFiniteError: g is not finite.
@@ -317,7 +322,7 @@ class Trainer(ABC, Generic[S]):
         return v, torch.from_numpy(added).to(z.device)
 
     def descend(self, problem: Problem, state: S, objective: Objective) -> None:
-        """Take a step in theta on an objective plus the penalties, within step ``state.t + 1``."""
+        """Take a step in theta on an objective plus the penalties, as part of step ``state.t + 1``."""
         t = state.t + 1
         if problem.penalties:
             objective = problem.penalties.added_to(objective, problem[state.sampler(t)][0])
@@ -327,7 +332,7 @@ class Trainer(ABC, Generic[S]):
             state.mean.follow(t)
 
     def classifies(self, state: S) -> bool:
-        """Return whether g can classify: in Part 1 of two, there is no SVM yet."""
+        """Return whether g can classify. In Part 1 of two parts, there is no SVM yet."""
         return state.part != 1 or state.t == self.total
 
     @abstractmethod
@@ -335,7 +340,7 @@ class Trainer(ABC, Generic[S]):
         """Return the expansion of g after ``state.t`` steps, without changing the state."""
 
     def restore(self, problem: Problem, F: FeatureMap, saved: Mapping[str, Any]) -> S:
-        """Return the state that a state dict holds, bit for bit; theta has been restored before.
+        """Return the state that a state dict holds, bit for bit. Theta must have been restored before.
 
         Raises:
             ValueError: the saved state belongs to another algorithm or problem.
@@ -346,10 +351,11 @@ class Trainer(ABC, Generic[S]):
 
 
 class BatchTrainer(Trainer[S]):
-    """An algorithm of ``steps`` steps, each of which draws ``batch_size`` samples, or one if it is None.
+    """An algorithm of ``steps`` steps, each of which draws ``batch_size`` samples, or one sample if it is
+    None.
 
-    A batch has at most all training samples. ``epochs``, if the algorithm has this setting, limits the steps
-    that move theta to this number of passes over the training samples.
+    A batch is not larger than the training set. ``epochs``, if the algorithm has this setting, limits the
+    steps that move theta to this number of passes over the training samples.
     """
 
     steps: int
@@ -367,6 +373,6 @@ class BatchTrainer(Trainer[S]):
     def for_samples(self, m: int) -> BatchTrainer[S]:
         changes = {"batch_size": m} if self.k > m else {}
         if self.epochs and self.last_theta_step:
-            passes = max(1, math.floor(self.epochs * m / min(self.k, m)))
-            changes["steps"] = min(self.last_theta_step, passes)
+            limit = max(1, math.floor(self.epochs * m / min(self.k, m)))
+            changes["steps"] = min(self.last_theta_step, limit)
         return replace(self, **changes)  # type: ignore[type-var]  # a dataclass

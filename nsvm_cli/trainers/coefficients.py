@@ -36,11 +36,11 @@ def projected(
 
 
 class Coefficients:
-    """The coefficients alpha, of shape (m,) or for C classes (m, C), with sums over the non-zero rows only.
+    """The coefficients alpha, of shape (m,) or, for C classes, (m, C). With two classes, ``alpha[j]`` is the
+    paper's alpha_j y_j.
 
-    With two classes ``alpha[j]`` is the paper's alpha_j y_j. ``support`` holds the indices j in the order in
-    which they were added, the first ``joined`` of ``order``. All arrays are in host memory, since a step
-    changes single entries.
+    ``support`` holds the indices j of samples with a coefficient, in the order in which they were added: the
+    first ``joined`` entries of ``order``. All arrays are in host memory, since a step changes single entries.
     """
 
     def __init__(self, problem: Problem) -> None:
@@ -68,7 +68,7 @@ class Coefficients:
         return torch.from_numpy(self.alpha[i]).to(like)
 
     def state_dict(self) -> StateDict:
-        """Return the support in its order, and its coefficients."""
+        """Return the support in its order, and the coefficients of its samples."""
         j = self.support.copy()
         return {"support": torch.from_numpy(j), "alpha": torch.from_numpy(self.alpha[j])}
 
@@ -89,8 +89,8 @@ class Coefficients:
 class SampleState(State):
     """The state of Algorithms 0, 2 and 3.
 
-    ``coefficients`` has one for each training sample, and ``z`` the features F_theta(x_j) of every j if theta
-    is fixed.
+    ``coefficients`` holds the coefficients of all training samples, and ``z``, if theta is fixed, their
+    features F_theta(x_j).
     """
 
     coefficients: Coefficients
@@ -98,7 +98,7 @@ class SampleState(State):
 
     @property
     def support_vectors(self) -> int:
-        nonzero = any_output(self.coefficients.alpha[self.coefficients.support] != 0)  # some cancel
+        nonzero = any_output(self.coefficients.alpha[self.coefficients.support] != 0)  # increments may cancel
         return int(np.count_nonzero(nonzero))
 
     def features(self, problem: Problem, j: Int64[np.ndarray, " s"]) -> Float[Tensor, "s n"]:
@@ -112,22 +112,22 @@ class SampleState(State):
         self.coefficients.add(i, amount.cpu().numpy())
 
     def project(self, problem: Problem, before: Float[Tensor, "s n"]) -> None:
-        """Project f, whose support had these features, onto the span of the features by the current theta."""
+        """Project f, whose support had the features ``before``, onto the span of its current features."""
         j, alpha = self.terms(problem)
         alpha = projected(problem.K, before, alpha, onto=self.features(problem, j))
         self.coefficients.alpha[j] = alpha.cpu().numpy()
 
     def terms(self, problem: Problem) -> tuple[Int64[np.ndarray, " s"], Float[Tensor, " s *outputs"]]:
-        """Return the support: the indices j, and alpha_j."""
+        """Return the indices j of the support, and alpha_j."""
         j = self.coefficients.support.copy()  # later steps change this memory
         return j, self.coefficients.at(j, problem.y)
 
 
 class SampleTrainer(BatchTrainer[SampleState]):
-    """Algorithms 0, 2 and 3: alpha_j for each training sample x_j, and features of the current theta."""
+    """Algorithms 0, 2 and 3, which keep a coefficient alpha_j for each x_j, and use the current features."""
 
     def start(self, problem: Problem, F: FeatureMap) -> SampleState:
-        """Return the state after step 1, which sets the coefficients of k samples; the others stay 0."""
+        """Return the state after step 1, which sets the coefficients of k samples. The rest stay 0."""
         sampler, coefficients = problem.sampler(self.k), Coefficients(problem)
         z = None if self.moves_theta else F(problem.x)
         state = SampleState(F=F, sampler=sampler, t=1, coefficients=coefficients, z=z)

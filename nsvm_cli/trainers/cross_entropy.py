@@ -25,9 +25,9 @@ from nsvm_cli.trainers.means import MeanTheta, Share
 
 @pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
 class CrossEntropy(BatchTrainer[State]):
-    """Mini-batch gradient descent on the cross-entropy of the classes; for real targets, on squared errors.
+    """Mini-batch gradient descent on the cross-entropy of the classes or, for real targets, squared errors.
 
-    The network ends in its head. With two classes F_theta(x) in R^1 is the log-odds of class +1, and the
+    The network must end in a head. With two classes F_theta(x) in R^1 is the log-odds of class +1, and the
     cross-entropy is log(1 + exp(-y F_theta(x))). With C > 2 classes F_theta(x) in R^C are log-probabilities,
     up to a constant. For real targets F_theta(x) in R^1 is the prediction, and the objective is
     1/2 (y - F_theta(x))^2.

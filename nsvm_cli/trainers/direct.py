@@ -1,4 +1,4 @@
-"""Methods without steps, which are fitted at once on the features by the current theta."""
+"""Methods without steps, which are fitted in one call, on features with the current theta."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Values = Mapping[str, int | float]
 """A value for each parameter of a grid."""
 
 FOLDS, MOST_SAMPLES = 3, 5000
-"""The folds of a cross-validation, and the most training samples that it uses."""
+"""Number of folds in cross-validation, and maximum number of training samples that cross-validation uses."""
 
 
 class DirectSolver(Trainer[State]):
@@ -63,7 +63,7 @@ class DirectSolver(Trainer[State]):
 
 @pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
 class Majority(DirectSolver):
-    """The most frequent class (the first of ties), or the mean of real targets, as a bias."""
+    """A constant model: the bias is the most frequent class (of ties, the first), or the mean target."""
 
     trains_svm: ClassVar[bool] = False
     is_constant: ClassVar[bool] = True
@@ -78,7 +78,7 @@ class Majority(DirectSolver):
 class ScikitLearn(DirectSolver):
     """A method of scikit-learn.
 
-    ``grid`` holds the candidates of a ``search``, for parameters in ``searchable``.
+    ``grid`` lists the values that ``search`` tries. Its parameters must be in ``searchable``.
     """
 
     searchable: ClassVar[tuple[str, ...]]
@@ -96,7 +96,7 @@ class ScikitLearn(DirectSolver):
     def fit(self, problem: Problem, z: Float[Tensor, "m n"], **values: int | float) -> Any:
         """Return the estimator with these values, fitted to the features z of the training samples."""
         machine, x = self.machine(problem, z.shape[1]).set_params(**values), z.double().cpu().numpy()
-        with one_library():
+        with scikit_learn_limits():
             return machine.fit(x, problem.y.cpu().numpy(), sample_weight=problem.weights)
 
     def search(self, problem: Problem, F: FeatureMap) -> tuple[dict[str, Any], dict[str, Any]] | None:
@@ -106,7 +106,7 @@ class ScikitLearn(DirectSolver):
         """Return the accuracy, or R^2, on test samples after training with these values of a grid."""
         machine = self.fit(train, train.x, **values)
         x, y = test.x.double().cpu().numpy(), test.y.cpu().numpy()
-        with one_library():
+        with scikit_learn_limits():
             return float(machine.score(x, y, sample_weight=test.weights))
 
 
@@ -114,25 +114,25 @@ def expect_loss(name: str, problem: Problem, *supported: type[Formula]) -> None:
     """Raise an InputError unless the algorithm supports the loss."""
     if not any(keeps(type(problem.loss.l), loss, "slope", "value") for loss in supported):
         loss = {kind: word for word, kind in LOSSES.items()}.get(type(problem.loss.l), problem.loss.l)
-        raise InputError(f"{name} has no loss={loss}: use pegasos")
+        raise InputError(f"{name} does not support loss={loss}: use pegasos")
 
 
 def expect_searchable(name: str, grid: Grid | None, searchable: Collection[str]) -> None:
-    """Raise an InputError if a grid names a parameter that an algorithm does not search."""
+    """Raise an InputError if a grid contains a parameter that an algorithm cannot search."""
     for parameter in grid or ():
         if parameter not in searchable:
             hint = did_you_mean(parameter, searchable)
-            raise InputError(f"algorithm.grid.{parameter}: {name} does not search this here; {hint}")
+            raise InputError(f"algorithm.grid.{parameter}: {name} cannot search this parameter; {hint}")
 
 
 def grid_search(
     grid: Grid, problem: Problem, F: FeatureMap, score: Callable[[Values, Problem, Problem], float]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the settings with the best mean score in cross-validation, and fields of the result about them.
+    """Return the settings with the best mean score in cross-validation, and the result's fields about them.
 
     At most ``MOST_SAMPLES`` random training samples are used, with fewer folds if a class has fewer samples.
-    ``score`` gets values, in ascending order of C, and a training and a test problem whose samples are
-    features.
+    ``score`` is called with the values of a candidate, a training problem and a test problem, whose samples
+    are features. For each fold, the candidates come in ascending order of C.
 
     Raises:
         InputError: a value is invalid, or there are too few samples in total or of a class.
@@ -193,12 +193,13 @@ STANDS_FOR: dict[str, Callable[[float, int], tuple[str, Any]]] = {
     "gamma": lambda gamma, m: ("kernel.gamma", gamma),
     "epsilon": lambda epsilon, m: ("loss", {"name": "epsilon_insensitive", "epsilon": epsilon}),
 }
-"""The settings that scikit-learn's parameters stand for with m training samples; others keep their names."""
+"""For some of scikit-learn's parameters, a function of the parameter's value and the number m of training
+samples. It returns the corresponding setting and its value. All other parameters keep their names."""
 
 
 @contextmanager
-def one_library() -> Iterator[None]:
-    """Limit scikit-learn to torch's number of threads, and silence its warnings: callers have their own."""
+def scikit_learn_limits() -> Iterator[None]:
+    """Limit scikit-learn to torch's number of threads, and silence its warnings. Callers give their own."""
     from threadpoolctl import threadpool_limits
 
     with threadpool_limits(torch.get_num_threads()), warnings.catch_warnings():
@@ -207,7 +208,7 @@ def one_library() -> Iterator[None]:
 
 
 MAX_ITERATIONS = 10_000
-"""The most iterations of L-BFGS or passes of LIBLINEAR; a solver that needs more shows a warning."""
+"""Maximum number of iterations of L-BFGS or passes of LIBLINEAR. If it is reached, a warning is shown."""
 
 TOLERANCE = 1e-7
 """LIBLINEAR's tolerance for linear convergence; its default is too coarse for separable classes."""
@@ -215,10 +216,10 @@ TOLERANCE = 1e-7
 
 @pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
 class LinearModel(ScikitLearn):
-    """f(x) = <w, F_theta(x)> + b, with w as the only term, or one for each class.
+    """f(x) = <w, F_theta(x)> + b, where w is the only term of the expansion. Several classes have a w each.
 
-    It minimises lambda/2 ||w||^2 + 1/m sum_j w_j l_j: scikit-learn's objective with C = 1/(lambda m) and the
-    sample weights w_j.
+    The objective is lambda/2 ||w||^2 + 1/m sum_j w_j l_j, which is scikit-learn's objective with
+    C = 1/(lambda m) and the sample weights w_j.
     """
 
     lam: Positive = 1e-4
@@ -250,7 +251,7 @@ class LinearModel(ScikitLearn):
 class LinearSVM(LinearModel):
     """LinearSVC, or LinearSVR for real targets: the primal problem in the weights of the linear kernel.
 
-    SVC computes m^2 kernel values; this takes time in proportion to m.
+    The time of this algorithm is proportional to m, while ``SVC`` computes m^2 kernel values.
     """
 
     searchable: ClassVar[tuple[str, ...]] = ("C", "epsilon")
@@ -300,7 +301,7 @@ class TreeEnsemble(Expansion):
     def __call__(self, K: Kernel, z: Float[Tensor, "p n"]) -> Float[Tensor, " p *outputs"]:
         """Return g at features z of shape (p, n)."""
         g = getattr(self.trees, "decision_function", self.trees.predict)
-        with one_library():
+        with scikit_learn_limits():
             return torch.from_numpy(g(z.double().cpu().numpy())).to(z) + self.bias
 
 

@@ -1,4 +1,4 @@
-"""The dual problem of an SVM, and the reference SMO, which any faster solver must equal."""
+"""The dual problem of an SVM, and a reference implementation of SMO, which faster solvers must match."""
 
 from __future__ import annotations
 
@@ -17,31 +17,35 @@ from nsvm_cli.storage.state_dict import Saved
 Numbers = Float64[np.ndarray, " N"]
 
 HUGE = sys.float_info.max
-"""A number above any gap or value, since files hold no infinities."""
+"""A number above all gaps and dual values, used instead of infinity, which files cannot hold."""
 
 TAU = 1e-12
-"""The least curvature along a step, as in LIBSVM, since K of equal samples is singular."""
+"""Minimum curvature along a step, like in LIBSVM. The kernel matrix of equal samples is singular."""
 
 MOST = 10**7
-"""The most steps of SMO for an SVM: with lambda near 0, the dual value grows almost without end."""
+"""Maximum number of SMO steps for an SVM. With lambda near 0, the dual value grows almost without end."""
 
 STALLED_STEPS, LEAST_STEP_GROWTH = 1000, 1e-12
-"""Steps after which ``ReferenceSMO`` gives up, unless the dual value grew by this share of it."""
+"""``ReferenceSMO`` gives up after ``STALLED_STEPS`` steps in which the relative growth of the dual value was
+below ``LEAST_STEP_GROWTH``."""
 
 REFRESHES = 6
-"""The most times that g is recomputed. The last time, it is the g of the saved model, and the solver ends."""
+"""Maximum number of times that g is recomputed. The last time, g is the function of the saved model, and the
+solver ends."""
 
 FREE = 1e300
-"""The value of the variable that stands for "no bias". No step changes it, or reaches its bounds."""
+"""The value of the variable that represents "no bias". It is so large that no step changes it or reaches its
+bounds."""
 
 
 @dataclass
 class DualState(Saved):
     """Everything that an iteration reads or writes, apart from the problem.
 
-    ``kept`` holds the part of the latest working set that the next one keeps; ``steps`` and ``iterations``
-    are counters. The dual value last grew in iteration ``since``, to ``best``; g was recomputed ``refreshed``
-    times, the last time except for the last ``stale`` samples; and ``done`` is 1 at the end.
+    ``kept`` holds the part of the latest working set that the next working set keeps. ``steps`` and
+    ``iterations`` are counters. The dual value last grew in iteration ``since``, to ``best``. g was
+    recomputed ``refreshed`` times; the last time, the last ``stale`` samples are still missing. ``done`` is 1
+    at the end.
     """
 
     alpha: Numbers
@@ -61,13 +65,14 @@ class DualState(Saved):
             self.kept = np.zeros(kept.shape, np.int64)
         super().load_state_dict(saved)
         if ((self.kept < 0) | (self.kept >= len(self.alpha))).any():
-            raise ValueError("the working set names variables that there are not")
+            raise ValueError("the working set contains indices of variables that do not exist")
 
 
 class Optimality(NamedTuple):
-    """The derivatives f, masks of the y_k a_k that may go ``up`` and down (``low``), and their extreme f.
+    """The derivatives f, and masks of the y_k a_k that may increase (``up``) and decrease (``low``).
 
-    At the optimum, ``first`` = min f over up >= ``last`` = max f over low.
+    ``first`` is the minimum of f over ``up``, and ``last`` is the maximum of f over ``low``. At the optimum,
+    ``first`` >= ``last``.
     """
 
     f: Numbers
@@ -85,8 +90,9 @@ class Dual:
         with   0 <= a_k <= C_k,  sum_k y_k a_k = 0
 
     Variable k belongs to sample s_k. With g(s) = sum_l y_l a_l K(s_l, s), the derivative along y_k a_k is
-    f_k = g(s_k) - p_k. Without a bias, there is another variable, of a sample whose kernel values are all 0.
-    It is ``FREE`` and absorbs sum_k y_k a_k, which removes the constraint, and thus the bias.
+    f_k = g(s_k) - p_k. Without a bias, there is an additional variable, which belongs to a sample whose
+    kernel values are all 0. Its value is ``FREE``, and it absorbs sum_k y_k a_k. This removes the constraint,
+    and thus the bias.
     """
 
     y: Numbers
@@ -99,8 +105,10 @@ class Dual:
         alpha = np.where(self.C > FREE, FREE, 0.0)
         return DualState(alpha, np.zeros(self.s.max() + 1), np.empty(0, np.int64))
 
-    def after(self, earlier: Dual, solution: DualState) -> DualState:
-        """Return a start from the solution of a problem that differs in p, and in all C by one factor."""
+    def warm_start(self, earlier: Dual, solution: DualState) -> DualState:
+        """Return a warm start from the solution of an earlier problem that differs only in p and in a common
+        factor of all C.
+        """
         state, factor = self.start(), self.C[0] / earlier.C[0]
         a = np.where(solution.alpha < earlier.C, np.minimum(factor * solution.alpha, self.C), self.C)
         state.alpha = np.where(self.C > FREE, FREE, a)
@@ -109,14 +117,15 @@ class Dual:
 
     def optimality(self, state: DualState) -> Optimality:
         """Return the derivatives and the gap of a state."""
-        f, rises, falls = state.g[self.s] - self.p, state.alpha < self.C, state.alpha > 0
-        up, low = np.where(self.y > 0, rises, falls), np.where(self.y > 0, falls, rises)
+        f, below_C, above_0 = state.g[self.s] - self.p, state.alpha < self.C, state.alpha > 0
+        up, low = np.where(self.y > 0, below_C, above_0), np.where(self.y > 0, above_0, below_C)
         return Optimality(f, up, low, f[up].min(initial=np.inf), f[low].max(initial=-np.inf))
 
     def bias_and_gap(self, state: DualState) -> tuple[float, float]:
         """Return the bias of the decision function, and the duality gap with this bias.
 
-        The bias is the mean of -f over the variables that may go both ways or, without any, over the ends.
+        The bias is the mean of -f over the variables that may both increase and decrease. If there are none,
+        it is the mean of -``first`` and -``last``.
         """
         f, up, low, first, last = self.optimality(state)
         ends = f[up & low] if (up & low).any() else np.array([first, last])
@@ -126,12 +135,12 @@ class Dual:
         return bias, float((C * np.maximum(-y * (f + bias), 0) + y * a * f).sum())
 
     def beta(self, state: DualState, dtype: torch.dtype = torch.float64) -> Numbers:
-        """Return sum_k y_k a_k for each sample, rounded to a dtype; 0 for the variable for "no bias"."""
+        """Return sum_k y_k a_k for each sample, rounded to a dtype. The variable for "no bias" gives 0."""
         beta = np.bincount(self.s, np.where(self.C < FREE, self.y * state.alpha, 0))
         return torch.from_numpy(beta).to(dtype).double().numpy()
 
     def rounding(self, state: DualState, dtype: torch.dtype) -> float:
-        """Return how far rounding sum_k y_k a_k to a dtype moves g, for kernel values up to 1."""
+        """Estimate how much g changes if sum_k y_k a_k is rounded to a dtype, for kernel values up to 1."""
         beta = self.beta(state)
         return float(torch.finfo(dtype).eps * np.abs(beta).max() * np.sqrt(np.count_nonzero(beta)))
 
@@ -141,26 +150,28 @@ class Dual:
 
 
 def classification(y: Numbers, C: Numbers, bias: bool = True) -> Dual:
-    """Return the dual of C-SVC, for y of -1 and +1, and a C for each sample."""
-    return _with(bias, y, y, C, np.arange(len(y)))
+    """Return the dual problem of C-SVC, for y of -1 and +1, with a C for each sample."""
+    return _dual(bias, y, y, C, np.arange(len(y)))
 
 
 def regression(t: Numbers, epsilon: float, C: Numbers, bias: bool = True) -> Dual:
-    """Return the dual of epsilon-SVR: each sample has one variable to raise f and one to lower it."""
+    """Return the dual problem of epsilon-SVR. For each sample, one variable raises f and one lowers it."""
     y, s = np.repeat([1.0, -1.0], len(t)), np.tile(np.arange(len(t)), 2)
-    return _with(bias, y, np.tile(t, 2) - epsilon * y, np.tile(C, 2), s)
+    return _dual(bias, y, np.tile(t, 2) - epsilon * y, np.tile(C, 2), s)
 
 
-def _with(bias: bool, *columns: Any) -> Dual:
+def _dual(bias: bool, *columns: Any) -> Dual:
     free = (1.0, 0.0, np.finfo(np.float64).max, columns[-1].max() + 1)
     return Dual(*columns if bias else map(np.append, columns, free))
 
 
 def smo_step(dual: Dual, state: DualState, K: Float64[np.ndarray, "m m"], tol: float) -> None:
-    """Take a step of SMO with second-order choice ("WSS 2" of Fan, Chen and Lin 2005), or end.
+    """Take a step of SMO with second-order working sets ("WSS 2" of Fan, Chen and Lin 2005), unless the gap
+    is below ``tol``.
 
-    With i = argmin f over up, b_k = f_k - f_i and q_k = K_ii + K_kk - 2 K_ik, it moves y_i a_i up and y_j a_j
-    down by b_j / q_j, or as far as both go, for j = argmax b_k^2 / q_k over low with b_k > 0.
+    Let i = argmin f over up, b_k = f_k - f_i, q_k = K_ii + K_kk - 2 K_ik, and j = argmax b_k^2 / q_k over low
+    with b_k > 0. A step increases y_i a_i and decreases y_j a_j by b_j / q_j, or as far as their bounds
+    allow.
     """
     (f, up, low, first, last), s, diagonal = dual.optimality(state), dual.s, K.diagonal()[dual.s]
     state.gap = last - first
@@ -182,7 +193,10 @@ def smo_step(dual: Dual, state: DualState, K: Float64[np.ndarray, "m m"], tol: f
 
 @dataclass(frozen=True)
 class ReferenceSMO:
-    """SMO with one step per iteration, on the kernel matrix K of all samples; ``dtype`` is the model's."""
+    """SMO with one step per iteration, on the kernel matrix K of all samples.
+
+    ``dtype`` is the dtype of the model.
+    """
 
     dual: Dual
     K: Float64[np.ndarray, "n n"]
@@ -190,7 +204,7 @@ class ReferenceSMO:
     dtype: torch.dtype
 
     def step(self, state: DualState) -> None:
-        """Take a step, or if none would help, recompute g, which accumulates the rounding of all steps."""
+        """Take a step. If no step would help, recompute g, which accumulates the rounding of all steps."""
         smo_step(self.dual, state, self.K, self.tol)
         if (value := self.dual.value(state)) > state.best + LEAST_STEP_GROWTH * abs(value):
             state.best, state.since = value, state.steps

@@ -1,4 +1,4 @@
-"""Means over steps: of the figures since the last record, and of theta over the last steps."""
+"""Means over steps: means of metrics since the last record, and the mean of theta over the last steps."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from nsvm_cli.storage.state_dict import Saved, StateDict, loaded_value
 class Tally(Saved):
     """Sums over the steps since the last record.
 
-    ``objective`` is the sum of the ``objectives`` values of the objective before theta steps. Of ``samples``
-    samples, which were predicted before the steps that use them, ``correct`` were predicted correctly (None
-    for real targets), and ``violations`` violated the margin.
+    ``objective`` is the sum of the values of the objective before steps in theta, and ``objectives`` their
+    number. ``samples`` samples were predicted before the steps that use them: ``correct`` of them were
+    predicted correctly (None for real targets), and ``violations`` of them violated the margin.
 
-    Checkpoints hold the sums, so that records do not depend on interruptions.
+    Checkpoints include the sums, so that records do not depend on interruptions.
     """
 
     objective: Float64[Tensor, ""] = field(default_factory=lambda: torch.zeros((), dtype=torch.float64))
@@ -34,7 +34,7 @@ class Tally(Saved):
     violations: int = 0
 
     def add_objective(self, value: Tensor) -> None:
-        """Add the objective of one theta step, without waiting for the device."""
+        """Add the objective of one step in theta, without waiting for the device."""
         self.objective = self.objective + value  # in float64
         self.objectives += 1
 
@@ -45,7 +45,7 @@ class Tally(Saved):
         self.violations += violations
 
     def means(self) -> dict[str, float | None]:
-        """Return the means for a record; None for a mean of no values."""
+        """Return the means for a record. A mean of no values is None."""
         return {
             "objective": _mean(float(self.objective), self.objectives),
             "violation_rate": _mean(self.violations, self.samples),
@@ -64,7 +64,8 @@ class Tally(Saved):
         self.correct = 0 if saved.get("correct") is not None else None
         super().load_state_dict(saved)
         if not 0 <= max(self.correct or 0, self.violations) <= self.samples <= 2**53 >= self.objectives:
-            raise ValueError(f"{self.correct} correct and {self.violations} violations of {self.samples}")
+            counts = f"{self.correct} correct samples, {self.violations} violations"
+            raise ValueError(f"the tally has {counts} and {self.samples} samples in total")
 
 
 def _mean(total: int | float | None, count: int) -> float | None:
@@ -72,7 +73,7 @@ def _mean(total: int | float | None, count: int) -> float | None:
 
 
 Share = Annotated[float, Field(gt=0, le=1)]
-"""The share of the steps, at the end, over which theta is averaged."""
+"""The fraction of the steps, at the end of training, over which theta is averaged."""
 
 
 class MeanTheta:
@@ -104,5 +105,9 @@ class MeanTheta:
         return dict(self.mean)
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
-        """Restore a saved mean; ValueError if it belongs to another network."""
+        """Restore a saved mean.
+
+        Raises:
+            ValueError: the mean belongs to a different network.
+        """
         self.mean = loaded_value("mean", self.mean, saved)

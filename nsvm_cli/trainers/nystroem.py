@@ -21,8 +21,8 @@ from nsvm_cli.trainers.base import Problem, State, Trainer
 from nsvm_cli.trainers.direct import LinearSVM, svm_score
 
 LOSS_TOLERANCE, BYTES = 1e-3, 28
-"""The loss above which samples join the first ones, and the bytes that LIBLINEAR and its input take for each
-number in phi."""
+"""``LOSS_TOLERANCE`` is the loss above which a sample is added to the first samples. ``BYTES`` is the memory
+that LIBLINEAR and its input take for each number in phi."""
 
 
 @pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
@@ -31,8 +31,9 @@ class Nystroem(LinearSVM):
 
         f = <w, phi(.)> + b = sum_s alpha_s K(l_s, .) + b  with  alpha = R w
 
-    Samples without a loss do not affect the optimum, which therefore depends only on the ``first`` random
-    samples and on all others with a loss. If these exceed the memory budget, a larger random subset is used.
+    Samples without a loss do not affect the optimum. The SVM is therefore trained on the ``first`` random
+    samples, and on all remaining samples that have a loss. If they exceed the memory budget, as large a
+    random subset as fits is used instead.
     """
 
     landmarks: Count = 256
@@ -55,27 +56,27 @@ class Nystroem(LinearSVM):
         i = torch.from_numpy(order[: self.landmarks]).to(z.device)
         l = z[i]  # noqa: E741
         R = inverse_root(problem.K(l, l)).to(z)
-        if classes:  # every subset has samples of each class
+        if classes:  # every subset must contain each class
             first = np.unique(problem.host_y, return_index=True)[1]
             order = np.append(first, np.setdiff1d(order, first, assume_unique=True))
         weights = np.ones(m) if problem.weights is None else problem.weights
         most = max(1, len(classes), problem.memory_budget * 2**20 // (BYTES * R.shape[1]))
-        j, share = order[: min(self.first, most)], 1.0  # they represent all samples
+        j, factor = order[: min(self.first, most)], 1.0  # a random subset represents all samples
         while True:
             x = z[torch.from_numpy(j).to(z.device)]
-            part = replace(problem.of(j, x), weights=share * weights[j])
+            part = replace(problem.of(j, x), weights=factor * weights[j])
             linear = super().solve(part, problem.sums(x, l, R))
             f = Expansion(l, (R @ linear.z.mT).squeeze(-1), 1.0, linear.bias, i=i)
-            more = problem.loss.of(problem.y, f(problem.K, z)).cpu().numpy() > LOSS_TOLERANCE
-            more[j] = False
-            if len(j) in (most, m) or (share < 1 and more.sum() <= m // 1000):
+            has_loss = problem.loss.of(problem.y, f(problem.K, z)).cpu().numpy() > LOSS_TOLERANCE
+            has_loss[j] = False
+            if len(j) in (most, m) or (factor < 1 and has_loss.sum() <= m // 1000):
                 break
-            j = np.append(j, more.nonzero()[0])
-            share = len(j) / m
+            j = np.append(j, has_loss.nonzero()[0])
+            factor = len(j) / m
             if len(j) > most:
-                j, share = order[:most], 1.0
-        if len(j) < m and share == 1:
-            WARN.get()(f"{self.name} takes {most} of {m} samples: memory_budget has no room for more")
+                j, factor = order[:most], 1.0
+        if len(j) < m and factor == 1:
+            WARN.get()(f"{self.name} uses {most} of {m} samples: memory_budget has no room for more samples")
         return f
 
 
@@ -88,6 +89,6 @@ def inverse_root(K: Float[Tensor, "l l"]) -> Float[Tensor, "l r"]:
     if not K.isfinite().all():
         raise NotFiniteError("a kernel value", 1)
     values, vectors = torch.linalg.eigh(K.double())
-    kept = values >= torch.finfo(K.dtype).eps * len(K) * values[-1].abs()
-    root: Tensor = vectors[:, kept] / values[kept].clamp_min(torch.finfo(K.dtype).tiny).sqrt()
+    nonzero = values >= torch.finfo(K.dtype).eps * len(K) * values[-1].abs()
+    root: Tensor = vectors[:, nonzero] / values[nonzero].clamp_min(torch.finfo(K.dtype).tiny).sqrt()
     return root

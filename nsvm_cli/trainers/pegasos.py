@@ -46,8 +46,8 @@ class Pegasos(SampleTrainer):
 
 @dataclass(kw_only=True)
 class LinearState(State):
-    """The state: ``w`` is the sum of all alpha_i z_i, which Pegasos divides by lambda t, with a 1 appended to
-    each z_i if f has a bias; and ``z`` holds the features of all samples.
+    """``w`` is the sum of all alpha_i z_i, which Pegasos divides by lambda t, and ``z`` holds the features of
+    all samples. If f has a bias, a 1 is appended to each z_i in the sum.
     """
 
     w: Float[Tensor, " q *outputs"]
@@ -55,14 +55,14 @@ class LinearState(State):
 
     @property
     def support_vectors(self) -> int:
-        return self.w[0].numel()  # one vector replaces them all
+        return self.w[0].numel()  # one vector replaces all support vectors
 
 
 @pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
 class LinearPegasos(BatchTrainer[LinearState]):
     """Pegasos with a linear kernel on z_j = F_theta(x_j), with theta fixed (Shalev-Shwartz et al. 2011).
 
-    Its steps are those of ``Pegasos``, with the sum over the support vectors kept as a single vector.
+    Its steps equal the steps of ``Pegasos``, but the sum over the support vectors is kept as one vector.
     """
 
     steps: Count
@@ -73,7 +73,7 @@ class LinearPegasos(BatchTrainer[LinearState]):
     def check(self, problem: Problem, F: FeatureMap) -> None:
         super().check(problem, F)
         if not is_linear(problem.K.unbiased):
-            raise InputError(f"algorithm={self.name} expects kernel=linear; pegasos takes any kernel")
+            raise InputError(f"algorithm={self.name} expects kernel=linear; pegasos supports all kernels")
 
     def start(self, problem: Problem, F: FeatureMap) -> LinearState:
         sampler, z = problem.sampler(self.k), F(problem.x)
@@ -94,7 +94,7 @@ class LinearPegasos(BatchTrainer[LinearState]):
     def finish(self, problem: Problem, state: LinearState) -> Expansion:
         w = state.w.reshape(len(state.w), -1)
         alpha, z = torch.eye(w.shape[1]).to(w), w.mT
-        if isinstance(problem.K, Biased):  # it adds 1 to every term: a term at 0 corrects their sum
+        if isinstance(problem.K, Biased):  # the kernel adds 1 to every term; a term at 0 corrects the sum
             z = torch.cat([z[:, :-1], z.new_zeros(1, z.shape[1] - 1)])
             alpha = torch.cat([alpha, w[-1:] - 1])
         return Expansion(z, alpha if problem.task.outputs else alpha[:, 0], self.lam * state.t)

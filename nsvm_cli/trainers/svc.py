@@ -30,7 +30,7 @@ from nsvm_cli.trainers.direct import Grid, expect_loss, expect_searchable, grid_
 from nsvm_cli.trainers.dual import Dual, DualState, ReferenceSMO, classification, regression
 
 STEPS = 100
-"""The steps of a run, each of which reduces the gap by the same factor."""
+"""Number of steps of a run. Each step reduces the gap by the same factor."""
 
 PAUSE_SECONDS = 0.2
 """Seconds after which ``advance`` returns within a step, so that the loop can check for signals."""
@@ -41,10 +41,10 @@ SIZES = "kept_sizes"
 
 @dataclass
 class SVM:
-    """One of the SVMs of a problem: its training samples j, their dual problem, and its state.
+    """One of the SVMs of a problem: its training samples j, their dual problem, and the state of its solver.
 
-    ``beta`` holds sum_k y_k a_k for each sample. ``note`` updates it, ``bias``, ``gap`` and ``value`` (see
-    ``Dual``).
+    ``beta`` holds sum_k y_k a_k for each sample. ``update_results`` computes ``beta``, ``bias``, ``gap`` and
+    ``value`` (see ``Dual``) from the state.
     """
 
     j: Int64[np.ndarray, " n"]
@@ -53,10 +53,9 @@ class SVM:
 
     def __post_init__(self) -> None:
         self.state = self.dual.start()
-        self.note()
+        self.update_results()
 
-    def note(self) -> None:
-        """Compute the results from the state."""
+    def update_results(self) -> None:
         dual, state = self.dual, self.state
         self.beta = dual.beta(state)[: len(self.j)]
         self.bias, self.gap = dual.bias_and_gap(state)
@@ -64,38 +63,39 @@ class SVM:
 
 
 class SVMs(list[SVM]):
-    """The SVMs of a problem. A file holds each field of their states as one tensor, for all of them."""
+    """The SVMs of a problem. A file holds one tensor for each field of their states, with all SVMs joined."""
 
     def state_dict(self) -> StateDict:
         states = [svm.state for svm in self]
         values = {name: [np.atleast_1d(getattr(state, name)) for state in states] for name in states[0].saved}
         sizes = torch.tensor([len(state.kept) for state in states])
-        return {name: torch.from_numpy(np.concatenate(of)) for name, of in values.items()} | {SIZES: sizes}
+        joined = {name: torch.from_numpy(np.concatenate(parts)) for name, parts in values.items()}
+        return joined | {SIZES: sizes}
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
         names = self[0].state.saved
         expect_keys(saved, [*names, SIZES])
         kept = loaded_like(torch.zeros(len(self), dtype=torch.int64), saved[SIZES], SIZES).clamp_min(0)
         expected, got = len(saved["kept"]), sum(kept.tolist())
-        if expected != got:  # otherwise, a file could ask for any amount of memory
-            raise ValueError(f"{SIZES}: expected {expected} in all, got {got}")
+        if expected != got:  # otherwise, a file could make the next lines allocate any amount of memory
+            raise ValueError(f"{SIZES}: expected a sum of {expected}, got {got}")
         pieces = {}
         for name in names:
-            now = [getattr(svm.state, name) for svm in self]
-            sizes = kept.tolist() if name == "kept" else [*map(np.size, now)]
-            like = torch.zeros(sum(sizes), dtype=torch.from_numpy(np.atleast_1d(now[0])).dtype)
+            values = [getattr(svm.state, name) for svm in self]
+            sizes = kept.tolist() if name == "kept" else [*map(np.size, values)]
+            like = torch.zeros(sum(sizes), dtype=torch.from_numpy(np.atleast_1d(values[0])).dtype)
             split = loaded_like(like, saved[name], name).split(sizes)
-            pieces[name] = split if isinstance(now[0], np.ndarray) else [piece.item() for piece in split]
+            pieces[name] = split if isinstance(values[0], np.ndarray) else [piece.item() for piece in split]
         for svm, *values in zip(self, *pieces.values(), strict=True):
             svm.state.load_state_dict(dict(zip(names, values, strict=True)))
-            svm.note()
+            svm.update_results()
 
 
 @dataclass(kw_only=True)
 class SVCState(State):
-    """The SVMs of a problem (``parts``): the first ``solved`` are done, ``solver`` iterates on the next one.
-
-    ``widest`` is the largest gap of its KKT conditions so far, and ``closest`` the smallest gap since then.
+    """The SVMs of a problem are ``parts``. The first ``solved`` SVMs are done, and ``solver`` iterates on the
+    next SVM. ``widest`` is the largest gap of the KKT conditions of that SVM so far, and ``closest`` the
+    smallest gap since then.
     """
 
     z: Float[Tensor, "m n"] = field(metadata=NOT_SAVED)
@@ -117,7 +117,7 @@ class SVCState(State):
         return {"dual_value": self.scale * value, "duality_gap": self.scale * gap}
 
     def take_over(self, solver: Any, j: Int64[np.ndarray, " n"]) -> None:
-        """Solve the next SVM with the kernel rows of an earlier solver, if it has the same samples j."""
+        """Reuse the kernel rows of an earlier solver for the next SVM if both have the same samples j."""
         svm = self.parts[self.solved]
         self.solver = replace(solver, dual=svm.dual) if np.array_equal(svm.j, j) else None
 
@@ -128,11 +128,11 @@ class SVC(Trainer[SVCState]):
 
         min lambda/2 ||f||^2 + 1/m sum_j w_j l_j
 
-    f has an unregularised bias, unless ``bias`` is false; f is then the limit of kernelized Pegasos. Several
-    classes take one SVM for each pair, or with ``multiclass=one_vs_rest`` for each class against the rest,
-    solved one after another. Step t ends when the logarithm of the gap has come t/100 of the way from its
-    largest value to ``tol``; with several SVMs, when this share of their total is done. lambda=None is 1/m,
-    for which C = 1.
+    f has an unregularised bias, unless ``bias`` is false. Without a bias, f is the limit of kernelized
+    Pegasos. Several classes take one SVM for each pair of classes or, with ``multiclass=one_vs_rest``, for
+    each class against the rest. The SVMs are solved one after another. Step t ends when the logarithm of the
+    gap has covered t/100 of the distance from its largest value to ``tol`` or, with several SVMs, when t/100
+    of all distances are covered. lambda=None means 1/m, for which C = 1.
     """
 
     moves_theta = False
@@ -164,12 +164,12 @@ class SVC(Trainer[SVCState]):
         expect_searchable(self.name, self.grid, searchable)
 
     def search(self, problem: Problem, F: FeatureMap) -> tuple[dict[str, Any], dict[str, Any]] | None:
-        latest: list[tuple[Problem, SVCState]] = []
+        latest: list[tuple[Problem, SVCState]] = []  # the previous problem and its solution
 
         def solve(svm: SVC, problem: Problem) -> Expansion:
-            """Begin at the solution of the previous problem, if it has the same samples and kernel."""
-            ended = [state for other, state in latest if other.x is problem.x and other.K == problem.K]
-            latest[:] = [(problem, svm.solved(problem, *ended))]
+            """Start from the solution of the previous problem if it has the same samples and kernel."""
+            starts = [state for other, state in latest if other.x is problem.x and other.K == problem.K]
+            latest[:] = [(problem, svm.solved(problem, *starts))]
             return svm.finish(*latest[0])
 
         score = partial(svm_score, self, solve=solve)
@@ -182,17 +182,17 @@ class SVC(Trainer[SVCState]):
         )
 
     def _svms(self, problem: Problem) -> list[SVM]:
-        """Return the SVMs of a problem; y > 0 for the second of two classes, or the first of a pair."""
+        """Return the SVMs of a problem. y > 0 for the second of two classes, or for the first of a pair."""
         y, m, task = problem.host_y, len(problem.y), problem.task
         C = self.C(problem) * (np.ones(m) if problem.weights is None else problem.weights)
-        everyone, classes = np.arange(m), range(len(task.classes))
+        all_samples, classes = np.arange(m), range(len(task.classes))
 
-        def classifier(y: Float64[np.ndarray, " n"], j: Int64[np.ndarray, " n"] = everyone) -> SVM:
+        def classifier(y: Float64[np.ndarray, " n"], j: Int64[np.ndarray, " n"] = all_samples) -> SVM:
             return SVM(j, classification(y, C[j], self.bias))
 
         if not isinstance(task, Classification):
             assert isinstance(problem.loss.l, EpsilonInsensitive)
-            return [SVM(everyone, regression(y, problem.loss.l.epsilon, C, self.bias))]
+            return [SVM(all_samples, regression(y, problem.loss.l.epsilon, C, self.bias))]
         if not task.outputs:
             return [classifier(y)]
         if isinstance(problem.loss, OneVsRest):
@@ -206,28 +206,28 @@ class SVC(Trainer[SVCState]):
             self.advance(problem, state, t + 1)
 
     def advance(self, problem: Problem, state: SVCState, until: int) -> None:
-        """Iterate until step ``until`` has ended, or for a short time."""
-        began = time.monotonic()
+        """Iterate until step ``until`` has ended, but not much longer than ``PAUSE_SECONDS``."""
+        start = time.monotonic()
         while state.t < until:
             if (reached := self._reached(state)) > state.t:
                 state.t = min(until, reached)
-            elif time.monotonic() - began > PAUSE_SECONDS:
+            elif time.monotonic() - start > PAUSE_SECONDS:
                 break
             else:
                 self._iterate(problem, state)
         if state.solved < len(state.parts):
-            state.parts[state.solved].note()
+            state.parts[state.solved].update_results()
 
     def _reached(self, state: SVCState) -> int:
-        """Return the last step whose end has been reached."""
-        share = 0.0
+        """Return the last step that has ended."""
+        fraction = 0.0
         if state.closest < state.widest:
             closest = max(state.closest, self.tol)
-            share = min(math.log(closest / state.widest) / math.log(self.tol / state.widest), 0.99)
-        return int(STEPS * (state.solved + share) / len(state.parts))
+            fraction = min(math.log(closest / state.widest) / math.log(self.tol / state.widest), 0.99)
+        return int(STEPS * (state.solved + fraction) / len(state.parts))
 
     def _iterate(self, problem: Problem, state: SVCState) -> None:
-        """Take an iteration of the solver, and continue with the next SVM when this one is done."""
+        """Take an iteration of the solver, and go on to the next SVM when the current SVM is done."""
         svm = state.parts[state.solved]
         if state.solver is None:
             z = state.z[torch.from_numpy(svm.j).to(state.z.device)]
@@ -242,7 +242,7 @@ class SVC(Trainer[SVCState]):
         state.closest = min(state.closest, gap)
         if not svm.state.done:
             return
-        svm.note()
+        svm.update_results()
         state.solved += 1
         state.widest = state.closest = 0.0
         if state.solved < len(state.parts):
@@ -250,7 +250,7 @@ class SVC(Trainer[SVCState]):
         elif (gap := max(svm.state.gap for svm in state.parts)) >= self.tol:
             exact = "dtype=float64 or " if state.z.dtype == torch.float32 else ""
             WARN.get()(
-                f"{self.name} stopped at a gap of {gap:.2g}, where it expects {self.tol:g}: raise "
+                f"{self.name} stopped at a gap of {gap:.2g}, above tol={self.tol:g}: raise "
                 f"algorithm.lam={self.lam:g}, or use {exact}pegasos"
             )
 
@@ -263,8 +263,8 @@ class SVC(Trainer[SVCState]):
         needed = len(z) ** 2 * 8 / 2**20
         if needed > problem.memory_budget:
             raise InputError(
-                f"{self.name} needs the {len(z)} x {len(z)} kernel matrix here, {needed:.1f} MiB of "
-                f"memory_budget={problem.memory_budget}: pip install 'nsvm[fast]', or use pegasos"
+                f"{self.name} without Numba needs the {len(z)} x {len(z)} kernel matrix, {needed:.1f} MiB, "
+                f"more than memory_budget={problem.memory_budget}: pip install 'nsvm[fast]', or use pegasos"
             )
         K = problem.K(z.double(), z.double()).cpu().numpy()
         return ReferenceSMO(dual, np.pad(K, (0, int(dual.s.max()) + 1 - len(z))), self.tol, z.dtype)
@@ -288,18 +288,20 @@ class SVC(Trainer[SVCState]):
         return self.finish(problem, self.solved(problem))
 
     def solved(self, problem: Problem, earlier: SVCState | None = None) -> SVCState:
-        """Return the final state for samples that are features, starting from an earlier final state for the
-        same samples and kernel with another lambda or epsilon.
+        """Return the final state for samples that are features.
+
+        ``earlier`` is a final state from which to start, for the same samples and kernel with a different
+        lambda or epsilon.
         """
         state = self.start(problem, FeatureMap(nn.Identity(), SGD(1.0), problem.seed))
         if earlier:
             for svm, other in zip(state.parts, earlier.parts, strict=True):
-                svm.state = svm.dual.after(other.dual, other.state)
+                svm.state = svm.dual.warm_start(other.dual, other.state)
             state.take_over(earlier.solver, earlier.parts[-1].j)
         return self.complete(problem, state)
 
     def restore(self, problem: Problem, F: FeatureMap, saved: Mapping[str, Any]) -> SVCState:
         state = super().restore(problem, F, saved)
         if not 0 <= state.solved <= len(state.parts):
-            raise ValueError(f"{state.solved} of {len(state.parts)} SVMs are solved")
+            raise ValueError(f"solved: expected 0 to {len(state.parts)} SVMs, got {state.solved}")
         return state

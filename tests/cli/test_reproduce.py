@@ -46,7 +46,7 @@ def test_a_failure_keeps_no_other_sweep_from_running(tmp_path: Path) -> None:
     words = "seed=3", "curves=false", "--output", "it's here"
     done = nsvm("reproduce", "mine.yaml", *words, cwd=tmp_path, code=2)
     assert len(results(tmp_path / "it's here")) == 3
-    assert "algorithm.grid.c: svc does not search this" in done.stderr.splitlines()[-1]
+    assert "algorithm.grid.c: svc cannot search this" in done.stderr.splitlines()[-1]
     assert {row.split()[1] for row in table(done.stdout)} == {"logistic", "majority", "svc"}
 
 

@@ -124,7 +124,7 @@ def test_samples_to_predict_have_rows_in_a_larger_matrix(folder: Path) -> None:
         (["kernel=precomputed"], "kernel.path needs a value"),
         (["dataset.scaling=standard"], "expected one feature, the index, with dataset.scaling=none and"),
         (["network=mlp"], "expected one feature, the index, with dataset.scaling=none and network=identity"),
-        (["algorithm=alg1"], "or algorithm=pegasos or svc, which need none"),
+        (["algorithm=alg1"], "or use algorithm=pegasos or svc"),
     ],
 )
 def test_what_does_not_fit_is_one_line(words: list[str], said: str, folder: Path) -> None:

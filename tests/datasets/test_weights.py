@@ -73,7 +73,7 @@ def test_impossible_weights_of_classes_are_refused(class_weight: Any, said: str)
 def test_weights_of_unknown_classes_are_refused() -> None:
     with pytest.raises(InputError, match="class_weight: there is no class perhap; did you mean perhaps"):
         data_of(THREE).weights({"perhap": 1.0})
-    with pytest.raises(InputError, match="class_weight is for classes, and task=regression has none"):
+    with pytest.raises(InputError, match="class_weight is for classes, and task=regression has no classes"):
         prepare(small_settings(class_weight="balanced", task="regression"))
 
 

@@ -176,5 +176,5 @@ def test_a_linear_kernel_is_known_by_its_formula(trainer: Trainer[State], small:
 def test_a_solver_of_hinge_losses_refuses_another_slope(name: str, small: MakeSmall) -> None:
     s, trainer = small(3, K=Linear()), {"svc": SVC(), "linear_svm": LinearSVM()}[name]
     trainer.check(replace(s.problem, loss=Binary(Margin())), s.theta())
-    with pytest.raises(InputError, match=f"{name} has no loss=Steep"):
+    with pytest.raises(InputError, match=f"{name} does not support loss=Steep"):
         trainer.check(replace(s.problem, loss=Binary(Steep())), s.theta())

@@ -95,7 +95,7 @@ def test_settings_that_do_not_go_together(changes: dict[str, Any], said: str) ->
     [
         ({"calibration": "sigmoid"}, "probabilities of classes, and task=regression has none"),
         ({"threshold": "best"}, "threshold=best requires two classes, but the data have none"),
-        ({"class_weight": "balanced"}, "class_weight is for classes, and task=regression has none"),
+        ({"class_weight": "balanced"}, "class_weight is for classes, and task=regression has no classes"),
         ({"loss": {"name": "hinge"}}, "loss=hinge is for task=classification; use one of epsilon_"),
         ({"loss": {"name": "epsilon_insensitive", "epsilon": -1}}, "loss.epsilon should be greater than or"),
     ],

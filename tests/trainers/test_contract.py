@@ -160,7 +160,7 @@ def test_smo_by_the_book_keeps_to_the_memory_budget(small: MakeSmall) -> None:
     problem = replace(s.problem, memory_budget=1)
     trainer = build_trainer({"name": "svc"})
     with pytest.raises(
-        InputError, match=r"400 x 400 kernel matrix.* 1\.2 MiB of memory_budget=1: pip install"
+        InputError, match=r"400 x 400 kernel matrix.* 1\.2 MiB, more than memory_budget=1: pip"
     ):
         train(trainer, problem, s.theta())
     train(trainer, problem, s.theta(), engine="torch")

@@ -143,7 +143,7 @@ def test_svc_ends_where_no_step_closes_the_gap(
     assert g.alpha.isfinite().all()
     *_, last = capsys.readouterr().err.splitlines()
     assert re.fullmatch(
-        r"svc stopped at a gap of \S+, where .* 0\.001: raise algorithm\.lam=1e-100, or .*", last
+        r"svc stopped at a gap of \S+, above tol=0\.001: raise algorithm\.lam=1e-100, or .*", last
     )
 
 

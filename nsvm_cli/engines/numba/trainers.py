@@ -83,7 +83,7 @@ class Stretches:
                 rates, rate = self.run.F.rates, self.state.F.optimizer.settings.rate
                 progress = (np.arange(t, last) / self.T).tolist()
                 rates[(t + 1) % BLOCK : last % BLOCK + 1] = [*map(rate, progress)]
-            yield self.state.sampler.ahead(first), first, last
+            yield self.state.sampler.rest_of_block(first), first, last
             t = last
 
     def take(self, *arguments: Any) -> None:
@@ -141,7 +141,7 @@ class CompiledPegasos(look_ahead.LookAheadPegasos):
             steps.take(steps.support, z_support, s, group_start, *block)
         steps.store()
         if group_start[0]:
-            i = state.sampler.ahead(int(group_start[0]))[: len(s) // self.k].ravel()
+            i = state.sampler.rest_of_block(int(group_start[0]))[: len(s) // self.k].ravel()
             of_outputs = s[: len(i)].reshape(len(i), *problem.task.outputs)
             state.engine.window = look_ahead.Window(int(group_start[0]), self.k, i, of_outputs)
 
