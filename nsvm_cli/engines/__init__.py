@@ -1,7 +1,7 @@
-"""The engines, which take the steps of a run as the algorithm's ``step`` defines them.
+"""The engines, which take the steps of a run. The algorithm's ``step`` method defines the steps.
 
-``literal`` calls ``step`` itself, once per step. ``torch`` looks ahead (see ``look_ahead``), and ``numba``
-takes many steps in one call of compiled code (see ``numba``), where it covers the run.
+``literal`` calls ``step`` itself, once per step. ``torch`` evaluates many steps ahead (see ``look_ahead``).
+``numba`` takes many steps in one call of compiled code (see ``numba``), but does not cover all runs.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ NUMBA: Engine = "numba"
 
 
 def select(asked: Literal["auto"] | Engine, trainer: Trainer[Any], problem: Problem, F: FeatureMap) -> Engine:
-    """Return the engine of a run: the requested one, or for ``auto`` the fastest that covers the run.
+    """Return the engine of a run: the requested engine or, for ``auto``, the fastest that covers the run.
 
     Raises:
         InputError: the requested engine does not cover the run, or is not installed.
@@ -36,7 +36,8 @@ def select(asked: Literal["auto"] | Engine, trainer: Trainer[Any], problem: Prob
     gap = uncovered_by_numba(trainer, problem, F)
     if asked == NUMBA:
         if not is_usable():
-            raise InputError("engine=numba needs Numba: pip install 'nsvm[fast]', or engine=torch")
+            advice = "install it with pip install 'nsvm[fast]', or use engine=torch"
+            raise InputError(f"engine=numba requires Numba: {advice}")
         if gap:
             raise InputError(f"engine=numba does not cover {gap}; use engine=auto or engine=torch")
         return NUMBA
@@ -49,29 +50,29 @@ def select(asked: Literal["auto"] | Engine, trainer: Trainer[Any], problem: Prob
 
 
 def why_slower(engine: Engine, trainer: Trainer[Any], problem: Problem, F: FeatureMap) -> str | None:
-    """Return a line that names the setting that rules out a faster engine; None if no setting does."""
+    """Return a message with the setting that rules out a faster engine, or None if no setting does."""
     gap = uncovered_by_numba(trainer, problem, F)
     if gap is None or problem.x.device.type != "cpu":
         return None
     compiles = engine == TORCH and base_of(trainer) and pays_off(trainer, F, True)
     if compiles or uncovered_by_torch(trainer, problem, F):
-        return f"engine={engine} takes the steps: faster ones do not cover {gap}"
+        return f"engine={engine} takes the steps: faster engines do not cover {gap}"
     return None
 
 
 def taken_by(engine: Engine, trainer: Trainer[Any]) -> Trainer[Any]:
-    """Return the algorithm as the class that takes its steps by this engine."""
+    """Return the algorithm with the class that takes its steps with this engine."""
     if engine == LITERAL:
         return trainer
     if engine == TORCH:
-        return look_ahead.faster(trainer, look_ahead.LOOK_AHEAD)
+        return look_ahead.with_faster_class(trainer, look_ahead.LOOK_AHEAD)
     from nsvm_cli.engines.numba.trainers import COMPILED  # Numba takes half a second to import
 
-    return look_ahead.faster(trainer, COMPILED)
+    return look_ahead.with_faster_class(trainer, COMPILED)
 
 
 def compile_steps(engine: Engine, trainer: Trainer[Any], problem: Problem, say: Say) -> None:
-    """Compile the functions that take the steps of a run, after a message, unless they are compiled already.
+    """Compile the functions that take the steps of a run, after a message, if they are not compiled yet.
 
     Raises:
         RunError: they cannot be compiled.
@@ -82,7 +83,7 @@ def compile_steps(engine: Engine, trainer: Trainer[Any], problem: Problem, say: 
 
 
 def circumstances(engine: Engine) -> str:
-    """Return the engine, its version and the processor, on which the bits of a result depend."""
+    """Return what the bits of a result depend on: the engine, its version and the processor."""
     if engine != NUMBA:
         return engine
     import llvmlite.binding

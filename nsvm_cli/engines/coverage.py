@@ -1,4 +1,4 @@
-"""Which runs the engines on torch and on Numba cover, and when compiled steps pay off. Needs no Numba."""
+"""Which runs the torch and Numba engines cover, and when compiled steps pay off. Numba is not required."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from nsvm_cli.trainers.svc import SVC
 
 STEP_METHODS = (
     *("moves_theta", "step", "advance", "compare", "descend", "_advance_part_1", "_solver"),
-    *("fixed", "evaluate", "terms", "on_violation"),  # which ``LookAhead`` adds
+    *("fixed", "evaluate", "terms", "on_violation"),  # added by ``LookAhead``
 )
-"""The attributes that make up the steps of an algorithm."""
+"""The attributes that define the steps of an algorithm."""
 
 REPLACED: dict[type, tuple[str, ...]] = {
     **dict.fromkeys((Pegasos, Alg1, Alg2, Alg3, Alg4), STEP_METHODS),
@@ -40,13 +40,14 @@ REPLACED: dict[type, tuple[str, ...]] = {
     **dict.fromkeys((Dropout, MaxPool, nn.Linear, nn.Conv2d), ("forward",)),
     **dict.fromkeys((nn.ReLU, nn.Flatten, nn.ModuleList), ("forward",)),
 }
-"""The classes with a faster form in an engine, and the attributes that this form replaces."""
+"""The classes for which an engine has a faster form, and the attributes that the faster form replaces."""
 
 
 def base_of(part: object) -> type | None:
     """Return the class in ``REPLACED`` whose faster form is equivalent to an object, or None.
 
-    This is the class of the object, or a base whose replaced attributes it does not override.
+    This is the first class in ``REPLACED`` among the object's class and its bases, unless the object's class
+    overrides an attribute that the faster form replaces.
     """
     base = next((base for base in type(part).__mro__ if base in REPLACED), None)
     return base if base and keeps(type(part), base, *REPLACED[base]) else None
@@ -56,11 +57,11 @@ OPTIONS: dict[type | None, tuple[str, ...]] = {
     Alg1: ("refresh_every", "budget"),
     Alg2: ("objective", "projection"),
 }
-"""Settings that look-ahead covers at their defaults."""
+"""Settings for which look-ahead supports only the default."""
 
 
 def uncovered_by_torch(trainer: Trainer[Any], problem: Problem, F: FeatureMap) -> str | None:
-    """Return the feature of a run that look-ahead does not support, or None."""
+    """Return a part or setting of a run that look-ahead does not support, or None."""
     if F.draws and trainer.moves_theta:
         return "networks that draw at random in training"
     if (options := OPTIONS.get(base_of(trainer))) is None:
@@ -69,7 +70,7 @@ def uncovered_by_torch(trainer: Trainer[Any], problem: Problem, F: FeatureMap) -
 
 
 def changed(trainer: Trainer[Any], options: tuple[str, ...]) -> str | None:
-    """Return the first of these settings that differs from the default of our class, or None."""
+    """Return the first of these settings that differs from its default, as KEY=VALUE, or None."""
     for field in fields(base_of(trainer)):  # type: ignore[arg-type]  # a dataclass
         if field.name in options and (value := getattr(trainer, field.name)) != field.default:
             return f"algorithm.{field.name}={value}"
@@ -77,9 +78,9 @@ def changed(trainer: Trainer[Any], options: tuple[str, ...]) -> str | None:
 
 
 def uncovered_by_numba(trainer: Trainer[Any], problem: Problem, F: FeatureMap) -> str | None:
-    """Return the feature of a run that compiled functions do not support, or None."""
-    if beyond := uncovered_by_torch(trainer, problem, F):
-        return beyond
+    """Return a part or setting of a run that compiled functions do not support, or None."""
+    if uncovered := uncovered_by_torch(trainer, problem, F):
+        return uncovered
     if problem.x.device.type != "cpu":
         return f"device={problem.x.device.type}"
     if (base := base_of(trainer)) is None:
@@ -91,7 +92,7 @@ def uncovered_by_numba(trainer: Trainer[Any], problem: Problem, F: FeatureMap) -
     if option := changed(trainer, ("objective", "loss")):
         return option
     if None in map(base_of, (problem.loss, problem.loss.l)):
-        return "losses other than hinge, of two classes or by crammer_singer"
+        return "losses other than hinge, with two classes or crammer_singer"
     if problem.penalties:
         return "penalties"
     if base is Pegasos:
@@ -103,7 +104,7 @@ def uncovered_by_numba(trainer: Trainer[Any], problem: Problem, F: FeatureMap) -
     if F.augment is not None:
         return "augmentation"
     if not all(p.requires_grad for p in F.network.parameters()):
-        return "parameters that do not move"
+        return "frozen parameters"
     settings: Any = getattr(F.optimizer, "settings", None)
     if base_of(settings) is None:
         return f"optimizer {type(settings).__name__}"
@@ -117,7 +118,7 @@ def units(parts: Iterable[Trainer[Any]], problem: Problem) -> list[str]:
 
 
 def unit(algorithm: str, x: Tensor) -> str:
-    """Return the name of the unit for an algorithm on samples like x."""
+    """Return the name of the unit for an algorithm on samples with the dtype of x."""
     return f"{algorithm}-{x.dtype}".replace("torch.", "")
 
 
@@ -134,15 +135,17 @@ def covered_parts(network: nn.Module) -> tuple[MLP | CNN, Dropout, Normalize | N
 
 
 MOST_PARAMETERS = 500_000
-"""Parameters of theta above which torch is as fast, since matrix products take most of the time."""
+"""Number of parameters of theta above which torch is as fast, since matrix products take most of the time."""
 
 LOAD_FROM = {"pegasos": 5_000, "alg1": 1_000, "alg2": 500, "alg3": 500, "alg4": 1_000}
+"""Minimum number of steps of an algorithm for which loading its compiled functions is worthwhile."""
+
 COMPILE_FROM = {"pegasos": 200_000, "alg1": 20_000, "alg2": 4_000, "alg3": 4_000, "alg4": 10_000}
-"""The fewest steps of an algorithm that make loading or compiling its functions worthwhile."""
+"""Minimum number of steps of an algorithm for which compiling its functions is worthwhile."""
 
 
 def pays_off(trainer: Trainer[Any], F: FeatureMap, compiled_before: bool) -> bool:
-    """Return whether a run is long enough, and its network small enough, for compiled steps to be faster."""
+    """Return whether compiled steps are faster: if the run is long enough, and its network small enough."""
     name = getattr(base_of(trainer), "__name__", "").lower()
     small = not trainer.moves_theta or sum(p.numel() for p in F.network.parameters()) <= MOST_PARAMETERS
     return small and trainer.total >= (LOAD_FROM if compiled_before else COMPILE_FROM).get(name, 0)

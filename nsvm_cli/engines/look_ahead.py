@@ -4,11 +4,12 @@ A step without a violation changes neither theta nor alpha. Until the next viola
 
     s_i = sum_j alpha_j K(z_j, F_theta(x_i))
 
-of every sample (a number, or one for each class) is therefore constant, and g_t = s_i / (lambda (t - 1)) can
-be computed any number of steps ahead. A window of steps is evaluated in one batch and used up to its first
-violation. The rest is discarded or, if theta is fixed, updated with the new terms.
+of every sample (a number, or a number for each class) is therefore constant, and g_t = s_i / (lambda (t - 1))
+can be computed any number of steps ahead. A window of steps is evaluated in one batch, and used up to its
+first violation. The rest of the window is discarded or, if theta is fixed, updated with the new terms.
 
-A step draws k samples, k consecutive rows of the window, and acts if any of them violates the margin.
+A step draws k samples, which are k consecutive rows of the window. It changes theta or alpha if any of these
+samples violates the margin.
 """
 
 from __future__ import annotations
@@ -48,15 +49,15 @@ Amount: TypeAlias = Float64[np.ndarray, " v *outputs"]
 Terms: TypeAlias = tuple[Float[Tensor, "q n"], Float[Tensor, " q *outputs"]]
 
 Objective = Callable[..., tuple[Float[Tensor, ""], Sequence[Float[Tensor, "_ n"]]]]
-"""A function of K and features that returns its value and its gradient with respect to the features."""
+"""A function of K and features that returns the objective and its gradient with respect to the features."""
 
 FIXED_WINDOW = 256
-"""Samples per window if theta is fixed."""
+"""Number of samples in a window if theta is fixed."""
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """F_theta(x) for the current theta, with its graph unless dropout or augmentation acts in theta steps."""
+    """F_theta(x) for the current theta. It has a graph, unless training passes give different features."""
 
     x: Batch
     features: Float[Tensor, "p n"]
@@ -67,7 +68,7 @@ class Evaluation:
         return self.features.detach()
 
     def rows(self, p: Int64[np.ndarray, " v"]) -> Evaluation:
-        """Return the evaluation of these samples, in ascending order."""
+        """Return the evaluation of these rows, which are in ascending order."""
         # a slice is a view, which costs less than a copy
         rows = slice(p[0], p[0] + 1) if len(p) == 1 else torch.from_numpy(p).to(self.features.device)
         return Evaluation(Batch(self.x.x[rows], self.x.i[p]), self.features[rows])
@@ -76,7 +77,7 @@ class Evaluation:
 def descend(
     F: FeatureMap, at: Sequence[Evaluation], objective: Objective, K: Kernel, t: int, T: int
 ) -> Float[Tensor, ""]:
-    """Take a step as ``FeatureMap.descend`` does, on an objective of features that have been evaluated.
+    """Take a step like ``FeatureMap.descend``, on an objective of features that have been evaluated already.
 
     Raises:
         NotFiniteError: the objective is not finite.
@@ -87,20 +88,20 @@ def descend(
         features = [*F.training_pass(x, t).split([len(e.x) for e in at])]
     with F.differentiable(K, t) as K:
         value, gradients = objective(K, *(z.detach() for z in features))
-        # Passing grad_outputs makes autograd import a computer algebra system, a quarter of a second;
-        # differentiating a number with the same gradient does not.
+        # This number has the required gradient. Passing grad_outputs instead would make autograd import a
+        # computer algebra system, which takes a quarter of a second.
         terms = [(z * by_z.detach()).sum() for z, by_z in zip(features, gradients, strict=True)]
         if F.learnt:
-            terms.append(value)  # its graph holds the kernel's parameters alone
+            terms.append(value)  # its graph contains the kernel's parameters only
         return F.move(value, sum(terms[1:], terms[0]), t, T)
 
 
 @dataclass
 class Window(Saved):
-    """The samples i of the steps first, first + 1, ..., k for each step, and s_i for the current theta.
+    """The samples i of the steps first, first + 1, ..., with k samples for each step, and their s_i.
 
-    ``evaluation`` holds the features of the samples, and ``K`` their kernel matrix if theta is fixed. s is
-    saved because its bits depend on the order of past updates.
+    ``evaluation`` holds the features of the samples and, if theta is fixed, ``K`` their kernel matrix. ``s``
+    is saved because its bits depend on the order of past updates.
     """
 
     saved = ("first", "s")
@@ -122,8 +123,8 @@ class Ahead(Saved):
     """The state of look-ahead, in addition to the state of the algorithm.
 
     ``last_violation`` is the step of the latest violation, and ``mean_gap`` a moving average of the gaps
-    between violations. ``support`` holds the support vectors of Algorithm 2, evaluated when the numbers of
-    theta steps and of violations were ``moves``.
+    between violations. ``support`` caches the support vectors of Algorithm 2. The cache is valid while
+    (number of steps in theta, number of violations) equals ``moves``.
     """
 
     window: Window | None = field(default=None, metadata=RESTORED)
@@ -134,9 +135,10 @@ class Ahead(Saved):
 
 
 class LookAhead(Trainer[S]):
-    """A mixin that adds look-ahead to an algorithm that acts only on violations.
+    """A mixin that adds look-ahead to an algorithm whose steps change theta and alpha only after violations.
 
-    A subclass defines the ``terms`` of s_i, and ``on_violation``, the update of a step with a violation.
+    A subclass defines ``terms``, which returns the terms of s_i, and ``on_violation``, which takes a step
+    with a violation.
     """
 
     def fixed(self, state: S) -> bool:
@@ -154,11 +156,11 @@ class LookAhead(Trainer[S]):
 
     @abstractmethod
     def terms(self, problem: Problem, state: S) -> Terms:
-        """Return the z_j and alpha_j of the s_i."""
+        """Return the z_j and alpha_j that define the s_i."""
 
     @abstractmethod
     def on_violation(self, problem: Problem, state: S, t: int, at: Evaluation, a: Amount) -> None:
-        """Update theta and alpha in step t, in which the samples ``at`` violate the margin and add ``a``."""
+        """Update theta and alpha in step t. The samples ``at`` violate the margin, and add ``a`` to alpha."""
 
     def advance(self, problem: Problem, state: S, until: int) -> None:
         """Take all steps up to ``until``, from window to window."""
@@ -172,18 +174,18 @@ class LookAhead(Trainer[S]):
             self._advance_within(ahead.window, problem, state, min(until, ahead.window.last))
 
     def _advance_within(self, window: Window, problem: Problem, state: S, until: int) -> None:
-        """Take all steps up to ``until``, or to the first one with a violation."""
+        """Take all steps up to ``until``, or up to the first step with a violation."""
         begin, t = self.k * (state.t + 1 - window.first), np.arange(state.t + 1, until + 1).repeat(self.k)
         i, s = (of_window[begin : begin + len(t)] for of_window in (window.i, window.s))
-        with np.errstate(all="ignore"):  # a non-finite g raises at its step
+        with np.errstate(all="ignore"):  # a g that is not finite raises an error in its step
             g = (s.T / (self.lam * (t - 1))).T
             increments = problem.step(i, g)
-            acting = any_output((increments != 0) | ~np.isfinite(g)).nonzero()[0]
-        until = int(t[acting[0]]) if len(acting) else until
+            violating = any_output((increments != 0) | ~np.isfinite(g)).nonzero()[0]
+        until = int(t[violating[0]]) if len(violating) else until
         taken = self.k * (until - state.t)
         if not np.isfinite(g[taken - self.k : taken]).all():
             raise NotFiniteError("the decision value g", until)
-        v = acting[acting < taken]
+        v = violating[violating < taken]
         if len(v):
             self._violation(problem, state, until, begin + v, increments[v])
         state.t, state.g = until, float(g[taken - self.k].flat[0])
@@ -192,19 +194,20 @@ class LookAhead(Trainer[S]):
 
     def restore(self, problem: Problem, F: FeatureMap, saved: Mapping[str, Any]) -> S:
         state = super().restore(problem, F, saved)
-        ahead, kept = state.engine, saved["engine"]
-        if kept is None:  # another engine took the steps so far
+        ahead, saved_ahead = state.engine, saved["engine"]
+        if saved_ahead is None:  # an engine without look-ahead took the steps so far
             ahead.last_violation = state.t
             return state
-        ahead.load_state_dict(kept)
+        ahead.load_state_dict(saved_ahead)
         last, gap = ahead.last_violation, ahead.mean_gap
         if not (1 <= last <= max(1, state.t) and 0 <= gap <= self.total):
-            raise ValueError(f"last_violation {last}, mean_gap {gap} at step {state.t}")
-        if (window := kept["window"]) is not None:
+            values = f"last_violation={last}, mean_gap={gap} at step {state.t}"
+            raise ValueError(f"the look-ahead state is out of range: {values}")
+        if (window := saved_ahead["window"]) is not None:
             expect_keys(window, ["first", "s"])
             first, steps = window["first"], len(window["s"]) // self.k
             if type(first) is not int or not 0 < first <= state.t + 1 <= first + steps:
-                raise ValueError(f"the window from step {first!r} on does not hold step {state.t}")
+                raise ValueError(f"the window that starts at step {first!r} does not contain step {state.t}")
             ahead.window = self._window(problem, state, first, steps)
             ahead.window.load_state_dict(window)
         return state
@@ -220,7 +223,7 @@ class LookAhead(Trainer[S]):
     def _violation(
         self, problem: Problem, state: S, t: int, rows: Int64[np.ndarray, " v"], increments: Amount
     ) -> None:
-        """Take step t, in which these rows of the window violate the margin and add increments / k."""
+        """Take step t. These rows of the window violate the margin, and add increments / k to alpha."""
         ahead, window = state.engine, state.engine.window
         at, begin = window.evaluation.rows(rows), self.k * (t - window.first)
         a = problem.implicit(increments, at.z, self.lam * t, window.i[begin : begin + self.k]) / self.k
@@ -240,9 +243,9 @@ class LookAhead(Trainer[S]):
 def window_length(gap: float, k: int = 1) -> int:
     """Return the number of steps to look ahead if a violation occurs about every ``gap`` steps.
 
-    A batch has the overhead of about 32 samples, so a window of B steps of k samples costs 32 + k B. If
-    violations are rare, about B - B^2 / (2 gap) of its steps are used, and the cost per used step is least
-    near B = sqrt(64 gap / k). For small gaps this is a rule of thumb.
+    A batch has an overhead of about 32 samples, so that a window of B steps of k samples costs 32 + k B. If
+    violations are rare, about B - B^2 / (2 gap) of the steps are used. The cost per used step is then minimal
+    near B = sqrt(64 gap / k). For small gaps, this formula is only a rule of thumb.
     """
     return max(1, round(math.sqrt(64 * gap / k)))
 
@@ -289,7 +292,7 @@ class LookAheadAlg2(LookAhead[SampleState], Alg2):
         j, alpha_j, at_j = self._support(problem, state)
         alpha_i = torch.from_numpy(a).to(problem.y)
         c = products(alpha_j, -alpha_i / (lam * (t - 1)))
-        # a violating x_i that is one of the x_j passes through F only once
+        # a violating x_i that is in the support passes through F only once
         shared = torch.from_numpy(j == i[:, None]).nonzero().to(c.device)
         i_shared, j_shared = shared[:, 0], shared[:, 1]
         new = np.setdiff1d(np.arange(len(i)), i_shared.cpu().numpy())
@@ -301,7 +304,7 @@ class LookAheadAlg2(LookAhead[SampleState], Alg2):
             z_i[i_shared] = z_j[j_shared]
             z_i[i_new] = torch.cat([*z_new, z_i[:0]])
             K_ji = K(z_j, z_i)
-            # in the order of ``step``, on which random directions of kernel.gradient depend
+            # in the order of ``step``, since random directions of kernel.gradient depend on the order
             by_z_i, by_z_j = K.gradient(z_i, z_j, K_ji.T, c.T), K.gradient(z_j, z_i, K_ji, c)
             by_z_j[j_shared] += by_z_i[i_shared]
             return c.flatten() @ K_ji.flatten(), [by_z_j, *(by_z_i[i_new] for _ in z_new)]
@@ -323,14 +326,14 @@ class LookAheadAlg2(LookAhead[SampleState], Alg2):
 
 
 class LookAheadAlg4(Alg4):
-    """Algorithm 4: Part 1 step by step, and Part 2 with look-ahead."""
+    """Algorithm 4 with Part 1 step by step, and Part 2 with look-ahead."""
 
     def _solver(self, steps: int) -> Trainer[Any]:
-        return faster(super()._solver(steps), LOOK_AHEAD)
+        return with_faster_class(super()._solver(steps), LOOK_AHEAD)
 
 
 class WorkingSetSVC(SVC):
-    """The SVM with a solver by working sets, if Numba is installed."""
+    """``SVC`` with a working-set solver, if Numba is installed."""
 
     def solver(self, problem: Problem, z: Float[Tensor, "n d"], dual: Dual) -> Any:
         if not is_usable():
@@ -341,8 +344,8 @@ class WorkingSetSVC(SVC):
         return WorkingSets(dual, Rows(problem.K, z, problem.memory_budget), self.tol)
 
 
-def faster(trainer: Trainer[Any], trainers: Mapping[Any, type[Trainer[Any]]]) -> Trainer[Any]:
-    """Return the algorithm as the class that ``trainers`` list for it, or unchanged if they list none."""
+def with_faster_class(trainer: Trainer[Any], trainers: Mapping[Any, type[Trainer[Any]]]) -> Trainer[Any]:
+    """Return the algorithm with the class that ``trainers`` has for it, or unchanged if there is none."""
     if (fast := trainers.get(base_of(trainer))) is None:
         return trainer
     kind, trainer = type(trainer), copy(trainer)

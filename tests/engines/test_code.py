@@ -34,7 +34,7 @@ def test_a_unit_is_compiled_once_and_anew_where_it_is_damaged(cache: Path) -> No
     said: list[str] = []
     for units in ([UNIT], [OTHER, UNIT], [UNIT, OTHER]):
         compile_once(units, said.append)
-    assert [line.split(",")[0] for line in said] == ["compiling the steps for these settings"] * 2
+    assert [line.split(" (")[0] for line in said] == ["compiling for these settings"] * 2
     assert is_compiled(UNIT)
     damaged = unit_folder(UNIT) / "alg1.nbc"
     damaged.write_bytes(b"noise")

@@ -147,7 +147,7 @@ def test_without_numba_there_is_torch(small: MakeSmall, monkeypatch: pytest.Monk
     s, trainer = small(3, network=NETWORK), trainer_of("alg1", COMPILE_FROM["alg1"])
     monkeypatch.setattr(nsvm_cli.engines, "is_usable", lambda: False)
     assert select("auto", trainer, s.problem, of(s)) == "torch"
-    with pytest.raises(InputError, match="engine=numba needs Numba: pip install"):
+    with pytest.raises(InputError, match="engine=numba requires Numba: install it with pip"):
         select("numba", trainer, s.problem, of(s))
 
 

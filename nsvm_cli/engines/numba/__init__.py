@@ -1,8 +1,8 @@
 """The compiled engine: Numba compiles stretches of many steps into one function each.
 
-It covers small networks, fully connected or with two convolutions (see ``nsvm_cli.engines.coverage``).
+It supports small networks, fully connected or with two convolutions (see ``nsvm_cli.engines.coverage``).
 
-A stretch may end after any step. A value that outlives a step is therefore computed by one function, in one
-order, both when a step ends and when the next stretch begins. The compiler may rearrange a sum differently
-wherever it inlines a function; ``jit_in_order`` forbids that.
+A stretch may end after any step. A value that is kept after a step is therefore computed by the same
+function, in the same order, both at the end of a step and at the beginning of the next stretch. The compiler
+may rearrange a sum differently in each place where it inlines a function; ``jit_in_order`` prevents this.
 """

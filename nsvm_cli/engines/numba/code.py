@@ -1,8 +1,8 @@
-"""The cache of machine code on disk. Nothing here needs Numba.
+"""The cache of machine code on disk. This module does not require Numba.
 
 Functions are compiled and stored in *units*: the steps of an algorithm for one dtype. A separate process
-compiles them, since functions that are compiled in the process that runs them may be inlined differently,
-with other last bits.
+compiles them. Functions that are compiled by the process that runs them may be inlined differently, with
+different last bits.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from nsvm_cli.storage.files import locked, write_atomically
 
 @cache
 def is_usable() -> bool:
-    """Return whether Numba is installed and can be imported with the other installed packages."""
+    """Return whether Numba is installed and can be imported."""
     try:
-        import numba  # noqa: F401  # half a second: only where it is about to be used
+        import numba  # noqa: F401  # takes half a second
     except ImportError:
         return False
     return True
 
 
 COMPILES = "NSVM_COMPILES"
-"""The environment variable that marks the process that compiles, with the folder that it writes to."""
+"""The environment variable that is set in the compiling process, to the folder that it writes to."""
 
 CODE, CHECKSUM = "code", "sha256"
 
@@ -55,17 +55,17 @@ def code_folder() -> Path:
         with tempfile.TemporaryFile(dir=folder):
             return folder
     except OSError:
-        own = tempfile.mkdtemp(prefix="nsvm-")
-        atexit.register(shutil.rmtree, own, ignore_errors=True)
-        return Path(own)
+        temporary = tempfile.mkdtemp(prefix="nsvm-")
+        atexit.register(shutil.rmtree, temporary, ignore_errors=True)
+        return Path(temporary)
 
 
 def _key() -> str:
     """Return a hash of the sources, of the versions of Python, Numba and NumPy, and of the processor.
 
-    Numba notices changes of the file that defines a function, but not of the functions that it calls. It
-    refuses code compiled from other files, even from copies, hence the paths and times; and from other
-    bytecode, such as that of ``python -O``.
+    Numba notices changes of the file that defines a function, but not of the functions that the function
+    calls. Paths and times are included since Numba refuses code compiled from different files, even from
+    copies. The optimization level is included since ``python -O`` compiles different bytecode.
     """
     here = Path(__file__).absolute().parent
     package = here.parents[1]
@@ -109,7 +109,7 @@ def _checksum(folder: Path) -> str:
 
 
 def compile_once(units: Iterable[str], say: Say = str) -> None:
-    """Compile the units that have no code yet, after a message; wait for other processes that compile them.
+    """Show a message and compile the units that have no code yet. Wait if other processes compile them.
 
     Raises:
         RunError: a unit cannot be compiled.
@@ -117,7 +117,7 @@ def compile_once(units: Iterable[str], say: Say = str) -> None:
     if COMPILES in os.environ:
         return
     if missing := sorted(unit for unit in units if not is_compiled(unit)):
-        say("compiling the steps for these settings, which takes some fifteen seconds, once on this computer")
+        say("compiling for these settings (about 15 seconds; needed only once on this computer)")
     with contextlib.ExitStack() as locks:
         for unit in missing:
             locks.enter_context(locked(unit_folder(unit).parent, wait=True))
@@ -126,7 +126,7 @@ def compile_once(units: Iterable[str], say: Say = str) -> None:
 
 
 def _compile(units: Sequence[str]) -> None:
-    """Compile units in one separate process, which compiles the functions that they share once."""
+    """Compile units in a single separate process, so that functions that units share are compiled once."""
     for unit in units:
         shutil.rmtree(unit_folder(unit), ignore_errors=True)
         unit_folder(unit).mkdir()
@@ -136,19 +136,17 @@ def _compile(units: Sequence[str]) -> None:
         [sys.executable, "-m", "nsvm_cli.engines.numba.compiler", *units],
         env={**os.environ, COMPILES: str(code_folder()), "PYTHONPATH": paths, "PYTHONOPTIMIZE": optimize},
         cwd=unit_folder(units[0]),  # nothing can be imported from there
-        stdin=subprocess.PIPE,  # it ends when this pipe closes
+        stdin=subprocess.PIPE,  # the process ends when this pipe closes
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
         errors="replace",
-        start_new_session=True,  # Ctrl-C is for the run
-    ) as process:  # it ends with the context
+        start_new_session=True,  # Ctrl-C interrupts this process only
+    ) as process:  # the process ends with the context
         errors = process.stderr.read() if process.stderr else ""
     if process.returncode:
         last = (errors.strip().splitlines() or [f"exit code {process.returncode}"])[-1]
-        raise RunError(
-            f"the steps of {', '.join(units)} cannot be compiled: {last}; engine=torch does without"
-        )
+        raise RunError(f"the steps of {', '.join(units)} cannot be compiled: {last}; use engine=torch")
     for unit in units:
         folder = unit_folder(unit)
         write_atomically(folder.parent / CHECKSUM, _checksum(folder).encode())

@@ -23,11 +23,11 @@ from nsvm_cli.trainers import Problem, build_trainer
 
 
 class LinkedCode(JITCodeLibrary):
-    """Optimizes and compiles functions only as part of the stretch that calls them.
+    """Code whose functions are optimized and compiled only as part of the stretch that calls them.
 
     Numba does both for each function, and again for each caller, which takes three quarters of its time. The
-    stretch is optimized twice: only once its functions are inlined can reference counts be removed, and
-    without them more loops are vectorised.
+    stretch is optimized twice. Reference counts can be removed only after its functions are inlined, and more
+    loops are vectorised after the counts are removed.
     """
 
     @property
@@ -52,7 +52,7 @@ class LinkedCode(JITCodeLibrary):
 
     @property
     def codegen(self) -> Any:
-        """The object that gets the globals of a function; without machine code it ignores them."""
+        """The object that receives the globals of a function. Without machine code, it ignores them."""
         return self
 
     def set_env(self, name: str, env: Any) -> None:
@@ -78,7 +78,7 @@ def compile_unit(unit: str) -> None:
 def main() -> None:
     """Compile the units on the command line; exit as soon as the parent process ends."""
     gc.disable()  # collecting garbage would take a sixth of the time
-    event.broadcast = lambda event: None  # nobody listens to these events, one for each call of LLVM
+    event.broadcast = lambda event: None  # each call of LLVM would send an event, which nothing uses
     threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(1)
     JITCPUCodegen._library_class = LinkedCode

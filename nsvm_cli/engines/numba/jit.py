@@ -21,36 +21,38 @@ from nsvm_cli.errors import RunError
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 OPTIONS: Any = {"fastmath": {"reassoc", "contract", "arcp", "nsz"}, "error_model": "numpy"}
-"""The compiler may rearrange sums and quotients, but not assume that no number is NaN or infinite, since
-compiled functions check for both."""
+"""The compiler may rearrange sums and quotients. It may not assume that numbers are finite, since compiled
+functions check for NaN and infinity."""
 
 INNER: Any = {"nopython": True, **OPTIONS, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
-"""Options of functions that only compiled functions call; they have no entry point for Python."""
+"""Options of functions that are called by compiled functions only, and have no entry point for Python."""
 
 
 class Inner(CPUDispatcher):
-    """A function that is compiled once for each type, not for each literal number that it is called with."""
+    """A function that is compiled once for each type of arguments, not for each literal number."""
 
     def get_call_template(self, args: Any, kws: Any) -> Any:
         return cast(Any, super()).get_call_template([*map(unliteral, args)], kws)
 
 
 def jit(function: Function) -> Function:
-    """Compile a function that only compiled functions call."""
+    """Compile a function that is called by compiled functions only."""
     # a test may have wrapped the function, to check the shapes in its signature
     return cast(Any, Inner)(inspect.unwrap(function), targetoptions=INNER)
 
 
 def jit_in_order(function: Function) -> Function:
-    """Compile a function whose result outlives a step: it rounds as it is written, wherever it is inlined."""
+    """Compile a function whose result is kept after a step. It rounds in the order in which it is written,
+    wherever it is inlined.
+    """
     return cast(Any, Inner)(inspect.unwrap(function), targetoptions={**INNER, "fastmath": False})
 
 
 class KeptCode(FunctionCache):
-    """Machine code on disk, to which only the process that compiles adds.
+    """Machine code on disk, to which only the compiling process adds code.
 
-    Code that another process compiled for itself could compute other last bits. Code that cannot be loaded is
-    compiled again, once.
+    Code that any other process compiles for itself could give different last bits. Code that cannot be loaded
+    is compiled again, once.
     """
 
     def __init__(self, function: Callable[..., Any], unit: str) -> None:
@@ -70,7 +72,7 @@ class KeptCode(FunctionCache):
     def save_overload(self, sig: Any, data: Any) -> None:
         if COMPILES not in os.environ:
             raise RunError(
-                f"the compiled code in {code_folder()} does not fit these samples: engine=torch does without"
+                f"the compiled code in {code_folder()} does not fit these samples: use engine=torch"
             )
         cast(Any, super()).save_overload(sig, data)
 
@@ -80,11 +82,11 @@ def loaded(stretch: Callable[..., Any], unit: str) -> Any:
     """Return a stretch as machine code of a unit, which is compiled first if necessary."""
     compile_once([unit])
     plain = inspect.unwrap(stretch)
-    done: Any = numba.njit(**OPTIONS)(plain)
+    compiled: Any = numba.njit(**OPTIONS)(plain)
     config: Any = numba.core.config
-    before, config.CACHE_DIR = config.CACHE_DIR, str(unit_folder(unit))
+    folder, config.CACHE_DIR = config.CACHE_DIR, str(unit_folder(unit))
     try:
-        done._cache = cast(Any, KeptCode)(plain, unit)  # as its enable_caching() does with Numba's own
+        compiled._cache = cast(Any, KeptCode)(plain, unit)  # like enable_caching() with Numba's own cache
     finally:
-        config.CACHE_DIR = before
-    return done
+        config.CACHE_DIR = folder
+    return compiled

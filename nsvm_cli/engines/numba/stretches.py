@@ -1,8 +1,8 @@
 """Compiled stretches of steps of Algorithms 0 to 4; see ``nsvm_cli.trainers``.
 
-A stretch takes the steps up to ``until``; row t - ``first`` of ``drawn`` holds the samples of step t.
-Algorithms 1 and 2 evaluate groups of steps together; see ``nsvm_cli.engines.look_ahead``. A group begins
-after a violation, or with a block of steps that are drawn together, and its length depends on the gaps
+A stretch is a function that takes the steps up to ``until``. Row t - ``first`` of ``drawn`` holds the samples
+of step t. Algorithms 1 and 2 evaluate groups of steps together, like ``nsvm_cli.engines.look_ahead``. A group
+begins after a violation, or with a block of steps that are drawn together. Its length depends on the gaps
 between earlier violations. The steps at which a caller pauses therefore affect neither the groups nor their
 rounding.
 """
@@ -34,41 +34,41 @@ from nsvm_cli.engines.numba.objectives import descend_on_batch, theta_step
 from nsvm_cli.models.losses import Hinge
 
 LONGEST = 64
-"""The most samples that are evaluated together."""
+"""Maximum number of samples that are evaluated together."""
 
 slope = jit(Hinge.slope)
 
 
 @jit
 def step(y: float, w: float, g: Any, row: int, out: Any) -> Any:
-    """Write to a row of ``out`` the increments of alpha_i in an explicit step of weight w at decision values
-    g_row. Several classes have the loss of Crammer and Singer.
+    """Write to a row of ``out`` the increments of alpha_i in an explicit step with weight w, at the decision
+    values g_row. Several classes have the loss of Crammer and Singer.
 
-    Return whether the step is not 0, and whether the prediction, the first class with the largest g, is the
-    label.
+    Return whether the step is not 0, and whether the prediction (the first class with the largest g) equals
+    the label.
     """
     C = g.shape[1]
     if C == 1:
         out[row, 0] = slope(y * g[row, 0]) * y * w
         return out[row, 0] != 0, (g[row, 0] >= 0) == (y > 0)
-    own, rival = int(y), -1
+    label, rival = int(y), -1
     for r in range(C):
         out[row, r] = 0.0
-        if r != own and (rival < 0 or g[row, r] > g[row, rival]):
+        if r != label and (rival < 0 or g[row, r] > g[row, rival]):
             rival = r
-    margin = g[row, own] - g[row, rival]
+    margin = g[row, label] - g[row, rival]
     amount = slope(margin) * w
-    out[row, own], out[row, rival] = amount, -amount
-    return amount != 0, margin > 0 or (margin == 0 and own < rival)
+    out[row, label], out[row, rival] = amount, -amount
+    return amount != 0, margin > 0 or (margin == 0 and label < rival)
 
 
 @jit
 def decide(run: Run, i: Any, s: Any, begin: int, end: int, g: Any, steps: Any) -> int:
-    """Take the next steps before ``end``, up to the first with samples that violate the margin.
+    """Take the next steps before ``end``, up to and including the first step with a margin violation.
 
-    ``i`` and ``s`` hold the samples of the steps from ``begin`` on, and their sums over the support. Write g
-    and the explicit ``steps`` of the last step taken, and update the counters. Return the number of its
-    samples that violate the margin.
+    ``i`` and ``s`` hold the samples of the steps from ``begin`` on, and their sums over the support. Update
+    the counters. For the last step taken, write g and the increments of an explicit step (``steps``), and
+    return the number of samples that violate the margin.
     """
     k, C, y, progress = len(g), g.shape[1], run.y, run.progress
     t, violations, decided = progress.t[0], 0, progress.decided
@@ -82,8 +82,8 @@ def decide(run: Run, i: Any, s: Any, begin: int, end: int, g: Any, steps: Any) -
                     progress.t[0] = t
                     raise FloatingPointError("the decision value g")
             weight = run.w[i[at]] if len(run.w) > 0 else 1.0
-            acts, is_correct = step(y[i[at]], weight, g, row, steps)
-            violations += acts
+            violates, is_correct = step(y[i[at]], weight, g, row, steps)
+            violations += violates
             correct += is_correct
         decided[0] += k
         decided[1] += correct
@@ -97,7 +97,7 @@ def decide(run: Run, i: Any, s: Any, begin: int, end: int, g: Any, steps: Any) -
 
 @jit
 def group(progress: Progress, drawn: Any, first: int) -> Any:
-    """Return the first step of the next group, the step after its last one, and its samples."""
+    """Return the first step of the next group, the step after the group's last step, and its samples."""
     gap, k = progress.mean_gap[0], drawn.shape[1]
     steps = max(1, int(min(1.5 * math.sqrt(gap) + gap / 3, LONGEST)) // k)
     if k == 1 and steps > 2:
@@ -109,8 +109,8 @@ def group(progress: Progress, drawn: Any, first: int) -> Any:
 
 
 @jit
-def acting(steps: Any, count: int) -> Any:
-    """Return the rows of the ``count`` steps that are not 0."""
+def violating_rows(steps: Any, count: int) -> Any:
+    """Return the indices of the ``count`` rows of ``steps`` that are not 0."""
     rows, filled = np.empty(count, np.int64), 0
     for row in range(len(steps)):
         if steps[row].any():
@@ -137,10 +137,10 @@ def pegasos(
 ) -> None:
     """Take steps of Algorithm 0.
 
-    ``z_support`` holds the features of the support, with room for new ones. The steps of a group share one
-    evaluation of ``s``, which violations within the group then update. Its bits depend on the order of these
-    updates, so a caller that pauses within a group keeps s, and the first step of the group, ``group_start``,
-    which is 0 between groups.
+    ``z_support`` holds the features of the support, with room for new samples. The steps of a group share one
+    evaluation of ``s``, which violations within the group then update. The bits of ``s`` depend on the order
+    of these updates. A caller that pauses within a group therefore keeps ``s`` and ``group_start``, the first
+    step of the group, which is 0 between groups.
     """
     K, progress, k, C = run.K, run.progress, drawn.shape[1], support.alpha.shape[1]
     steps_of_group = max(1, LONGEST // k)
@@ -175,7 +175,7 @@ def pegasos(
 def alg1(run: Run, i_s: Any, z_s: Any, alpha_s: Any, filled: Any, drawn: Any, first: int, until: int) -> None:
     """Take steps of Algorithm 1.
 
-    ``i_s``, ``z_s`` and ``alpha_s`` hold ``filled`` terms, with room for new ones.
+    ``i_s``, ``z_s`` and ``alpha_s`` hold ``filled`` terms, with room for new terms.
     """
     F, K, progress, k, C = run.F, run.K, run.progress, drawn.shape[1], alpha_s.shape[1]
     g, steps = np.empty((k, C)), np.empty((k, C))
@@ -190,7 +190,7 @@ def alg1(run: Run, i_s: Any, z_s: Any, alpha_s: Any, filled: Any, drawn: Any, fi
             s = sums(K, z, z_s[: filled[0]], alpha_s[: filled[0]])
         violations = decide(run, i, s, begin, min(end, until + 1), g, steps)
         if violations > 0:
-            t, at = progress.t[0], acting(steps, violations)
+            t, at = progress.t[0], violating_rows(steps, violations)
             rows = (t - begin) * k + at
             x_t, z_t, alpha_t = rows_of(x, rows), rows_of(z, rows), scaled_rows(steps, at, 1 / k, z)
             terms = z_s[: filled[0]], columns, alpha_s[: filled[0]]
@@ -225,7 +225,7 @@ def _descend_on_terms(
 def alg2(run: Run, support: Support, x_j: Any, drawn: Any, first: int, until: int) -> None:
     """Take steps of Algorithm 2.
 
-    ``x_j`` holds the samples of the support, with room for new ones.
+    ``x_j`` holds the samples of the support, with room for new samples.
     """
     F, K, progress, k, C = run.F, run.K, run.progress, drawn.shape[1], support.alpha.shape[1]
     g, steps = np.empty((k, C)), np.empty((k, C))
@@ -240,8 +240,8 @@ def alg2(run: Run, support: Support, x_j: Any, drawn: Any, first: int, until: in
         s = sums(K, z, z_j[: len(j)], scaled_rows(support.alpha, j, 1.0, z))
         violations = decide(run, i, s, begin, min(end, until + 1), g, steps)
         if violations > 0:
-            t, acts = progress.t[0], acting(steps, violations)
-            i_t = i[(t - begin) * k + acts]
+            t, violating = progress.t[0], violating_rows(steps, violations)
+            i_t = i[(t - begin) * k + violating]
             at, rows = _places(support, i_t)
             batch = np.empty(rows, np.int64)
             for v in range(len(j)):
@@ -249,17 +249,17 @@ def alg2(run: Run, support: Support, x_j: Any, drawn: Any, first: int, until: in
             for v in range(violations):
                 set_row(x_j, at[v], run.x, i_t[v])
                 batch[at[v]] = i_t[v]
-            a = scaled_rows(steps, acts, -1 / (run.lam * (t - 1) * k), z)
+            a = scaled_rows(steps, violating, -1 / (run.lam * (t - 1) * k), z)
             alpha_j = scaled_rows(support.alpha, j, 1.0, z)
             _descend_on_support(run, t, x_j[:rows], batch, alpha_j, at, a, z_j[:rows], passed)
             for v in range(violations):
-                add(support, i_t[v], steps[acts[v]], k)
+                add(support, i_t[v], steps[violating[v]], k)
             stale = True
 
 
 @jit
 def _places(support: Support, i: Any) -> Any:
-    """Return the rows of the samples i in the batch, within the support or after it, and its length."""
+    """Return the rows of the samples i in the batch, within or after the support, and the batch's length."""
     at, new = np.empty(len(i), np.int64), support.joined[0]
     for v in range(len(i)):
         if support.member[i[v]]:
@@ -278,11 +278,11 @@ def _descend_on_support(
 ) -> None:
     """Descend on -alpha_i / (lambda (t-1)) sum_j alpha_j K(F_theta(x_j), F_theta(x_i)), summed over i.
 
-    The batch is the support, followed by the i that do not belong to it; ``at`` holds the rows of the i, and
-    ``batch`` the index of each row.
+    The batch is the support, followed by the samples i outside the support. ``at`` holds the rows of the
+    samples i in the batch, and ``batch`` the index of the sample in each row.
     """
     F, K, rows, s = run.F, run.K, len(x_j), len(alpha_j)
-    # the support has passed already, except that any i that follow lengthen its last block
+    # the support has passed already, except for its last block if that is lengthened by new samples
     forward(F, x_j, passed, z_j, t, batch, s if rows == s else s // ROWS * ROWS)
     z_i = rows_of(z_j, at)
     K_ji = values(K, z_j[:s], z_i)
@@ -297,6 +297,7 @@ def _descend_on_support(
 
 
 def alg3(run: Run, support: Support, mu: float, centred: bool, drawn: Any, first: int, until: int) -> None:
+    """Take steps of Algorithm 3."""
     progress, k, C = run.progress, drawn.shape[1], support.alpha.shape[1]
     g, steps = np.empty((k, C)), np.empty((k, C))
     while progress.t[0] < until:
@@ -326,7 +327,7 @@ def alg4(
 ) -> None:
     """Take steps of Part 1 of Algorithm 4. Part 2 is Algorithm 0.
 
-    ``mean`` is the mean of theta after the first ``unaveraged`` steps, or empty.
+    ``mean`` is the mean of theta over the steps after the first ``unaveraged`` steps, or empty.
     """
     theta, progress = run.F.theta, run.progress
     while progress.t[0] < until:

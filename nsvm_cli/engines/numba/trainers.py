@@ -179,7 +179,7 @@ class CompiledAlg4(Alg4):
     """Algorithm 4 with a compiled Part 1, and a compiled Part 2 if its solver has one."""
 
     def _solver(self, steps: int) -> Trainer[Any]:
-        return look_ahead.faster(super()._solver(steps), COMPILED)
+        return look_ahead.with_faster_class(super()._solver(steps), COMPILED)
 
     def _advance_part_1(self, problem: Problem, state: Alg4State, until: int) -> None:
         if state.t >= until:
