@@ -107,7 +107,7 @@ def _terms(t: Numbers, s: Numbers) -> Float64[np.ndarray, "pieces 2"]:
 
 
 def _fitted(terms: Float64[np.ndarray, "pieces 2"], seconds: Numbers) -> Float64[np.ndarray, " 2"]:
-    """Return nonnegative costs such that ``terms @ costs`` is close to ``seconds``, by weighted least squares."""
+    """Return nonnegative costs with ``terms @ costs`` close to ``seconds``, by weighted least squares."""
     scale = np.sqrt(seconds)  # since variances are proportional to seconds; also equal to seconds / scale
     costs: Float64[np.ndarray, " 2"] = nnls(terms / scale[:, None], scale)[0]
     return costs

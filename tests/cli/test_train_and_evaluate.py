@@ -60,10 +60,7 @@ def test_evaluate_elsewhere_on_other_data(tmp_path: Path) -> None:
     assert figures["samples"] == 50
     assert figures["same_data"] is False
     done = nsvm("evaluate", file, "dataset=csv", "dataset.path=own.csv", cwd=there)
-    assert (
-        "evaluating on 5 of 50 samples, the test set of different data; use --split all to evaluate on all samples"
-        in done.stderr
-    )
+    assert "evaluating on 5 of 50 samples, the test set of different data; use --split all to" in done.stderr
     for words, said in [
         (["dataset=csv"], "dataset.path: csv needs a value"),
         (["dataset=digits"], "expects samples of shape (20,)"),

@@ -160,7 +160,9 @@ def test_part_1_of_algorithm_4_stops_early_if_part_2_needs_no_steps(solver: str,
         assert result["validation_accuracy"] > 0.6
         assert load_model(tmp_path / "run" / "final.safetensors").facts.steps == result["steps"]
     else:
-        said = r"^callbacks: objective has not improved on .*, but training cannot stop in Part 1, at step \d+, before"
+        said = (
+            r"^callbacks: objective has not improved on .*, but training cannot stop in Part 1, at step \d+"
+        )
         with pytest.raises(InputError, match=said):
             go(tmp_path / "run", settings)
 
