@@ -126,10 +126,9 @@ def recognise(file: Path, dialect: Dialect) -> Layout:
         UnicodeDecodeError: the file is not in the encoding of the dialect.
     """
     encoding = dialect.encoding or _encoding(file)
-    lines: list[str] = []
     with opened(file) as stream, io.TextIOWrapper(stream, encoding, newline="") as text:
-        while (len(lines) < FEWEST_LINES or sum(map(len, lines)) < HEAD) and (line := text.readline()):
-            lines.append(line)
+        lines = text.readlines(HEAD)
+        lines += islice(text, max(0, FEWEST_LINES - len(lines)))
     separator = dialect.separator or _separator(lines, dialect.comment)
     head = find_names([*_rows(lines, separator, dialect.comment)], dialect.header)
     remarks = [] if separator in ",\t" else [f"separator {separator!r}"]
