@@ -93,7 +93,7 @@ def curves(rows: Sequence[Comparison]) -> Figure | None:
 
 
 def _course(cell: Cell) -> Course:
-    """Return the scores that the runs of a cell recorded during training; negative R^2 is 0."""
+    """Return the scores that the runs of a cell recorded during training; negative scores are 0."""
     name, scale, runs = f"{cell.split}_{cell.figure}", 1 if cell.samples is None else 100, []
     for run in cell.runs.values():
         file, times = run.path / METRICS, read_times(run.path / TIMES)
