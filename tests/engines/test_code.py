@@ -47,7 +47,7 @@ def test_a_unit_is_compiled_once_and_anew_where_it_is_damaged(cache: Path) -> No
 
 def test_what_cannot_be_compiled_is_said_in_a_line(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", shutil.which("false"))
-    with pytest.raises(RunError, match=f"steps of {UNIT} cannot be compiled: exit code 1; engine=torch"):
+    with pytest.raises(RunError, match=f"steps of {UNIT} cannot be compiled: exit code 1; use engine=torch"):
         compile_once([UNIT])
     assert not is_compiled(UNIT)
 
@@ -57,7 +57,7 @@ def test_a_process_that_only_runs_adds_nothing(cache: Path, monkeypatch: pytest.
         return 2 * x
 
     stretch = loaded(twice, UNIT)
-    with pytest.raises(RunError, match="does not fit these samples: engine=torch"):
+    with pytest.raises(RunError, match="does not fit these samples: use engine=torch"):
         stretch(1)
     assert not [*cache.rglob("*.nb?")]
     monkeypatch.setenv(COMPILES, "1")

@@ -108,8 +108,8 @@ TWO, THREE, REAL = LOSSES["two classes"], LOSSES["three classes"], LOSSES["real 
     ("name", "grid", "loss", "K", "said"),
     [
         ("svc", {"c": [1]}, TWO, RBF(), r"grid\.c: svc .*did you mean C"),
-        ("svc", {"epsilon": [1]}, TWO, RBF(), r"grid\.epsilon: svc does not"),
-        ("svc", {"gamma": [1]}, TWO, Linear(), r"grid\.gamma: svc does not"),
+        ("svc", {"epsilon": [1]}, TWO, RBF(), r"grid\.epsilon: svc cannot search"),
+        ("svc", {"gamma": [1]}, TWO, Linear(), r"grid\.gamma: svc cannot search"),
         ("svc", {"C": [-1]}, TWO, RBF(), "algorithm.grid: lam should be greater than 0"),
         ("logistic", {"C": [-1]}, TWO, Linear(), "algorithm.grid: The 'C' parameter"),
         ("logistic", {"C": [1]}, REAL, Linear(), "grid.C.*expected one of: alpha"),

@@ -5,7 +5,7 @@ operations themselves.
 
 Matrix products and convolutions consist of sums of products of rows, which lie in a vector and may overlap.
 Computing twenty products at a time keeps their factors in registers. Indices of the vectors are unsigned, so
-that no code has to check for negative ones, which count from the end.
+that no code has to check for negative indices, which would count from the end.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from numba.extending import overload
 from nsvm_cli.engines.numba.jit import OPTIONS, jit
 
 SERIES = tuple(math.log(2) ** n / math.factorial(n) for n in range(14))
-"""The Taylor series of 2^x at 0. For x in [-1/2, 1/2], float32 needs eight of its terms, float64 all."""
+"""The Taylor series of 2^x at 0. For x in [-1/2, 1/2], float32 needs eight terms, and float64 all terms."""
 
 
 def exp2(x: Any) -> Any:
-    """Return 2^x for x <= 0: 0 if that is not a normal number, NaN for NaN.
+    """Return 2^x for x <= 0. The result is 0 if 2^x is not a normal number, and NaN for NaN.
 
-    Unlike the standard library's function, it can be vectorised in loops.
+    Unlike the standard library's function, this function can be vectorised in loops.
     """
-    raise NotImplementedError("for compiled functions")
+    raise NotImplementedError("exp2 can only be called from compiled functions")
 
 
 @overload(exp2, jit_options=OPTIONS)
@@ -40,7 +40,7 @@ def _exp2_of_type(x: Any) -> Any:
     lowest = real(1 - bias)
 
     def power(x: Any) -> Any:
-        whole = integer(x - real(0.5))  # rounds towards 0: to the nearest
+        whole = integer(x - real(0.5))  # int() rounds towards 0, so that x is rounded to the nearest integer
         f = x - real(whole)
         p = real(SERIES[terms - 1])
         for n in range(terms - 2, -1, -1):
@@ -48,7 +48,7 @@ def _exp2_of_type(x: Any) -> Any:
         of_whole = integer((whole + integer(bias)) << integer(mantissa)).view(real)
         return p * of_whole if x > lowest else real(0) if x <= lowest else x
 
-    return inspect.unwrap(power)  # see jit
+    return inspect.unwrap(power)  # see ``jit``
 
 
 @jit
@@ -79,7 +79,7 @@ def scale(A: Any, factor: Any) -> None:
 
 @jit
 def set_row(out: Any, i: int, A: Any, j: int) -> None:
-    """Let row i of ``out`` be row j of A."""
+    """Copy row j of A to row i of ``out``."""
     for k in range(A.shape[1]):
         out[i, k] = A[j, k]
 
@@ -95,7 +95,7 @@ def rows_of(x: Any, i: Any) -> Any:
 
 @jit
 def scaled_rows(x: Any, i: Any, factor: float, like: Any) -> Any:
-    """Return the rows i of x times a factor, in the type of ``like``."""
+    """Return the rows i of x, multiplied by a factor, in the dtype of ``like``."""
     out = np.empty((len(i), x.shape[1]), like.dtype)
     for row in range(len(i)):
         for k in range(x.shape[1]):
@@ -115,7 +115,7 @@ class RowsAt(NamedTuple):
 
 
 class MatrixAt(NamedTuple):
-    """Numbers in a vector: number i, k is at ``first`` + i ``down`` + k ``across``."""
+    """A matrix in a vector: number i, k is at ``first`` + i ``down`` + k ``across``."""
 
     numbers: Any
     first: int

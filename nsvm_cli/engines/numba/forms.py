@@ -27,8 +27,8 @@ Real = Any
 
 
 class RBF(NamedTuple):
-    """The kernel. Features that are not ``normalized`` to the same length may be far from 0, compared with
-    their distances, which are then computed from differences to avoid cancellation.
+    """The kernel. If ``normalized``, all features have the same length. Otherwise they may be far from 0,
+    compared with their distances, which are then computed from differences to avoid cancellation.
     """
 
     gamma: Real
@@ -43,9 +43,10 @@ class Layer(NamedTuple):
     """A layer from ``c`` channels of h x w pixels to ``d`` channels of p x q, then ReLU.
 
     With ``side`` 1 the layer is fully connected, with a single pixel for each channel. Otherwise it is a
-    convolution with filters of that side, followed by the maximum of each 2x2 square. ``masked`` says whether
-    dropout acts on its channels. ``weights`` is the index in theta at which its weights begin, followed by
-    its bias, and ``below`` the number of values of each sample that are stored before its input.
+    convolution with filters of that side, followed by the maximum of each 2x2 square. ``masked`` is true if
+    dropout acts on the channels. ``weights`` is the index in theta at which the layer's weights begin,
+    followed by its bias. ``below`` is the number of values of each sample that are stored before the layer's
+    input.
     """
 
     c: int
@@ -61,14 +62,14 @@ class Layer(NamedTuple):
 
 
 class Network(NamedTuple):
-    """F_theta: ``layers``, and perhaps ``Normalize``; and SGD, which moves theta.
+    """F_theta, which consists of ``layers`` and possibly ``Normalize``, and the state of SGD.
 
     ``layers`` has a row for each ``Layer``. ``theta`` is the vector of W_1, b_1, W_2, ..., where each W_l has
     a row for each output or channel. A sample has ``width`` features, and ``height`` values in all layers
-    together. If the network ``drops`` values, it multiplies the others by ``factor``. ``shared`` says whether
-    the samples of a batch have the same mask, which ``seed`` and ``dropped_below`` determine: see
-    ``nsvm_cli.models.dropout``. ``momenta`` has the layout of theta, and ``rates`` the learning rate of step
-    t at t modulo ``BLOCK``.
+    together. ``drops`` is true if the network has dropout. Values that are not dropped are then multiplied by
+    ``factor``. ``shared`` is true if the samples of a batch have the same mask. ``seed`` and
+    ``dropped_below`` determine the masks: see ``nsvm_cli.models.dropout``. ``momenta`` has the layout of
+    theta, and ``rates`` holds the learning rate of step t at t modulo ``BLOCK``.
     """
 
     theta: np.ndarray
@@ -90,7 +91,7 @@ class Network(NamedTuple):
 
 
 def network_form(F: FeatureMap, shape: Sequence[int]) -> Network:
-    """Return a copy of a supported F for samples of this shape, without learning rates."""
+    """Return a copy of a supported F for samples of this shape. The learning rates are not set yet."""
     rule: Any = F.optimizer
     network, dropout, normalize = cast(Any, covered_parts(F.network))
     theta, layers = vector([*network.parameters()]), _layers(network, dropout.p > 0, shape)
@@ -132,7 +133,7 @@ def _layers(network: MLP | CNN, drops: bool, shape: Sequence[int]) -> list[Layer
 
 
 def vector(tensors: Sequence[Tensor]) -> np.ndarray:
-    """Return a new vector of the numbers of all tensors."""
+    """Return a new vector with the numbers of all tensors."""
     return torch.cat([tensor.detach().flatten() for tensor in tensors]).numpy()
 
 
@@ -155,8 +156,8 @@ class Support(NamedTuple):
 class Progress(NamedTuple):
     """The counters of ``State`` and ``Tally`` that steps change, as arrays.
 
-    ``objectives`` holds the sum of the objectives, their number, and the latest one. ``decided`` counts the
-    samples, the correctly classified ones, and the violations.
+    ``objectives`` holds the sum of the objectives, their number, and the latest objective. ``decided`` counts
+    samples, correctly classified samples, and violations.
     """
 
     t: np.ndarray

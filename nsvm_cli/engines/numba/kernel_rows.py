@@ -1,8 +1,9 @@
 """Rows of the kernel matrix of the training samples, cached within the memory budget.
 
-A row has the same bits whenever it is computed, and with whichever other rows. Matrix products have this
-property if shapes are multiples of 8 and samples begin at multiples of 64 bytes; in float32, it extends to
-the columns. This was found by trial, with MKL, and a test checks it.
+The bits of a row depend neither on when it is computed nor on which rows are computed with it. Matrix
+products have this property if shapes are multiples of 8 and samples begin at multiples of 64 bytes. In
+float32, the bits of a value do not depend on the other columns either. This was found by trial with MKL, and
+a test checks it.
 """
 
 from __future__ import annotations
@@ -28,21 +29,21 @@ LANES = 64
 """Rows are padded to a multiple of this length."""
 
 FEW_FEATURES = 24
-"""The most features for which distances are computed from differences, which are then as fast as products,
-and exact for samples that are close to each other."""
+"""Maximum number of features for which distances are computed from differences. With so few features,
+differences are as fast as products, and they are exact for samples that are close to each other."""
 
 GATHERED = 128
-"""The fewest features for which reading a kernel value from a stored row is faster than computing it."""
+"""Minimum number of features for which reading a kernel value from a row is faster than computing it."""
 
 POOL: list[UInt8[np.ndarray, " bytes"]] = []
-"""The memory of earlier rows, for reuse: touching new memory can take half as long as computing the rows."""
+"""Memory of earlier rows for reuse. Touching new memory can take half as long as computing the rows."""
 
 
 class Matrix(NamedTuple):
     """The kernel matrix of a working set, with rows padded to a multiple of ``LANES``, and its diagonal.
 
-    Rows that are not ``there`` are computed on first use, from their z and all ``columns``. Rows and columns
-    from ``size`` on are 0.
+    ``there`` marks the rows that are computed. Any other row is computed on first use, from its row of z and
+    all ``columns``. Rows and columns from ``size`` on are 0.
     """
 
     K: Any
@@ -54,14 +55,14 @@ class Matrix(NamedTuple):
 
 
 class Rows:
-    """A cache of up to ``most`` rows K(z_i, z_j), for j < m, padded with zeros, in the dtype of z.
+    """A cache of at most ``most`` rows of the kernel matrix, padded with zeros, in the dtype of z.
 
-    Sample m has a kernel value of 0 with every sample; see ``Dual``.
+    The kernel values of sample m, which is not in z, are all 0; see ``Dual``.
     """
 
     def __init__(self, K: Kernel, z: Float[Tensor, "m n"], memory_budget: int) -> None:
         self.K, self.z, self.m, self.clock = K, z, len(z), 0
-        self.dtype, self.width = z[:0].cpu().numpy().dtype, _up(self.m + 1, LANES)
+        self.dtype, self.width = z[:0].cpu().numpy().dtype, _rounded_up(self.m + 1, LANES)
         self.unit = f"{DUAL}-{self.dtype}"
         self.formula: Any = _formula(K, z, self.width)
         self.lazy = isinstance(self.formula, Differences)
@@ -78,7 +79,7 @@ class Rows:
         """Return memory for rows, which returns to the pool when this object is deleted."""
         memory = POOL.pop() if POOL else np.empty(0, np.uint8)
         if len(memory) < size + 64:
-            # NumPy would ask for huge pages, which a virtual machine may have to get from its host first
+            # NumPy would request huge pages, which a virtual machine may have to get from its host first
             memory = torch.empty(size + 64, dtype=torch.uint8).numpy()
         weakref.finalize(self, POOL.__setitem__, slice(None), [memory])
         begin = -memory.ctypes.data % 64
@@ -87,7 +88,7 @@ class Rows:
     def slots(self, i: Int64[np.ndarray, " q"], free: Bool[np.ndarray, " s"]) -> Int64[np.ndarray, " q"]:
         """Return the slots of the rows of samples i in the cache, after computing the missing ones.
 
-        New rows replace rows of samples that are not ``free`` first, and among them the least recently used.
+        New rows first replace rows of samples that are not ``free``, the least recently used rows first.
         """
         self.clock += 1
         self.used[self.slot[i][self.slot[i] >= 0]] = self.clock
@@ -103,8 +104,8 @@ class Rows:
 
     def block(self, i: Int64[np.ndarray, " q"]) -> Matrix:
         """Return the kernel matrix of samples i, the last of which may be m."""
-        size, more = len(i) - int(i[-1] == self.m), -len(i) % LANES
-        padded, diagonal = np.pad(i, (0, more)) % self.m, np.pad(self.diagonal[i], (0, more))
+        size, padding = len(i) - int(i[-1] == self.m), -len(i) % LANES
+        padded, diagonal = np.pad(i, (0, padding)) % self.m, np.pad(self.diagonal[i], (0, padding))
         K = np.empty((len(i), len(padded)), self.dtype)
         K[size:] = 0
         if self.lazy:
@@ -119,12 +120,12 @@ class Rows:
 
     def add(self, K: Any, at: Int64[np.ndarray, " q"], c: Float64[np.ndarray, " q"], g: Any) -> None:
         """Add sum_k c_k K[at_k] to g, in float64."""
-        more = -len(at) % 4
-        at, c = np.append(at, at[:1].repeat(more)), np.append(c, np.zeros(more))
+        padding = -len(at) % 4
+        at, c = np.append(at, at[:1].repeat(padding)), np.append(c, np.zeros(padding))
         loaded(add_rows, self.unit)(K, at, c, g)
 
 
-def _up(size: int, multiple: int) -> int:
+def _rounded_up(size: int, multiple: int) -> int:
     return -(-size // multiple) * multiple
 
 
@@ -136,14 +137,17 @@ def _formula(K: Kernel, z: Float[Tensor, "m n"], width: int) -> Any:
     few = z.shape[1] <= FEW_FEATURES
     far = not few and bool((gamma * (z - z.mean(0)).square().sum(1) > FAR).any())
     z = z.double() if far else z
-    scaled = z.new_zeros(width, _up(z.shape[1], 8))
+    scaled = z.new_zeros(width, _rounded_up(z.shape[1], 8))
     torch.sub(z, z.mean(0), out=scaled[: len(z), : z.shape[1]])
     scaled *= math.sqrt((1 if few else 2) * gamma / math.log(2))
     return Differences(scaled) if few else Products(scaled)
 
 
 class AnyKernel:
-    """K by its own formula, on z's device, always for 32 rows: even samples in even ones, odd in odd."""
+    """Any kernel K, by its own formula and on z's device.
+
+    K is always evaluated for 32 rows, with even samples in even rows and odd samples in odd rows.
+    """
 
     def __init__(self, K: Kernel, z: Tensor, width: int) -> None:
         self.K, self.columns = K, torch.cat([z, z[:1].expand(width - len(z), -1)])
@@ -161,11 +165,11 @@ class AnyKernel:
 
 
 class Products:
-    """RBF as 2^(<a, b> - h_a - h_b), with h = <a, a> / 2, for features that are scaled to make this K."""
+    """RBF as 2^(<a, b> - h_a - h_b), with h = <a, a> / 2, for features scaled so that this equals K."""
 
     def __init__(self, z: Tensor) -> None:
         self.z, self.diagonal = z, np.ones(len(z))
-        # by the same products, so that K of equal samples is exactly 1
+        # computed by the same products, so that K of equal samples is exactly 1
         h = torch.cat([torch.mm(a, a.T).diagonal() / 2 for a in self.z.split(LANES)])
         self.columns, self.product = (self.z, h.numpy()), z.new_empty(512 * 256)  # fits in a core's cache
 
@@ -173,7 +177,7 @@ class Products:
         return self.z[i], self.columns[1][i]
 
     def write(self, i: Any, columns: Any, out: Any, slots: Any) -> None:
-        finish = loaded(powers, f"{DUAL}-{out.dtype}")
+        finish = loaded(write_powers, f"{DUAL}-{out.dtype}")
         for rows in np.split(np.arange(len(i)), range(512, len(i), 512)):
             a, h = self.columns_of(np.pad(i[rows], (0, -len(rows) % 8)))
             for begin in range(0, len(columns[0]), 256):
@@ -184,7 +188,7 @@ class Products:
 
 
 class Differences:
-    """RBF as 2^-|a - b|^2, for few features that are scaled to make this K."""
+    """RBF as 2^-|a - b|^2, for few features, scaled so that this equals K."""
 
     def __init__(self, z: Tensor) -> None:
         self.z, self.columns = z.numpy(), np.ascontiguousarray(z.numpy().T)
@@ -194,10 +198,10 @@ class Differences:
         return np.ascontiguousarray(self.z[i].T)
 
     def write(self, i: Any, columns: Any, out: Any, slots: Any) -> None:
-        loaded(distant, f"{DUAL}-{out.dtype}")(self.z[i], columns, out, slots)
+        loaded(write_differences, f"{DUAL}-{out.dtype}")(self.z[i], columns, out, slots)
 
 
-def powers(G: Any, h_a: Any, h_b: Any, out: Any, slots: Any, first: int) -> None:
+def write_powers(G: Any, h_a: Any, h_b: Any, out: Any, slots: Any, first: int) -> None:
     """Write 2^(G_ij - h_a_i - h_b_j) to rows ``slots`` of ``out``, from column ``first`` on."""
     for i in range(len(slots)):
         row, products, h = out[slots[i], first : first + G.shape[1]], G[i], h_a[i]
@@ -205,14 +209,14 @@ def powers(G: Any, h_a: Any, h_b: Any, out: Any, slots: Any, first: int) -> None
             row[j] = exp2(min(products[j] - h - h_b[j], h - h))
 
 
-def distant(a: Any, columns: Any, out: Any, slots: Any) -> None:
+def write_differences(a: Any, columns: Any, out: Any, slots: Any) -> None:
     """Write 2^-|a_i - b_j|^2 to rows ``slots`` of ``out``, for the columns b_j."""
     for i in range(len(slots)):
-        distant_row(a[i], columns, out[slots[i]])
+        write_difference_row(a[i], columns, out[slots[i]])
 
 
 @jit
-def distant_row(a: Any, b: Any, out: Any) -> None:
+def write_difference_row(a: Any, b: Any, out: Any) -> None:
     """Write 2^-|a - b_j|^2, four features at a time, in blocks that fit in the first-level cache."""
     exponents = np.empty(512, a.dtype)
     for begin in range(0, len(out), 512):
@@ -229,7 +233,7 @@ def distant_row(a: Any, b: Any, out: Any) -> None:
 
 
 def gather(cache: Any, slots: Any, i: Any, out: Any) -> None:
-    """Copy columns i of the cached rows ``slots`` to ``out``; a negative slot has no row."""
+    """Copy columns i of the cached rows ``slots`` to ``out``. Negative slots are skipped."""
     for k in range(len(slots)):
         row = cache[slots[k]]
         for j in range(len(i) if slots[k] >= 0 else 0):

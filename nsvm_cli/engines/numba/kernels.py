@@ -1,6 +1,4 @@
-"""The compiled RBF kernel: values, gradients and sums of values, also for few samples and features that are
-stored as columns.
-"""
+"""The compiled RBF kernel: values, gradients and sums of values, with features stored as rows or columns."""
 
 from __future__ import annotations
 
@@ -15,7 +13,7 @@ from nsvm_cli.engines.numba.jit import jit, jit_in_order
 from nsvm_cli.models.kernels import FAR
 
 COLUMNS = 768
-"""Support vectors per block of kernel values; a block fits in a core's cache."""
+"""Number of support vectors per block of kernel values. A block fits in a core's cache."""
 
 
 @jit
@@ -51,8 +49,8 @@ def squared_lengths(a: Any) -> Any:
 
 
 FEW_VALUES = 2**13
-"""The most multiplications for which distances are computed from differences of features, as they are for a
-single row and on torch: differences avoid cancellation."""
+"""Maximum number of multiplications for which distances are computed from differences of features. Like on
+torch, a single row takes differences too. Differences avoid cancellation."""
 
 
 @jit
@@ -99,7 +97,7 @@ def values(K: RBF, a: Any, b: Any) -> Any:
 
 @jit
 def are_far(K: RBF, squares: Any) -> bool:
-    """Return whether products of features with these squared lengths lose too many digits in float32."""
+    """Return whether products of features of these squared lengths would lose too many digits in float32."""
     return squares.itemsize == 4 and (K.gamma * squares > FAR).any()
 
 
@@ -163,8 +161,8 @@ def sums(K: RBF, a: Any, b: Any, w: Any) -> Any:
 class FeatureColumns(NamedTuple):
     """Features as columns, and their squared lengths.
 
-    ``z`` has blocks of ``COLUMNS`` columns, each contiguous in memory: for few rows, rearranging the factors
-    of a product would take longer than the product.
+    ``z`` has blocks of ``COLUMNS`` columns, and each block is contiguous in memory. For products with few
+    rows, rearranging the factors would otherwise take longer than the product itself.
     """
 
     z: np.ndarray
@@ -201,7 +199,8 @@ def _squared_length(z: Any) -> Any:
 
 @jit
 def centre(K: RBF, a: Any, b: FeatureColumns, count: int) -> Any:
-    """Set the squared lengths of the first columns of b's first block, after centring them if K needs it.
+    """Set the squared lengths of the first ``count`` columns of b's first block. Centre these columns before,
+    unless K is normalized.
 
     Return the rows of a with the same shift, which leaves distances unchanged.
     """
@@ -259,7 +258,7 @@ def column_sums(K: RBF, a: Any, b: FeatureColumns, w: Any) -> Any:
 def column_gradient(K: RBF, a: Any, b: FeatureColumns, block: int, K_ab: Any, G: Any, out: Any) -> None:
     """Add the gradient of sum_ij G_ij K(a_i, b_j) with respect to a, given K_ab = K(a_i, b_j), to ``out``.
 
-    The sum is over the first columns of a block. It overwrites G.
+    The sum is over the first columns of a block. G is overwritten.
     """
     factor = a.dtype.type(2) * K.gamma
     for i in range(len(a)):
@@ -278,7 +277,9 @@ def column_gradient(K: RBF, a: Any, b: FeatureColumns, block: int, K_ab: Any, G:
 def add_term_gradient(
     K: RBF, z: Any, z_s: Any, columns: FeatureColumns, begin: int, end: int, c: Any, by_z: Any
 ) -> Any:
-    """Return sum_is c_is K(z_i, z_s) over terms begin to end, and add its gradient by z to ``by_z``."""
+    """Return sum_is c_is K(z_i, z_s) over terms begin to end, and add its gradient with respect to z to
+    ``by_z``.
+    """
     if not K.normalized:
         K_ts = values(K, z, z_s[begin:end])
         add_matrix(by_z, gradient(K, z, z_s[begin:end], K_ts, c))

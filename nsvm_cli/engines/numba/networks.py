@@ -1,9 +1,10 @@
 """Compiled forward and backward passes of F_theta, with the dropout of ``nsvm_cli.models.dropout.Masks``.
 
-``ROWS`` samples pass all layers before the next ones, so that they stay in a core's cache. The output of a
-layer for these n samples consists of rows of n numbers: pixel x, y of channel c is row (c height + y) width
-+ x. A row of pixels is then contiguous as well, and a convolution is a sum of matrix products, of the weights
-of a row of the filter and the image shifted by 0, n, 2 n, ... numbers.
+Blocks of ``ROWS`` samples pass all layers one after another, so that a block stays in a core's cache. The
+output of a layer for the n samples of a block consists of rows of n numbers: pixel x, y of channel c is row
+(c height + y) width + x. A row of pixels is then contiguous as well, and a convolution is a sum of matrix
+products. Each product multiplies the weights of a row of the filter and the image shifted by 0, n, 2 n, ...
+numbers.
 """
 
 from __future__ import annotations
@@ -20,14 +21,17 @@ from nsvm_cli.engines.numba.jit import jit
 from nsvm_cli.randomness import GOLDEN, LAYER
 
 ROWS = 256
+"""Number of samples in a block."""
 
 BLAS_BELOW = 48
-"""Fewer samples than this, but more than one, leave the product with a connected layer's weights to BLAS."""
+"""For fewer samples than this, but more than one, BLAS multiplies by the weights of connected layers."""
 
 
 class Passed(NamedTuple):
-    """The results of a forward pass for the backward pass: the values ``H`` of x and of all layers, block by
-    block, and the index of the largest pixel of each square.
+    """The results of a forward pass that the backward pass needs.
+
+    ``H`` holds the values of x and of all layers, block by block, and ``largest`` the index of the largest
+    pixel of each square.
     """
 
     H: np.ndarray
@@ -36,9 +40,9 @@ class Passed(NamedTuple):
 
 @jit
 def layer_of(F: Network, number: int) -> Any:
-    of, i = F.layers, number  # not a row, which would be another counted reference
-    c, h, w, d, p, q = of[i, 0], of[i, 1], of[i, 2], of[i, 3], of[i, 4], of[i, 5]
-    return Layer(c, h, w, d, p, q, of[i, 6], of[i, 7] > 0, of[i, 8], of[i, 9])
+    layers, i = F.layers, number  # a row of ``layers`` would be an additional counted reference
+    c, h, w, d, p, q = layers[i, 0], layers[i, 1], layers[i, 2], layers[i, 3], layers[i, 4], layers[i, 5]
+    return Layer(c, h, w, d, p, q, layers[i, 6], layers[i, 7] > 0, layers[i, 8], layers[i, 9])
 
 
 @jit
@@ -82,10 +86,10 @@ def feature_columns(F: Network, x: Any, i: Any, passed: Passed, z: Any) -> None:
 
 @jit
 def forward(F: Network, x: Any, passed: Passed, z: Any, t: int, i: Any, evaluated: int) -> None:
-    """Write z = F_theta(x), and the values that ``backward`` needs.
+    """Write z = F_theta(x) and the values that ``backward`` needs.
 
-    Unless t is 0, dropout acts with the masks of samples i in step t. Blocks of the first ``evaluated``
-    samples have passed without dropout before.
+    Unless t is 0, dropout is active, with the masks of samples i in step t. The blocks of the first
+    ``evaluated`` samples have passed the network before, without dropout.
     """
     for begin in range(0, len(x), ROWS):
         end = min(begin + ROWS, len(x))
@@ -124,7 +128,7 @@ def _top(F: Network, passed: Passed, start: int, n: int) -> Any:
 
 @jit
 def _write_columns(x: Any, out: Any) -> None:
-    for first in range(0, len(out), 16):  # a line of the cache is read once
+    for first in range(0, len(out), 16):  # so that each line of the cache is read once
         for k in range(first, min(first + 16, len(out))):
             for j in range(out.shape[1]):
                 out[k, j] = x[j, k]
@@ -132,7 +136,9 @@ def _write_columns(x: Any, out: Any) -> None:
 
 @jit
 def _mask(F: Network, out: Any, key: int, first: int, i: Any) -> None:
-    """Multiply each channel of samples i by 0 or 1 / (1 - p), by the numbers of ``key`` from ``first`` on."""
+    """Multiply each channel of samples i by 0 or 1 / (1 - p), which depends on the numbers in the random
+    sequence of ``key`` from ``first`` on.
+    """
     d, pixels, n = out.shape
     for channel in range(d):
         factor = np.empty(n, out.dtype)
@@ -149,7 +155,7 @@ mixed = jit(randomness.mixed)
 
 @jit
 def number_at(key: int, place: int) -> Any:
-    """Return the number at a place of the sequence of ``key``; see ``nsvm_cli.randomness``."""
+    """Return the number at a place in the random sequence of ``key``; see ``nsvm_cli.randomness``."""
     return mixed(np.int64(place) * np.int64(GOLDEN) + np.int64(key))
 
 
@@ -177,7 +183,7 @@ def _connect(F: Network, layer: Layer, passed: Passed, start: int, n: int) -> No
 
 @jit
 def _convolve(F: Network, layer: Layer, passed: Passed, start: int, n: int) -> None:
-    """Write the output of a convolution, as ``_connect`` does."""
+    """Write the output of a convolution, like ``_connect``."""
     theta, (at, o) = F.theta, places(layer, start, n)
     real, (c, h, w, d, p, q, side, _, offset, _) = theta.dtype.type, layer
     weights, m = c * side * side, 2 * q * n
@@ -200,7 +206,9 @@ def _convolve(F: Network, layer: Layer, passed: Passed, start: int, n: int) -> N
 
 @jit
 def _pool(upper: Any, lower: Any, bias: Any, n: int, out: Any, largest: Any) -> None:
-    """Write the ReLU of the maximum of each square, and the index of its pixel, the first of equal ones."""
+    """2x2 max-pooling, then bias and ReLU: write the result to ``out``, and the position of the maximum (the
+    first in case of ties) to ``largest``.
+    """
     zero = out.dtype.type(0)
     for x in range(len(out) // n):
         left, right = upper[2 * x * n : (2 * x + 1) * n], upper[(2 * x + 1) * n : (2 * x + 2) * n]
@@ -232,7 +240,7 @@ def _lengths(features: Any) -> Any:
 
 @jit
 def _factors(F: Network, features: Any) -> Any:
-    """Return the factors that normalise the features of a block; ones without normalisation."""
+    """Return the factors that normalise the features of a block. Without normalisation, they are 1."""
     factor = np.ones(features.shape[1], features.dtype)
     if F.normalize:
         lengths = _lengths(features)
@@ -253,8 +261,8 @@ def _write_rows(F: Network, features: Any, z: Any) -> None:
 
 @jit
 def backward(F: Network, passed: Passed, by_z: Any) -> Any:
-    """Return the gradient with respect to theta, given the gradient with respect to z, as ``forward`` has
-    written it, with dropout if F has it.
+    """Return the gradient with respect to theta, given the gradient with respect to the z that ``forward``
+    has written. If F has dropout, ``forward`` must have used it.
     """
     by_theta = np.zeros_like(F.theta)
     for begin in range(0, len(by_z), ROWS):
@@ -311,8 +319,9 @@ def _by_features(F: Network, features: Any, by_z: Any) -> Any:
 def _connect_back(
     F: Network, layer: Layer, passed: Passed, start: int, n: int, D: Any, below: Any, by_theta: Any
 ) -> None:
-    """Add the gradients with respect to the weights of a connected layer and, unless it is the first one, to
-    its input (``below``), given the gradient ``D`` with respect to its sums.
+    """Add the gradient with respect to the weights of a connected layer to ``by_theta``. Unless the layer is
+    the first, write the gradient with respect to its input to ``below``. ``D`` is the gradient with respect
+    to the outputs before ReLU.
     """
     theta, H, c, d, offset = F.theta, passed.H, layer.c, layer.d, layer.weights
     at, _ = places(layer, start, n)
@@ -337,7 +346,7 @@ def _connect_back(
 def _convolve_back(
     F: Network, layer: Layer, passed: Passed, start: int, n: int, D: Any, below: Any, by_theta: Any
 ) -> None:
-    """Add the gradients of a convolution, as ``_connect_back`` does."""
+    """Add the gradients of a convolution, like ``_connect_back``."""
     theta, H, (at, o) = F.theta, passed.H, places(layer, start, n)
     c, h, w, d, p, q, side, _, offset, _ = layer
     largest = passed.largest[o : o + len(D)]
@@ -364,7 +373,7 @@ def _convolve_back(
 
 @jit
 def _unpool(D: Any, largest: Any, lower: int, n: int, out: Any) -> None:
-    """Write the gradient with respect to the upper or lower row of squares."""
+    """Write the gradient with respect to the upper or the lower row of pixels of the squares."""
     zero, first = D.dtype.type(0), np.int8(2 * lower)
     for x in range(len(D) // n):
         D_x, which = D[x * n : (x + 1) * n], largest[x * n : (x + 1) * n]

@@ -1,4 +1,4 @@
-"""Algorithms 0 to 4 with compiled stretches of steps; their states are those of the other engines."""
+"""Algorithms 0 to 4 with compiled stretches of steps. All engines have the same states."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _one_thread() -> None:
 
 
 class Stretches:
-    """The arguments of a trainer's compiled stretches, made from its state, and from theta if that moves."""
+    """The arguments of a trainer's compiled stretches, made from its state and, if theta moves, theta."""
 
     def __init__(
         self, stretch: Callable[..., None], trainer: Trainer[Any], problem: Problem, state: Any
@@ -71,7 +71,7 @@ class Stretches:
         self.run = forms.Run(numbers, problem.host_y, weights, trainer.lam, K, network, progress)
 
     def blocks(self, until: int, begin: int = 2) -> Iterator[tuple[np.ndarray, int, int]]:
-        """Yield for each block of steps up to ``until`` its samples, its first step, and the last to take.
+        """Yield the samples, the first step and the last step to take of each block of steps up to ``until``.
 
         ``begin`` is the first step of the algorithm.
         """
@@ -87,17 +87,18 @@ class Stretches:
             t = last
 
     def take(self, *arguments: Any) -> None:
-        """Take the steps of a block, which is the last three arguments.
+        """Take the steps of a block, which the last three arguments describe.
 
         Raises:
             NotFiniteError: a quantity is no longer finite; the state is then invalid.
         """
         try:
             loaded(self.stretch, self.unit)(self.run, *arguments)
-        except FloatingPointError as error:  # it names the quantity
+        except FloatingPointError as error:  # its message is the quantity
             raise NotFiniteError(str(error), int(self.run.progress.t[0])) from None
 
     def store(self) -> None:
+        """Copy the results of the steps to the state and to theta."""
         state, progress, tally = self.state, self.run.progress, self.state.tally
         total, objectives, latest = progress.objectives.tolist()
         if objectives:
@@ -121,10 +122,10 @@ class Stretches:
             state.engine.window = None
 
 
-def _with_room(x: np.ndarray, state: SampleState, more: int) -> np.ndarray:
-    """Return the rows of the support, with room for those that up to ``more`` draws may add."""
+def _support_with_room(x: np.ndarray, state: SampleState, draws: int) -> np.ndarray:
+    """Return the rows of the support, with room for the rows that this number of draws may add."""
     c = state.coefficients
-    out = np.empty((min(len(c.alpha), len(c.support) + more), x.shape[1]), x.dtype)
+    out = np.empty((min(len(c.alpha), len(c.support) + draws), x.shape[1]), x.dtype)
     out[: len(c.support)] = x[c.support]
     return out
 
@@ -132,9 +133,9 @@ def _with_room(x: np.ndarray, state: SampleState, more: int) -> np.ndarray:
 class CompiledPegasos(look_ahead.LookAheadPegasos):
     def advance(self, problem: Problem, state: SampleState, until: int) -> None:
         steps, window = Stretches(stretches.pegasos, self, problem, state), state.engine.window
-        z_support = _with_room(steps.run.x, state, self.k * (until - state.t))
+        z_support = _support_with_room(steps.run.x, state, self.k * (until - state.t))
         s = np.empty((max(1, stretches.LONGEST // self.k) * self.k, math.prod(problem.task.outputs)))
-        group_start = np.array([window.first if window else 0])  # the first step of the group that s is of
+        group_start = np.array([window.first if window else 0])  # s belongs to this group
         if window:
             s[: len(window.s)] = window.s.reshape(len(window.s), -1)[: len(s)]
         for block in steps.blocks(until):
@@ -150,8 +151,8 @@ class CompiledAlg1(look_ahead.LookAheadAlg1):
     def advance(self, problem: Problem, state: Alg1State, until: int) -> None:
         steps, filled = Stretches(stretches.alg1, self, problem, state), np.array([len(state.i)])
         for block in steps.blocks(until):
-            terms, more = (state.i, state.z, state.alpha), self.k * len(block[0])
-            i, z, alpha = (torch.cat([rows, rows.new_empty(more, *rows.shape[1:])]) for rows in terms)
+            terms, room = (state.i, state.z, state.alpha), self.k * len(block[0])
+            i, z, alpha = (torch.cat([rows, rows.new_empty(room, *rows.shape[1:])]) for rows in terms)
             steps.take(i.numpy(), z.numpy(), alpha.reshape(len(alpha), -1).numpy(), filled, *block)
             state.i, state.z, state.alpha = (rows[: filled[0]] for rows in (i, z, alpha))
         steps.store()
@@ -160,7 +161,7 @@ class CompiledAlg1(look_ahead.LookAheadAlg1):
 class CompiledAlg2(look_ahead.LookAheadAlg2):
     def advance(self, problem: Problem, state: SampleState, until: int) -> None:
         steps = Stretches(stretches.alg2, self, problem, state)
-        x_j = _with_room(steps.run.x, state, self.k * (until - state.t))
+        x_j = _support_with_room(steps.run.x, state, self.k * (until - state.t))
         for block in steps.blocks(until):
             steps.take(steps.support, x_j, *block)
         steps.store()

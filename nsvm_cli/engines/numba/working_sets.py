@@ -1,11 +1,11 @@
 """A solver of the dual problem by working sets: ThunderSVM's scheme (Wen et al. 2018), for one thread.
 
-An iteration chooses the variables that violate optimality most, half of them new, solves the problem in these
-by SMO, and updates g with the rows of the variables that moved.
+An iteration chooses a working set: the variables that violate optimality most, half of which are new. It
+solves the problem in these variables by SMO, and updates g with the kernel rows of the variables that moved.
 
-SMO is compiled. It finds maxima in ``LANES`` lanes, each over every LANES-th number: unlike the loop for a
-single maximum, such loops are vectorised. Variables that must not be chosen have infinite values, which is
-safe, as the compiler may rearrange sums but not assume that no number is infinite (see ``jit.OPTIONS``).
+SMO is compiled. It finds maxima in ``LANES`` lanes, each over every LANES-th number. Unlike the loop for a
+single maximum, such loops are vectorised. Variables that must not be chosen have infinite values. This is
+safe, since the compiler may rearrange sums but must not assume that numbers are finite (see ``jit.OPTIONS``).
 """
 
 from __future__ import annotations
@@ -19,38 +19,39 @@ from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
 from nsvm_cli.engines.numba.jit import jit, loaded
-from nsvm_cli.engines.numba.kernel_rows import FEW_FEATURES, LANES, Matrix, Rows, distant_row
+from nsvm_cli.engines.numba.kernel_rows import FEW_FEATURES, LANES, Matrix, Rows, write_difference_row
 from nsvm_cli.models.kernels import RBF, kernel_sums
 from nsvm_cli.trainers.dual import HUGE, MOST, REFRESHES, TAU, Dual, DualState, Optimality, regression
 
 SMALLEST, LARGEST, MOST_MOVABLE = 64, 1024, 3072
-"""The size of the first working set, which doubles in each iteration, since an easy problem needs few rows,
-and of the last; and the most variables that form a working set because only they can move, if half of them
-are between their bounds."""
+"""The first working set has ``SMALLEST`` variables. The size doubles in each iteration, up to ``LARGEST``, so
+that easy problems need few rows. If at most ``MOST_MOVABLE`` variables can move, and half of them are between
+their bounds, they all form the working set."""
 
 WHOLE = 2048
-"""The most variables for which all are one working set, if rows are computed as SMO needs them."""
+"""Maximum number of variables that form a single working set, if rows are computed when SMO needs them."""
 
 REST_OF_GAP = 0.03
-"""On a part of the variables, SMO stops once their gap has shrunk to this share."""
+"""If the working set is a part of the variables, SMO stops when their gap has shrunk to this fraction."""
 
 STALLED_ITERATIONS, LEAST_GROWTH = 50, 1e-10
-"""Iterations after which the solver gives up, unless the dual value grew by this share of it."""
+"""The solver gives up after ``STALLED_ITERATIONS`` iterations in which the relative growth of the dual value
+was below ``LEAST_GROWTH``."""
 
 PAIRS = 2**24
-"""The pairs of samples for which g is recomputed in one iteration, which takes a third of a second."""
+"""Number of pairs of samples for which g is recomputed in one iteration. This takes a third of a second."""
 
 
 @dataclass(frozen=True)
 class WorkingSets:
-    """A solver of a problem, to a gap of ``tol``; ``rows`` are the kernel rows of its samples."""
+    """A solver of a dual problem, to a gap of ``tol``. ``rows`` are the kernel rows of its samples."""
 
     dual: Dual
     rows: Rows
     tol: float = 1e-3
 
     def step(self, state: DualState) -> None:
-        """Take an iteration; if none would help, recompute g where it has drifted, or end."""
+        """Take an iteration. If no iteration would help, recompute g if it has drifted, or end."""
         m, now, value = self.rows.m, self.dual.optimality(state), self.dual.value(state)
         state.gap = now.last - now.first
         if state.stale:
@@ -61,8 +62,8 @@ class WorkingSets:
             return
         if value > state.best + LEAST_GROWTH * abs(value):
             state.best, state.since = value, state.iterations
-        helps = state.iterations - state.since <= STALLED_ITERATIONS and state.steps < MOST
-        if state.gap >= self.tol and helps and state.refreshed < REFRESHES:
+        can_improve = state.iterations - state.since <= STALLED_ITERATIONS and state.steps < MOST
+        if state.gap >= self.tol and can_improve and state.refreshed < REFRESHES:
             state.iterations += 1
             self._descend(state, now, self._choose(state, now))
         elif state.refreshed < REFRESHES and self._drift(state, now) >= self.tol / 10:
@@ -73,19 +74,19 @@ class WorkingSets:
             state.done = 1
 
     def _choose(self, state: DualState, now: Optimality) -> Int64[np.ndarray, " q"]:
-        """Return the working set: all variables, or those that can move, or the worst at both ends."""
+        """Return the working set: all variables, the variables that can move, or the worst at both ends."""
         kept, state.kept = state.kept, state.kept[:0]
         if len(now.f) <= (WHOLE if self.rows.lazy else LARGEST):
             return np.arange(len(now.f))
-        matters = (now.up & (now.f < now.last)) | (now.low & (now.f > now.first))
-        if matters.sum() <= min(MOST_MOVABLE, 2 * (now.up & now.low).sum()):
-            return np.flatnonzero(matters)
+        movable = (now.up & (now.f < now.last)) | (now.low & (now.f > now.first))
+        if movable.sum() <= min(MOST_MOVABLE, 2 * (now.up & now.low).sum()):
+            return np.flatnonzero(movable)
         size = min(LARGEST, self.rows.most, SMALLEST << min(state.iterations - 1, 16))
-        matters[kept] = False
+        movable[kept] = False
         for end, f in ((now.up, now.f), (now.low, -now.f)):
-            i, most = np.flatnonzero(end & matters), (size - len(kept)) // 2
+            i, most = np.flatnonzero(end & movable), (size - len(kept)) // 2
             worst = i[np.argpartition(f[i], most)[:most]] if len(i) > most else i
-            matters[worst] = False
+            movable[worst] = False
             state.kept = np.append(state.kept, worst)
         return np.sort(np.append(kept, state.kept))
 
@@ -100,7 +101,7 @@ class WorkingSets:
         change = y * (a - state.alpha[chosen])
         state.alpha[chosen] = a
         moved = np.flatnonzero(change)
-        if np.array_equal(s, np.arange(len(state.g))):  # then the block has whole rows
+        if np.array_equal(s, np.arange(len(state.g))):  # the block consists of whole rows
             rows.add(matrix.K, moved, change[moved], state.g)
             return
         free = np.zeros(rows.m + 1, bool)
@@ -110,14 +111,14 @@ class WorkingSets:
             rows.add(rows.cache, rows.slots(s[part], free), change[part], state.g)
 
     def _drift(self, state: DualState, now: Optimality) -> float:
-        """Return the largest error of g at 32 samples at the ends of the gap, and at 32 others."""
+        """Return the largest error of g at 32 samples at the ends of the gap and 32 evenly spaced samples."""
         ends = (now.up & (now.f < now.first + self.tol)) | (now.low & (now.f > now.last - self.tol))
         samples = np.append(self.dual.s[ends][:32], np.linspace(0, self.rows.m - 1, 32).astype(np.int64))
         samples = samples[samples < self.rows.m]
         return float(np.abs(self._exact(state, samples) - state.g[samples]).max())
 
     def _exact(self, state: DualState, i: Int64[np.ndarray, " p"]) -> Float64[np.ndarray, " p"]:
-        """Return g at the samples i in float64; the last time with coefficients as in a model file."""
+        """Return g at the samples i in float64. The last time, use the coefficients of the model file."""
         z = self.rows.z
         beta = self.dual.beta(state, z.dtype if state.refreshed == REFRESHES else torch.float64)
         support = np.flatnonzero(beta)
@@ -135,9 +136,10 @@ def solve_small_problems(z: Float[Tensor, "m n"]) -> None:
 
 
 def smo(matrix: Matrix, f: Any, y: Any, a: Any, C: Any, tol: float, share: float, most: int) -> int:
-    """Take up to ``most`` steps, until the gap is below ``tol`` or this share of the first; return how many.
+    """Run at most ``most`` SMO steps, until the gap is below ``tol`` or ``share`` times the initial gap.
 
-    See ``nsvm_cli.trainers.dual.smo_step``. It changes f, which is padded, and a.
+    Return the number of steps. Update a and f (which is padded) in place; see
+    ``nsvm_cli.trainers.dual.smo_step``.
     """
     up, low = np.full_like(f, np.inf), np.full_like(f, np.inf)
     for k in range(len(y)):
@@ -169,7 +171,7 @@ def smo(matrix: Matrix, f: Any, y: Any, a: Any, C: Any, tol: float, share: float
 def _row(matrix: Matrix, i: int) -> Any:
     """Return row i of K, after computing it if necessary."""
     if not matrix.there[i]:
-        distant_row(matrix.z[i], matrix.columns, matrix.K[i])
+        write_difference_row(matrix.z[i], matrix.columns, matrix.K[i])
         matrix.K[i, matrix.size :] = 0
         matrix.there[i] = True
     return matrix.K[i]
@@ -177,13 +179,14 @@ def _row(matrix: Matrix, i: int) -> Any:
 
 @jit
 def _set(k: int, change: float, reaches: bool, y: Any, a: Any, C: Any, up: Any, low: Any) -> None:
-    """Add ``change`` to a_k, or set it exactly to the bound that it reaches.
+    """Add ``change`` to a_k, or set a_k exactly to the bound that it reaches.
 
-    up_k is then 0 if y_k a_k may go up, and low_k is 0 if it may go down; otherwise they are infinite.
+    Set up_k to 0 if y_k a_k may then increase, and low_k to 0 if it may decrease. Otherwise, set them to
+    infinity.
     """
     a[k] = (C[k] if change > 0 else 0.0) if reaches else min(max(a[k] + change, 0.0), C[k])
-    more, less = 0.0 if a[k] < C[k] else np.inf, 0.0 if a[k] > 0 else np.inf
-    up[k], low[k] = (more, less) if y[k] > 0 else (less, more)
+    increase, decrease = 0.0 if a[k] < C[k] else np.inf, 0.0 if a[k] > 0 else np.inf
+    up[k], low[k] = (increase, decrease) if y[k] > 0 else (decrease, increase)
 
 
 @jit
