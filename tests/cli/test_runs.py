@@ -93,5 +93,5 @@ def test_bad_input(sweep: Path, tmp_path: Path) -> None:
     assert "there is no such folder" in refusal("runs", "missing", cwd=tmp_path)
     assert "did you mean train_accuracy" in refusal("runs", sweep, "--sort", "train_acc", cwd=tmp_path)
     assert "not allowed with" in refusal("runs", sweep, "--csv", "--json", cwd=tmp_path)
-    assert "--escape-formulas needs --csv" in refusal("runs", sweep, "--escape-formulas", cwd=tmp_path)
+    assert "--escape-formulas requires --csv" in refusal("runs", sweep, "--escape-formulas", cwd=tmp_path)
     assert nsvm("runs", sweep, "--filter", "seed=7", cwd=tmp_path).stdout == "no run matches the filter\n"
