@@ -149,14 +149,14 @@ def test_a_logger_that_fails_costs_one_warning_and_nothing_else(
 
 def test_a_logger_that_cannot_start_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Notebook, "fails", "start")
-    with pytest.raises(RunError, match="logger=notebook could not start: the server has gone; logger=none"):
+    with pytest.raises(RunError, match="notebook could not start: the server has gone; set logger=none"):
         go(tmp_path, settings_with("notebook"))
 
 
 def test_a_missing_package_is_named_before_the_data_are_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Notebook, "package", "no_such_package")
     settings = settings_with("notebook", dataset={"name": "csv", "path": "missing.csv"})
-    with pytest.raises(InputError, match="needs no_such_package: install it with pip"):
+    with pytest.raises(InputError, match="requires no_such_package: install it with pip"):
         prepare(settings)
 
 

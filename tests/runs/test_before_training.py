@@ -59,10 +59,13 @@ def stopping(**settings: Any) -> dict[str, Any]:
         ({"penalties": {"entropy": 1}, **ALG1}, "penalties.entropy needs pairs .*batch_size above 1"),
         (
             {"penalties": {"l1": 1}, "algorithm": {"name": "pegasos", "steps": 9}},
-            "theta, which does not move",
+            "but theta is fixed in this run",
         ),
-        ({"penalties": {"l1": 1}, "network": {"name": "identity"}, **ALG2}, "theta, which does not move"),
-        ({"kernel": {"name": "rbf", "ard": True, "gradient": "spsa"}}, "does not go with kernels that learn"),
+        ({"penalties": {"l1": 1}, "network": {"name": "identity"}, **ALG2}, "but theta is fixed in this run"),
+        (
+            {"kernel": {"name": "rbf", "ard": True, "gradient": "spsa"}},
+            "cannot be combined with a kernel",
+        ),
         (
             {"callbacks": ["erly_stopping"]},
             "there is no callback 'erly_stopping'; did you mean early_stopping",
@@ -93,7 +96,7 @@ def test_settings_that_do_not_go_together(changes: dict[str, Any], said: str) ->
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"calibration": "sigmoid"}, "probabilities of classes, and task=regression has none"),
+        ({"calibration": "sigmoid"}, "class probabilities, and task=regression has no classes"),
         ({"threshold": "best"}, "threshold=best requires two classes, but the data have none"),
         ({"class_weight": "balanced"}, "class_weight is for classes, and task=regression has no classes"),
         ({"loss": {"name": "hinge"}}, "loss=hinge is for task=classification; use one of epsilon_"),

@@ -90,7 +90,7 @@ def test_by_default_it_is_that_of_samples_with_the_classes_in_proportion(
         assert "test_log_loss" not in small_run(tmp_path / "without", **settings)
         assert load_model(tmp_path / "without" / "final.safetensors").sigmoids is None
         shutil.rmtree(tmp_path / "without")
-        with pytest.raises(InputError, match="log_loss is of probabilities"):
+        with pytest.raises(InputError, match="log_loss requires probabilities"):
             prepare(small_settings(**settings | {"metric": "log_loss"}))
     targets = small_table("regression", tmp_path, 0.2)
     assert "validation_r2" in small_run(tmp_path / "targets", **AUTO | targets)
