@@ -233,7 +233,7 @@ def _learnt_rows(figures: Figures) -> Rows:
 def _range(value: float | list[float]) -> str:
     """Format a number, or the smallest and the largest of several numbers."""
     numbers = value if isinstance(value, list) else [value]
-    return " to ".join(dict.fromkeys(f"{end:.4g}" for end in (min(numbers), max(numbers))))
+    return " to ".join(dict.fromkeys(map(_short, (min(numbers), max(numbers)))))
 
 
 def column_rows(columns: Iterable[Any]) -> Rows:

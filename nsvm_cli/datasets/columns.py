@@ -245,7 +245,7 @@ def suspicions(
     lines: dict[str, list[str]] = {}
     rows = np.random.default_rng(0).permutation(len(x))[:MOST_ROWS]
     for name, kind, part in encoder.parts(x):
-        few = part[rows, 0]
+        sample = part[rows, 0]
         if isinstance(kind, Dates):
             lines[name] = [
                 f"{day(value)} is far from all other dates" for value, _, far in _ends(part[:, 0]) if far
@@ -253,8 +253,8 @@ def suspicions(
         elif isinstance(kind, Numbers):
             lines[name] = _codes(np.ascontiguousarray(part[:, 0]))
         else:
-            few = part[rows] @ np.arange(1.0, part.shape[1] + 1)
-        if y is not None and len(y) >= 4 * FEWEST and (share := _gives_away(few, y[rows], classes)):
+            sample = part[rows] @ np.arange(1.0, part.shape[1] + 1)
+        if y is not None and len(y) >= 4 * FEWEST and (share := _gives_away(sample, y[rows], classes)):
             lines[name] = [*lines.get(name, []), f"it alone predicts {share}: is it known beforehand?"]
     return lines
 
@@ -265,10 +265,8 @@ def _ends(x: np.ndarray) -> Iterator[tuple[float, float, bool]]:
     """
     for value in (float(x.min()), float(x.max())):
         if np.count_nonzero(others := x != value) >= FEWEST:
-            low, high = (
-                float(x.min(where=others, initial=np.inf)),
-                float(x.max(where=others, initial=-np.inf)),
-            )
+            low = float(x.min(where=others, initial=np.inf))
+            high = float(x.max(where=others, initial=-np.inf))
             yield value, low, min(abs(value - low), abs(value - high)) > high - low > 0
 
 
@@ -309,7 +307,7 @@ def _gives_away(x: np.ndarray, y: np.ndarray, classes: bool) -> str:
         predicted[~train] = means[group[~train]]
     if classes:
         wrong = float(np.mean(codes[predicted.argmax(1)] != y))
-        few = wrong <= (1 - GIVEN_AWAY) * (1 - targets.mean(0).max())
-        return f"the label in {100 * (1 - wrong):.4g} % of rows" if few else ""
+        given_away = wrong <= (1 - GIVEN_AWAY) * (1 - targets.mean(0).max())
+        return f"the label in {100 * (1 - wrong):.4g} % of rows" if given_away else ""
     r2 = 1 - float(np.mean((predicted[:, 0] - y) ** 2) / np.var(y)) if np.ptp(y) else 0.0
     return f"the target with an R^2 of {r2:.3f}" if r2 >= GIVEN_AWAY else ""

@@ -198,7 +198,8 @@ class ImageReader:
         for file in files:
             settings.append(str(file.absolute()))
             with contextlib.suppress(OSError):  # which reading the file reports
-                settings += [file.stat().st_size, file.stat().st_mtime_ns]
+                state = file.stat()
+                settings += [state.st_size, state.st_mtime_ns]
         name = hashlib.sha256(json.dumps(settings).encode()).hexdigest()[:32]
         kept = cache_folder() / "images" / f"{name}.safetensors"
         try:

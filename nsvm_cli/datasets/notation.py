@@ -84,13 +84,7 @@ class Numbers:
     @property
     def is_plain(self) -> bool:
         """Whether the numbers are written as in Python."""
-        return (self.decimal, self.thousands, self.prefix, self.suffix, self.clock) == (
-            ".",
-            "",
-            "",
-            "",
-            False,
-        )
+        return replace(self, median=0.0) == Numbers()
 
     @property
     def rescales(self) -> bool:

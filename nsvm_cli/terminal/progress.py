@@ -39,7 +39,8 @@ class Progress(Callback):
 
     def __enter__(self) -> Progress:
         self.bar.start()
-        threading.Thread(target=self._watch, daemon=True).start()
+        if not self.console.is_terminal:
+            threading.Thread(target=self._watch, daemon=True).start()
         return self
 
     def __exit__(self, error: object, *_: object) -> None:
@@ -50,7 +51,7 @@ class Progress(Callback):
 
     def _watch(self) -> None:
         while not self.has_ended.wait(max(self.seconds, (self.bar.tasks[-1].elapsed or 0) / 10)):
-            if (task := self.bar.tasks[-1]).total is None and not self.console.is_terminal:
+            if (task := self.bar.tasks[-1]).total is None:
                 self.say(f"{task.description}: {_clock(task.elapsed)} elapsed")
 
     def say(self, line: str) -> None:
