@@ -317,8 +317,8 @@ class NSVMClassifier(ClassifierMixin, _NSVM):  # type: ignore[misc]
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> NSVMClassifier:
         """Train on samples X of shape (m, n), or (m, channels, height, width) for images, and classes y.
 
-        The columns of a data frame are read like those of a CSV file: they may contain text and empty cells.
-        In prediction, columns are matched by name, and additional columns are ignored. Arrays of bytes with
+        Columns of a data frame are read like columns of a CSV file: they may contain text and empty cells. In
+        prediction, columns are matched by name, and additional columns are ignored. Arrays of bytes with
         more than two dimensions are images: their pixels are divided by 255, also in prediction. A sample
         with weight w counts as w samples; samples with weight 0 are excluded.
 

@@ -149,7 +149,7 @@ def _kernel_figures(model: NSVM, train: Split, held_out: Split) -> dict[str, Any
 def _objective(model: NSVM, train: Split, fitted: Split, lam: float) -> tuple[float | None, float | None]:
     """Return the objective and the duality gap, each None if it cannot be computed.
 
-    The objective is that of the model's f, with the mean loss on the features ``fitted``. The gap is the
+    The objective is computed for the model's f, with the mean loss on the features ``fitted``. The gap is the
     difference of the objective from a lower bound. It requires two classes, the hinge loss, and an f whose
     terms are training samples.
 

@@ -71,7 +71,7 @@ def load_model(path: Path, runtime: Mapping[str, Any] | None = None) -> NSVM:
     what the settings imply.
 
     Args:
-        runtime: settings that override those of the file, such as ``device`` or ``dataset.root``.
+        runtime: settings that override the settings in the file, such as ``device`` or ``dataset.root``.
 
     Raises:
         InputError: the file is missing, damaged, inconsistent, or not a model file.

@@ -46,8 +46,9 @@ def onnx_graph(model: NSVM) -> bytes:
     """Return a model as an ONNX graph.
 
     The input ``x`` is a batch of raw samples in float64, which keeps the digits of values with a large
-    offset, such as years. The outputs are those of ``Graph`` in the model's dtype, except predictions, which
-    are int64 indices or float64 targets. The metadata contain the classes and columns as JSON.
+    offset, such as years. The outputs are the outputs of ``Graph``, in the model's dtype except for
+    predictions, which are int64 indices or float64 targets. The metadata contain the classes and columns as
+    JSON.
 
     Raises:
         InputError: the exporter is not installed, or the kernel is precomputed.

@@ -160,7 +160,7 @@ def reproduce_arguments(parser: CommandParser) -> None:
         "suite", "SUITE", f"{names}; or your own YAML file, a list with the overrides of each sweep"
     )
     suite.completer = lambda **_: suites  # type: ignore[attr-defined]
-    overrides = "overrides for every sweep, which replace those of the suite with the same key"
+    overrides = "overrides for every sweep, which replace overrides in the suite with the same key"
     parser.add("words", "KEY=VALUE", overrides, nargs="*")
     parser.add("--output", "FOLDER", "folder for the runs (default: outputs/reproduce/SUITE)", type=Path)
 
@@ -183,7 +183,7 @@ def reproduce(options: argparse.Namespace) -> None:
     failures: list[InputError | RunError] = []
     for line in lines_of(options.suite):
         by_key = {word.partition("=")[0]: word for word in [*shlex.split(line), *options.words]}
-        overrides = [*by_key.values()]  # options.words replace those of the line with the same key
+        overrides = [*by_key.values()]  # options.words replace overrides in the line with the same key
         say(f"nsvm train -m {shlex.join(overrides)}")
         try:
             train(["-m", *overrides, f"hydra.sweep.dir={quoted(f'{folder}/${{dataset.name}}')}"])

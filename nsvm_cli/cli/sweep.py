@@ -54,7 +54,7 @@ class SweepDirectory(Callback):
 
 
 def overrides_of(config: DictConfig) -> list[Override]:
-    """Return the overrides of a sweep: those in ``hydra.sweeper.params``, then those of the command line."""
+    """Return the overrides of a sweep: from ``hydra.sweeper.params``, then from the command line."""
     params = [f"{key}={values}" for key, values in (config.hydra.sweeper.get("params") or {}).items()]
     parser = OverridesParser.create(GlobalHydra.instance().config_loader())
     return parser.parse_overrides([*params, *config.hydra.overrides.task])

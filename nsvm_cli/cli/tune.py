@@ -39,7 +39,7 @@ def tune_arguments(parser: CommandParser) -> None:
         "tune.space.KEY.low=X": "lower end of a range; set also high and, if wanted, log=true",
         "+tune.space.KEY=...": "search one more setting; ~tune.space.KEY removes a setting",
     }
-    parser.add_keys("overrides (and those of nsvm train)", keys, "OVERRIDE", completer)
+    parser.add_keys("overrides (including overrides of nsvm train)", keys, "OVERRIDE", completer)
 
 
 def tune(options: argparse.Namespace) -> None:

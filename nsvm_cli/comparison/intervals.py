@@ -141,8 +141,9 @@ def mean_test(values: Values, overlap: float = 0.0, error: float = 0.0) -> Infer
 def standard_error(values: Sequence[float], overlap: float = 0.0, samples: int | None = None) -> float:
     """Return the standard error of the mean over seeds: sqrt(c Var(values)); NaN for a single seed.
 
-    If the values are accuracies on ``samples`` samples each, their variance is taken to be at least that of
-    independent errors, p (1 - p) / samples, where p is the accuracy with Agresti and Coull's correction.
+    If the values are accuracies on ``samples`` samples each, their variance is taken to be at least
+    p (1 - p) / samples, the variance of independent errors, where p is the accuracy with Agresti and Coull's
+    correction.
     """
     if len(values) < 2:
         return math.nan

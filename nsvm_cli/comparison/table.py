@@ -191,7 +191,7 @@ def cautions(cells: Sequence[Cell], runs: int) -> list[str]:
         sentences.append(f"Left out: {skipped} of {runs} runs ({why}).")
     if len(metrics := named_metrics(compared)) > 1:
         names = ", ".join(sorted(metric or "none" for metric in metrics))
-        sentences.append(f"The runs set different metrics ({names}): the table shows that of their task.")
+        sentences.append(f"The runs set different metrics ({names}): the table shows their task's metric.")
     paths_by_code: dict[str, dict[str, str]] = {}  # runs with different components load different plugins
     for run in compared:
         parts = [value for key, value in flat(run.settings).items() if key.endswith((".name", "callbacks"))]

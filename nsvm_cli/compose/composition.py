@@ -281,7 +281,7 @@ def plain_values(config: DictConfig, complete: bool = True) -> dict[str, Any]:
 
 
 def settings_words(words: Iterable[str]) -> list[str]:
-    """Return overrides without those of ``overwrite`` and ``allow_mismatch``, which are not settings."""
+    """Return overrides except ``overwrite`` and ``allow_mismatch``, which are not settings."""
     return [word for word in words if word.partition("=")[0] not in RUN_DIRECTORY_KEYS]
 
 

@@ -51,7 +51,7 @@ def fit_scaling(
     """Return the scaling of ``kind`` fitted to x; by default, to mean 0 and *sample* standard deviation 1.
 
     A constant feature becomes 0. With one scaling per feature, ``standard`` leaves features of zeros and ones
-    unchanged, such as those of categories.
+    unchanged, such as one-hot features.
 
     Args:
         global_scaling: whether to scale all features by one mean and standard deviation.

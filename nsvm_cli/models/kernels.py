@@ -332,8 +332,8 @@ def check_kernel(
 ) -> None:
     """Check the values of a kernel, which may be user-defined.
 
-    Their shape must be (p, q), and their dtype that of the features. They may have gradients with respect to
-    the features only, and must have finite ones if ``differentiable``.
+    Their shape must be (p, q), and their dtype equal to the dtype of the features. They may have gradients
+    with respect to the features only, and must have finite ones if ``differentiable``.
 
     Raises:
         InputError: a check fails, or the kernel draws random numbers.

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 WINDOW = 11
-"""The number of records in a moving average, which is drawn over noisy curves of more than twice as many."""
+"""The number of records in a moving average, drawn over noisy curves with more than twice this number."""
 
 
 @dataclass(frozen=True)

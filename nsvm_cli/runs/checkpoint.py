@@ -204,7 +204,7 @@ class CheckpointManager(Callback):
     def restore(self, allow_mismatch: bool) -> State | None:
         """Return the state of the newest intact checkpoint; None if there is no checkpoint yet.
 
-        The choices before the first step are those of the checkpoint or, without one, are made now.
+        Choices made before the first step are read from the checkpoint; without one, they are made now.
 
         Raises:
             InputError: no steps are left, the checkpoint does not fit this run, settings or environment

@@ -141,8 +141,8 @@ def _solved(trainer: Trainer[Any], e: Experiment, seconds: float) -> Part:
 def continued(t: Numbers, y: Numbers, at: Numbers) -> Numbers:
     """Return y at the later times ``at``, extrapolated by a power law.
 
-    Its exponent is that of the second half of t. If this exponent is smaller than the exponent of the quarter
-    before, the exponent continues to fall at the same rate.
+    Its exponent is fitted to the second half of t. If this exponent is smaller than the exponent of
+    the quarter before, the exponent continues to fall at the same rate.
     """
     floor = y[y > 0].min(initial=max(y[-1], 1e-9))
     quarters = np.log(t[-1] * np.array([0.25, 0.5, 1]))

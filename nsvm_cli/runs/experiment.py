@@ -73,7 +73,7 @@ class Experiment:
 
     @cached_property
     def trainer(self) -> Trainer[Any]:
-        """The algorithm, with its steps replaced by those of the engine."""
+        """The algorithm, whose steps are taken by the engine."""
         return taken_by(self.engine, self.algorithm)
 
     @cached_property

@@ -45,7 +45,7 @@ def train_run(
     same bits as if the run had never stopped.
 
     Args:
-        callbacks: callbacks besides those of the settings, such as a progress bar.
+        callbacks: callbacks in addition to the callbacks in the settings, such as a progress bar.
         allow_mismatch: whether to resume even if settings or environment have changed. The result may then
             differ, and has ``"exact": false``.
         command: the fields of the result about the command line.

@@ -351,8 +351,7 @@ class Trainer(ABC, Generic[S]):
 
 
 class BatchTrainer(Trainer[S]):
-    """An algorithm of ``steps`` steps, each of which draws ``batch_size`` samples, or one sample if it is
-    None.
+    """An algorithm of ``steps`` steps, each with ``batch_size`` samples, or with one sample if it is None.
 
     A batch is not larger than the training set. ``epochs``, if the algorithm has this setting, limits the
     steps that move theta to this number of passes over the training samples.
