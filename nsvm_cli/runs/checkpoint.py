@@ -1,4 +1,4 @@
-"""Checkpoints, which hold everything that a run needs to resume bit for bit, and their callback."""
+"""Checkpoints of a run, from which training resumes bit for bit."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ from nsvm_cli.trainers import State
 KIND = "nsvm-checkpoint-6"
 
 DATA_PATHS = ("dataset.path", "dataset.validation_path", "dataset.test_path", "dataset.root", "kernel.path")
-"""Settings that may change when a run resumes: the data are compared by checksum."""
+"""Settings that may change when a run resumes. The data themselves are compared by checksum."""
 
 Number = StrictInt | Annotated[StrictFloat, Field(allow_inf_nan=False)]
 NUMBERS = TypeAdapter(dict[str, Number | None])
-"""The numbers of state dicts by path."""
+"""The numbers of state dicts, by path."""
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
@@ -50,14 +50,12 @@ class Checkpoint:
     """A run after ``step`` steps.
 
     Attributes:
-        seconds: seconds of training so far.
-        stopped: why a callback has stopped the run, if one has.
-        resumed: how often the run was resumed.
-        bitwise: whether settings and environment were the same throughout.
-        metrics: the end of the metrics at this step.
-        settings: the settings that were asked for.
-        chosen, search: the choices made before the first step; see ``Experiment``.
-        values: the state dicts of theta ("F"), of the trainer's state ("state") and of "callbacks".
+        stopped: the reason why a callback stopped the run, or None.
+        bitwise: whether the run was always resumed with the same settings and environment.
+        metrics: the position in the metrics file at this step.
+        settings: the settings before the algorithm chose any of them.
+        chosen, search: the choices made before the first step (see ``Experiment``).
+        values: state dicts of theta ("F"), of the trainer ("state") and of the callbacks ("callbacks").
     """
 
     step: NonNegativeInt
@@ -74,7 +72,7 @@ class Checkpoint:
 
 
 def with_engine_of(checkpoint: Checkpoint, experiment: Experiment) -> Experiment:
-    """Return the run with the engine that took the steps so far, if it is available here."""
+    """Return the experiment with the engine that wrote the checkpoint, if that engine is available here."""
     e, recorded = experiment, checkpoint.environment.get("engine", TORCH)
     engine = LITERAL if recorded == LITERAL else TORCH
     if recorded.startswith(NUMBA):
@@ -84,7 +82,7 @@ def with_engine_of(checkpoint: Checkpoint, experiment: Experiment) -> Experiment
 
 
 def environment(experiment: Experiment) -> dict[str, str]:
-    """Return the hardware, data and code that the bits of a result depend on, besides the settings."""
+    """Return everything except the settings that determines the bits of a result: hardware, data and code."""
     device = experiment.problem.x.device
     weights = experiment.problem.weights
     sums = {
@@ -106,11 +104,7 @@ def environment(experiment: Experiment) -> dict[str, str]:
 
 
 def restore_state(experiment: Experiment, checkpoint: Checkpoint) -> State:
-    """Restore theta in ``experiment.F``, and return the state of the trainer.
-
-    Raises:
-        InputError: the checkpoint does not fit a run with these settings.
-    """
+    """Restore theta, and return the trainer's state. Raise an InputError if the checkpoint does not fit."""
     trainer, F, values = experiment.trainer, experiment.F, checkpoint.values
     try:
         expect_keys(values, ["F", "state", "callbacks"])
@@ -126,11 +120,7 @@ def restore_state(experiment: Experiment, checkpoint: Checkpoint) -> State:
 
 
 def save_checkpoint(path: Path, checkpoint: Checkpoint, only_check: bool = False) -> None:
-    """Write a checkpoint atomically, or only check that it can be written.
-
-    Raises:
-        InputError: the file would be too large.
-    """
+    """Write a checkpoint or, if ``only_check``, only raise an InputError if its file would be too large."""
     values = flat(checkpoint.values, "/")
     tensors = {path: value for path, value in values.items() if isinstance(value, torch.Tensor)}
     numbers = {path: value for path, value in values.items() if path not in tensors}
@@ -140,11 +130,7 @@ def save_checkpoint(path: Path, checkpoint: Checkpoint, only_check: bool = False
 
 
 def load_checkpoint(path: Path) -> Checkpoint:
-    """Read and check a checkpoint.
-
-    Raises:
-        InputError: the file is missing, damaged, of another kind, or inconsistent.
-    """
+    """Read a checkpoint. Raise an InputError if the file is missing, damaged or inconsistent."""
     file = tensor_file.read(path, KIND, noun="checkpoint")
     fields: dict[str, Any] = dict(file.content)
     try:
@@ -159,11 +145,11 @@ def load_checkpoint(path: Path) -> Checkpoint:
 def newest_intact(
     paths: Sequence[Path], say: Say, check: Callable[[Checkpoint], object] = str
 ) -> tuple[Path, Checkpoint] | None:
-    """Return the first intact checkpoint with its path; None if there are no paths.
+    """Return the first intact checkpoint with its path, or None if ``paths`` is empty.
 
     Args:
         paths: the files of checkpoints, newest first.
-        check: raises a ValueError if a checkpoint cannot be used.
+        check: a function that raises a ValueError if a checkpoint cannot be used.
 
     Raises:
         ValueError: no checkpoint is intact.
@@ -180,16 +166,14 @@ def newest_intact(
 
 
 class CheckpointManager(Callback):
-    """Write records and checkpoints during a run, restore it from them, and stop it after a signal.
+    """A callback that writes metrics and checkpoints, restores a run from them, and stops it after a signal.
 
-    It comes after the callbacks that add figures to records.
+    It must come after the callbacks that add values to records.
 
     Attributes:
-        seconds_before: seconds of training before this loop, in earlier starts of the run and in a search.
-        resumed: how often the run was resumed.
-        exact: whether it was always resumed with the same settings and environment.
-        callbacks: the callbacks whose states a checkpoint holds; ``scores`` is the first of them.
-        stopped: why a callback has stopped the run, if one has.
+        seconds_before: seconds of training before this loop, including a grid search.
+        exact: whether the run was always resumed with the same settings and environment.
+        callbacks: the callbacks whose states are saved, starting with ``scores``.
     """
 
     def __init__(self, experiment: Experiment, directory: RunDirectory, signals: Signals, say: Say) -> None:
@@ -202,13 +186,13 @@ class CheckpointManager(Callback):
         self.began = self.saved_at = time.monotonic()
 
     def restore(self, allow_mismatch: bool) -> State | None:
-        """Return the state of the newest intact checkpoint; None if there is no checkpoint yet.
+        """Return the state in the newest intact checkpoint, or None if there is no checkpoint.
 
-        Choices made before the first step are read from the checkpoint; without one, they are made now.
+        The choices made before the first step are restored too or, without a checkpoint, made now.
 
         Raises:
-            InputError: no steps are left, the checkpoint does not fit this run, settings or environment
-                differ without ``allow_mismatch``, or every checkpoint is damaged.
+            InputError: no steps are left, the checkpoint does not fit this run, all checkpoints are damaged,
+                or settings or environment have changed and ``allow_mismatch`` is False.
         """
         checkpoint = self._newest()
         if checkpoint is not None and self.experiment.settings.engine == "auto":  # chosen by compiled code
@@ -257,7 +241,7 @@ class CheckpointManager(Callback):
         return newest[1] if newest else None
 
     def _expect_steps(self, checkpoint: Checkpoint | None) -> None:
-        """Raise an InputError if the run has finished and no steps are left."""
+        """Raise an InputError if the run has taken all its steps."""
         path, total = self.directory.path, self.experiment.trainer.total
         if checkpoint is not None and is_finished(path) and checkpoint.step == total:
             if total == 0:
@@ -265,14 +249,7 @@ class CheckpointManager(Callback):
             raise InputError(f"{path} has taken all {total} steps: expected more of them")
 
     def _changes(self, checkpoint: Checkpoint | None) -> list[str]:
-        """Return changes since the checkpoint or, without one, since the start of the run, which may change
-        the bits of the result.
-
-        The actual device, engine and number of threads are compared instead of the settings.
-
-        Raises:
-            InputError: this version does not have the recorded settings.
-        """
+        """List changes since the checkpoint (or since the start) that may change the bits of the result."""
         if checkpoint is None:
             recorded, was, now = self.directory.recorded, {}, {}
         else:
@@ -289,7 +266,7 @@ class CheckpointManager(Callback):
         self.began = self.saved_at = time.monotonic()
 
     def on_first_state(self, state: State) -> None:
-        """Raise an InputError if files could not hold the run, before it takes time."""
+        """Check, before training takes time, that the files can hold the run."""
         path, e = self.directory.path, self.experiment
         if self.schedule.every is not None:
             save_checkpoint(path, self._checkpoint(state), only_check=True)
@@ -298,7 +275,6 @@ class CheckpointManager(Callback):
 
     @property
     def seconds(self) -> float:
-        """Seconds of training so far."""
         return self.seconds_before + time.monotonic() - self.began
 
     def on_log(self, state: State, record: Record) -> None:
@@ -323,10 +299,7 @@ class CheckpointManager(Callback):
         return self.signals.noted is not None
 
     def on_train_end(self, state: State, stopped: str | None) -> None:
-        """Write the last checkpoint, and raise ``Interrupted`` after a signal.
-
-        From now on a signal ends the process at once, since nothing more has to be saved.
-        """
+        """Write the last checkpoint. Raise ``Interrupted`` if a signal was received."""
         self.stopped, hint = stopped, ""
         if self.schedule.every is not None:
             self.save(state)
@@ -335,14 +308,10 @@ class CheckpointManager(Callback):
         if (signum := self.signals.noted) is not None:
             step = f"step {state.t} of {self.experiment.trainer.total}"
             raise Interrupted(signum, f"interrupted after {step}{hint}")
-        self.signals.end_at_once(f"interrupted{hint}")
+        self.signals.end_at_once(f"interrupted{hint}")  # nothing is left to save
 
     def save(self, state: State) -> None:
-        """Write a checkpoint.
-
-        Raises:
-            RunError: the run has diverged; its last good checkpoint is kept.
-        """
+        """Write a checkpoint. Raise a RunError if theta is not finite."""
         record(state)  # raises if theta is not finite
         write = partial(save_checkpoint, checkpoint=self._checkpoint(state))
         self.directory.add_checkpoint(write, state.t, self.schedule)

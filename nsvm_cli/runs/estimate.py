@@ -1,4 +1,4 @@
-"""Estimates of the time of a run, from the first seconds of its training. No files are written."""
+"""Estimates of the training time of a run, from the first seconds of each part of its algorithm."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SECONDS = 2.0
 """Seconds for which each part of an algorithm is tried."""
 
 LATEST = 3
-"""Number of trials of a solver to which its costs are fitted: the latest trials, which are the largest."""
+"""Number of trials to which the costs of a solver are fitted. Only the latest and largest trials are used."""
 
 Numbers = Float64[np.ndarray, " numbers"]
 
@@ -34,7 +34,7 @@ class Part:
         steps, tried: the number of steps of the part, and the number of steps that were tried.
         seconds: the estimated time of all steps.
         support_vectors: the estimated number of support vectors at the end of the part.
-        unit: the unit of ``steps`` and ``tried``. It is not "steps" for a solver that chooses its own steps.
+        unit: the unit of ``steps`` and ``tried``, for example samples if a solver chooses its own steps.
     """
 
     steps: int
@@ -46,10 +46,9 @@ class Part:
 
 @dataclass
 class Probe(Callback):
-    """Stops training at step ``until``, or when ``seconds`` have passed since the first step.
+    """Stops training at step ``until``, or ``seconds`` after the first step.
 
-    The first step is not included because it often takes the longest. ``course`` contains triples of steps,
-    seconds and support vectors.
+    ``course`` contains triples of steps, seconds and support vectors.
     """
 
     seconds: float
@@ -61,13 +60,14 @@ class Probe(Callback):
         self.course.append((state.t, time.monotonic() - self.start_time, state.support_vectors))
 
     def should_interrupt(self, state: State) -> bool:
+        # the first step is not timed, because it often takes the longest
         return state.t >= self.until or self.course[-1][1] - self.course[0][1] >= self.seconds
 
 
 def estimate(experiment: Experiment, say: Say = str) -> list[Part]:
     """Train each part of the algorithm for ``SECONDS`` seconds, and return the estimates for the parts.
 
-    The experiment cannot be used afterwards.
+    The experiment cannot be used afterwards. No files are written.
     """
     experiment.compile(say)
     parts = experiment.trainer.parts
@@ -88,8 +88,8 @@ def _stepped(trainer: Trainer[Any], e: Experiment, seconds: float) -> Part:
 def extrapolated(course: Float64[np.ndarray, "calls 3"], steps: int, most: float = np.inf) -> Part:
     """Return the estimate of ``steps`` steps from the ``course`` of the first steps (see ``Probe``).
 
-    With s support vectors, a step takes a + b s seconds. The costs a and b are fitted to the course. The
-    number s is extrapolated by ``continued``, and limited by ``most``.
+    A step with s support vectors is assumed to take a + b s seconds. The costs a and b are fitted to the
+    course; s is extrapolated by ``continued`` and limited by ``most``.
     """
     t, seconds, s = course.T
     tried = int(t[-1])
@@ -114,11 +114,7 @@ def _fitted(terms: Float64[np.ndarray, "pieces 2"], seconds: Numbers) -> Float64
 
 
 def _solved(trainer: Trainer[Any], e: Experiment, seconds: float) -> Part:
-    """Return the estimate of a solver that chooses its own steps, from trials on parts of its work.
-
-    The size n of the parts grows from trial to trial. The solver takes a + b n^p seconds, where p is its
-    ``growth``.
-    """
+    """Return the estimate of a solver, which needs a + b n^p seconds for n units of work (p: ``growth``)."""
     size, p = trainer.size(len(e.problem.y)), trainer.growth
     course: list[tuple[float, float, float]] = []
     n = tried = 0
@@ -141,8 +137,8 @@ def _solved(trainer: Trainer[Any], e: Experiment, seconds: float) -> Part:
 def continued(t: Numbers, y: Numbers, at: Numbers) -> Numbers:
     """Return y at the later times ``at``, extrapolated by a power law.
 
-    Its exponent is fitted to the second half of t. If this exponent is smaller than the exponent of
-    the quarter before, the exponent continues to fall at the same rate.
+    The exponent is fitted to the second half of t. If it is lower than in the quarter before, it continues to
+    fall at the same rate.
     """
     floor = y[y > 0].min(initial=max(y[-1], 1e-9))
     quarters = np.log(t[-1] * np.array([0.25, 0.5, 1]))

@@ -1,4 +1,4 @@
-"""The objects of a run, which are built from its settings, and the models that they train."""
+"""Experiments: the objects of a run, built from its settings, and the models that they train."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ CONSTANT = (
     ": there are no support vectors, or features or kernel values are all equal or are rounded to 0; "
     "change kernel.gamma, network.scale or algorithm.lam, or lower optimizer.lr or loss.epsilon"
 )
-"""The end of a message, which says why an SVM may be constant."""
+"""The reasons and advice at the end of the message on a constant SVM."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Experiment:
     Attributes:
         settings: the user's settings ``asked``, updated with ``chosen``.
         facts: the metadata of the model before the first step.
-        algorithm: the algorithm for this number of samples. Its steps are taken by ``engine``.
+        algorithm: the algorithm for this number of samples, without the engine.
         chosen: values chosen before the first step, from a grid or in place of null, by dotted keys.
         search: the fields of the result about the choice from a grid.
     """
@@ -89,11 +89,10 @@ class Experiment:
 
     @property
     def log_every(self) -> int:
-        """The number of steps between two records."""
         return self.settings.log_every or max(1, self.trainer.total // 100)
 
     def remarks(self) -> list[str]:
-        """Return remarks for the user on steps, engine, samples and validation that may be unexpected."""
+        """Return remarks for the user on settings and data that may have unexpected effects."""
         s, m, total = self.settings, len(self.problem.y), self.trainer.total
         lines, epochs = [], s.algorithm.get("epochs")
         for name in ("batch_size", "solver_batch_size"):
@@ -127,20 +126,14 @@ class Experiment:
         compile_steps(self.engine, self.algorithm, self.problem, say)
 
     def with_grid_choice(self) -> Experiment:
-        """Return a copy of the experiment with the values that the algorithm chooses from ``algorithm.grid``.
-
-        Returns the experiment itself if there is no grid.
-        """
+        """Return the experiment with the values that the algorithm chooses from its grid, if any."""
         if (choice := self.algorithm.search(self.problem, self.F)) is None:
             return self
         values, search = choice
         return self.with_choice({**self.chosen, **values}, search)
 
     def with_choice(self, chosen: Mapping[str, Any], search: dict[str, Any]) -> Experiment:
-        """Return a copy of the experiment with the settings in ``chosen``.
-
-        ``search`` holds the fields about the search that go into the result.
-        """
+        """Return the experiment with the settings ``chosen`` and ``search``, the fields about the choice."""
         if chosen == self.chosen:
             return replace(self, search=search)
         e = prepare(parse_settings(with_values(plain(self.asked), chosen)), data=self.data)
@@ -151,7 +144,7 @@ class Experiment:
         return run(self.trainer, self.problem, self.F, self.log_every, callbacks, state)
 
     def train(self, callbacks: Sequence[Callback] = ()) -> NSVM:
-        """Train with the settings' callbacks and ``callbacks``, and return the model. Writes no file."""
+        """Train with the settings' callbacks and ``callbacks``, and return the model. Writes no files."""
         experiment = self.with_grid_choice()
         scores, configured = experiment.callbacks
         used = [scores, *configured] if configured else []  # scoring takes time, and only callbacks need it
@@ -214,7 +207,7 @@ class Experiment:
         return model.with_threshold(t), {"threshold": t}
 
     def with_changes(self, model: NSVM) -> NSVM:
-        """Return the model with two further metadata: how theta and the kernel matrix changed in training."""
+        """Return the model with metadata on how training changed theta and the kernel matrix."""
         before, after = ((m.network, m.kernel) for m in (model.before_training(), model))
         changes = feature_change(before, after, self.problem.x, self.problem.seed)
         return model.with_facts(theta_change=theta_change(before, after), feature_change=changes)
@@ -227,8 +220,8 @@ def prepare(settings: Settings, data: Data | None = None) -> Experiment:
         data: data to use instead of the data set in the settings.
 
     Raises:
-        InputError: a setting is invalid or does not fit the data, the data are missing or damaged, or the run
-            could not be stored in files.
+        InputError: a setting is invalid or does not fit the data, the data are missing or damaged, or files
+            could not store the run.
     """
     # errors here are raised before the data are loaded, which may take minutes
     algorithm, optimizer, gradient, device = build_parts(settings)
@@ -276,13 +269,7 @@ def _in_place_of_null(
     z: Callable[[], Float[Tensor, "m n"]],
     w: Float64[Tensor, " m"] | None,
 ) -> dict[str, Any]:
-    """Return values that replace null in kernel.gamma, algorithm.lam and algorithm.solver, by dotted keys.
-
-    Args:
-        named: the algorithm in the settings; ``algorithm`` is this algorithm for the number of samples.
-        z: a function that computes the features of the training samples, called only if they are needed.
-        w: the weights of the training samples.
-    """
+    """Return values that replace null in kernel.gamma, algorithm.lam and algorithm.solver, by dotted keys."""
     names = [name for name in ("lam", "solver") if getattr(named, name, 0) is None]
     chosen = {f"algorithm.{name}": getattr(algorithm, name) for name in names}
     if algorithm.trains_svm and not algorithm.moves_theta:
@@ -292,12 +279,7 @@ def _in_place_of_null(
 
 
 def load(settings: Settings) -> Data:
-    """Load and split the data of a run.
-
-    Raises:
-        InputError: the data are missing or damaged, lack the validation set that the run requires, or do not
-            allow its threshold or metric.
-    """
+    """Load and split the data of a run. Raise an InputError if they do not allow its validation or metric."""
     data = load_data(settings.dataset, settings.seed, settings.task, settings.memory_budget)
     uses = {
         "validation.every": settings.validation.every,
@@ -327,18 +309,16 @@ def load(settings: Settings) -> Data:
 
 
 def calibrates(settings: Settings, data: Data) -> bool:
-    """Return whether the model of a run has probabilities.
-
-    A balanced validation set makes rare classes too probable. Therefore it is not used by calibration=auto.
-    """
+    """Return whether the model of a run has probabilities."""
     if settings.calibration != "auto":
         return settings.calibration is not None
-    balanced = isinstance(settings.dataset.get("validation"), str)  # "200 each"
+    # a balanced validation set, such as "200 each", would make rare classes too probable
+    balanced = isinstance(settings.dataset.get("validation"), str)
     return bool(data.task.classes and not balanced and data.splits.sizes["validation"])
 
 
 def _facts(data: Data) -> ModelMetadata:
-    """Return the metadata of a model before training. Raise an InputError if a file could not store them."""
+    """Return the metadata of a model before training."""
     try:
         return ModelMetadata(
             scale=1.0,

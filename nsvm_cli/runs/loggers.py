@@ -35,24 +35,24 @@ from nsvm_cli.trainers import State
 Name = Annotated[str, Field(min_length=1)]
 
 SHOWN_FILES = (CONFIG, RESULT, "final.safetensors")
-"""The files of a finished run that are passed to its logger."""
+"""Files of a finished run that are passed to its logger."""
 
 
 class Logger:
-    """Base class of loggers. The base class itself shows nothing. The fields of a logger are its settings.
+    """Base class of loggers, which shows nothing. The fields of a logger are its settings.
 
-    An error in ``start`` ends the run. A later error is shown as a warning, and the logger is disabled.
+    An error in ``start`` ends the run. After a later error, the logger is disabled with a warning.
     """
 
     package: ClassVar[str | None] = None
     """The package that the logger imports, if any."""
 
     def start(self, run: Tracking) -> str | None:
-        """Start to show a run, or continue the run ``run.id``. Return the run's id in the tool, or None."""
+        """Start to show a run, or resume the run ``run.id``. Return the run's id in the tool, or None."""
         return None
 
     def log(self, step: int, figures: Mapping[str, float]) -> None:
-        """Show the values that were recorded at a step."""
+        """Show the values recorded at a step."""
 
     def finish(self, status: Status, step: int, figures: Mapping[str, float], files: Sequence[Path]) -> None:
         """Show the final status, the values at the last step and the files, and release all resources."""
@@ -169,11 +169,7 @@ LOGGERS |= {"none": Logger, "tensorboard": TensorBoard, "mlflow": MLflow, "wandb
 
 
 def build_logger(settings: Mapping[str, Any]) -> Logger:
-    """Return the logger selected in a ``logger:`` section.
-
-    Raises:
-        InputError: the logger is unknown, one of its settings is invalid, or its package is not installed.
-    """
+    """Return the logger of a ``logger:`` section. Raise an InputError if its package is not installed."""
     logger, name = build(LOGGERS, "logger", settings), settings["name"]
     if logger.package is not None and find_spec(logger.package) is None:
         raise InputError(f"logger={name} requires {logger.package}: install it with pip, or set logger=none")
@@ -184,14 +180,10 @@ def build_logger(settings: Mapping[str, Any]) -> Logger:
 class Tracking(Callback):
     """A callback and context manager that passes the records and the outcome of a run to a logger.
 
-    If the logger cannot start, the run ends with an error, since nothing is lost yet. A logger that fails
-    later is disabled with a warning.
-
     Attributes:
-        directory, settings: the directory and the settings of the run.
-        sweep: the name of the sweep to which the run belongs, or None.
-        step: the number of steps already taken when the run starts or resumes.
-        result: the fields of the result. They are set after the files of the run are written.
+        sweep: the name of the run's sweep, or None.
+        step: the number of steps taken before the run starts or resumes.
+        result: the fields of the result, set at the end of the run.
         last: the last record.
     """
 
@@ -215,11 +207,7 @@ class Tracking(Callback):
         return self._ids().get(self.settings["logger"]["name"])
 
     def _ids(self) -> dict[str, str]:
-        """Return a dict from the names of loggers to the ids of this run in their tools.
-
-        Raises:
-            InputError: the file with the ids is damaged.
-        """
+        """Return the ids of this run in the tools of loggers, by name of the logger."""
         file = self.directory / TRACKING
         ids = read_json(file) if file.exists() else {}
         allowed = re.compile(r"[^/\\#?%:\s]{1,128}")  # the ids that W&B allows
@@ -256,7 +244,7 @@ class Tracking(Callback):
 
     @contextlib.contextmanager
     def _surviving(self) -> Iterator[None]:
-        """Context manager: if the logger raises an error, disable it and show a warning."""
+        """Context manager: if the logger raises an error, disable the logger and show a warning."""
         try:
             yield
         except Exception as error:
@@ -266,7 +254,6 @@ class Tracking(Callback):
 
 
 def _numbers(record: Mapping[str, Any]) -> dict[str, int | float]:
-    """Return the values of a record or a result that are numbers."""
     return {name: value for name, value in record.items() if type(value) in (int, float)}
 
 

@@ -34,11 +34,10 @@ PAUSE_SECONDS = 0.25
 class Callback(Saved):
     """Base class of callbacks, which observe training and may stop it.
 
-    The loop calls several callbacks in their order. It calls ``on_log`` at every multiple of ``log_every``
-    steps and after the last step, and ``on_step_end`` at least at every multiple of ``step_every`` steps.
-
-    A class in ``CALLBACKS`` is built from an ``Experiment`` (see ``nsvm_cli.runs``) and its settings, perhaps
-    more than once. ``saved`` lists the attributes that are stored in checkpoints.
+    The loop calls ``on_log`` at every multiple of ``log_every`` steps and after the last step, and
+    ``on_step_end`` at least at every multiple of ``step_every`` steps. ``saved`` lists the attributes that
+    are stored in checkpoints. A class in ``CALLBACKS`` is constructed from an ``Experiment`` and its
+    settings, perhaps more than once.
     """
 
     log_every: int | None = None
@@ -63,10 +62,7 @@ class Callback(Saved):
         return False
 
     def on_train_end(self, state: State, stopped: str | None) -> None:
-        """Called after the last step, even if a callback has interrupted training.
-
-        ``stopped`` is the reason why a callback has stopped the run, or None.
-        """
+        """Called when training ends or is interrupted. ``stopped`` is a callback's reason, or None."""
 
 
 class OnLog(Callback):
@@ -117,7 +113,7 @@ class Scores(Callback):
                 save_model(self.file, e.with_changes(e.calibrated(model)))
 
     def on_train_start(self) -> None:
-        """Remove an earlier best model if no best model was restored, since its steps will be repeated."""
+        """Remove an earlier best model if no best model was restored."""
         if self.file and not self.best_step:
             self.file.unlink(missing_ok=True)
 
@@ -131,8 +127,8 @@ class Scores(Callback):
 class EarlyStopping(Callback):
     """Stops training when ``metric`` has not improved in ``patience`` consecutive records that contain it.
 
-    The default metric is the score on the validation set. Lower values are better for an objective, a
-    violation rate, a loss or an error. For all other metrics, higher values are better.
+    The default metric is the score on the validation set. Lower values of objectives, violation rates, losses
+    and errors are better; higher values of all other metrics are better.
     """
 
     experiment: Any
@@ -178,8 +174,8 @@ def run(
     """Train from the first step, or from a restored ``state``, to the last step, and return the final state.
 
     Callbacks receive a record after every ``log_every`` steps, after the last theta step and after the last
-    step. It contains means over the steps since the previous such record. Additional records that a callback
-    requests contain no means, so that requesting them does not change the regular records.
+    step. These records contain means over the steps since the previous record. Additional records that a
+    callback requests contain no means.
 
     Raises:
         InputError: a callback stops training before there is an SVM.
@@ -254,11 +250,7 @@ def _log(trainer: Trainer[Any], state: State, callbacks: Sequence[Callback], mea
 
 
 def record(state: State) -> Record:
-    """Return the record of a step.
-
-    Raises:
-        RunError: theta is no longer finite.
-    """
+    """Return the record of a step. Raise a RunError if theta is not finite."""
     if not all(bool(p.isfinite().all()) for p in state.F.network.parameters()):
         raise diverged(state.t, "theta")
     return {
@@ -272,7 +264,7 @@ def record(state: State) -> Record:
 
 
 def diverged(step: int, quantity: str, moves_theta: bool = True) -> RunError:
-    """Return the error that says that a quantity is not finite, with advice on settings to change."""
+    """Return an error which says that a quantity is not finite and which settings to change."""
     advice = "lower optimizer.lr, raise optimizer.weight_decay or algorithm.lam"
     return RunError(
         f"training diverged at step {step}: {quantity} is not finite; "

@@ -1,4 +1,4 @@
-"""Functions that load the models of finished and unfinished runs, load their data, and evaluate them."""
+"""Loading and evaluating the models of finished and unfinished runs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from nsvm_cli.trainers import TRAINERS
 
 
 class NoModelYetError(InputError):
-    """A checkpoint contains no SVM yet, because it was written in Part 1 of Algorithm 4."""
+    """Raised for a checkpoint of Part 1 of Algorithm 4, which contains no SVM yet."""
 
 
 def open_model(
@@ -34,8 +34,7 @@ def open_model(
     Args:
         path: a model file, a checkpoint or a run directory. If the run has no model file yet, the model is
             taken from its newest intact checkpoint.
-        runtime: settings that override the settings in the file; see ``load_model``.
-        say: a function that shows the step of a checkpoint.
+        runtime: settings that override the settings in the file (see ``load_model``).
 
     Raises:
         NoModelYetError: the checkpoint contains no SVM.
@@ -55,7 +54,7 @@ def open_model(
 
 
 def load_trained(run: Path, runtime: Mapping[str, Any], say: Say = str) -> tuple[NSVM, Data]:
-    """Return the model of a run (see ``open_model``) and its training and test data.
+    """Return the model of a run (see ``open_model``) and the data on which it was trained and tested.
 
     Raises:
         InputError: the model file or the data are missing or damaged, or do not match each other.
@@ -167,11 +166,7 @@ def data_for(model: NSVM, section: Section) -> Data:
 
 
 def checked_split(facts: ModelMetadata, data: Data, split: str) -> Split:
-    """Return a split of the data.
-
-    Raises:
-        InputError: the split is empty, or does not match the model.
-    """
+    """Return a split of the data. Raise an InputError if the split is empty or does not match the model."""
     chosen, source = data.splits[split], data.samples.source
     if len(chosen) == 0:
         raise InputError(f"--split {split}: {source} has no {split} samples with these settings")
@@ -184,7 +179,7 @@ def checked_split(facts: ModelMetadata, data: Data, split: str) -> Split:
 
 
 def _column_remarks(facts: ModelMetadata, data: Data) -> list[str]:
-    """Return remarks on columns that the model was not trained on, and on columns without names."""
+    """Return remarks on ignored columns, and on columns that are matched by their order."""
     if facts.columns is not None and data.columns is not None:
         ignored = [column.name for column in data.columns if column.kind == ID]
         return [f"ignoring columns that the model was not trained on: {', '.join(ignored)}"] * bool(ignored)

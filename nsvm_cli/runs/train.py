@@ -1,4 +1,4 @@
-"""Train a run, from its first step or from a checkpoint, to its result."""
+"""Training of a run to its result, from the first step or from a checkpoint."""
 
 from __future__ import annotations
 
@@ -39,22 +39,22 @@ def train_run(
     command: Mapping[str, Any] | None = None,
     sweep: str | None = None,
 ) -> dict[str, Any]:
-    """Train, evaluate the model once on held-out data, save it, and return the result.
+    """Train a run, evaluate its model once on held-out data, save the model, and return the result.
 
-    If the directory holds checkpoints, training resumes from the newest intact one, and the result has the
-    same bits as if the run had never stopped.
+    If the directory contains checkpoints, training resumes from the newest intact one, and the result has the
+    same bits as without the interruption.
 
     Args:
-        callbacks: callbacks in addition to the callbacks in the settings, such as a progress bar.
+        callbacks: callbacks in addition to the callbacks in the settings.
         allow_mismatch: whether to resume even if settings or environment have changed. The result may then
-            differ, and has ``"exact": false``.
-        command: the fields of the result about the command line.
-        sweep: the name of the sweep that the run belongs to, for its logger.
+            differ, and contains ``"exact": false``.
+        command: fields of the result that describe the command line.
+        sweep: the name of the run's sweep, which is passed to the logger.
 
     Raises:
-        InputError: the checkpoint does not belong to this run, or every checkpoint is damaged.
+        InputError: the checkpoint does not belong to this run, or all checkpoints are damaged.
         RunError: training diverged, or the logger could not start.
-        Interrupted: a signal stopped the run, after its checkpoint was written.
+        Interrupted: a signal stopped the run after its checkpoint was written.
     """
     git, signals = git_state(), signals or Signals()  # the commit may have changed at the end, days later
     checkpoints = CheckpointManager(experiment, directory, signals, say)
@@ -108,9 +108,7 @@ def result_of(experiment: Experiment, state: State, model: NSVM) -> dict[str, An
 
 
 def _scores(experiment: Experiment, model: NSVM) -> dict[str, Any]:
-    """Return the scores on all splits and, on held-out samples, of always predicting the most frequent class
-    of the training set, or its mean. The test set is scored only here, once training has ended.
-    """
+    """Return the model's scores on all splits, and the scores of a constant prediction on held-out splits."""
     splits, task = experiment.data.splits, experiment.data.task
     held_out, train = splits.held_out, splits["train"].y
     figures: dict[str, Any] = {}
@@ -158,9 +156,9 @@ def _circumstances(experiment: Experiment) -> dict[str, Any]:
 
 
 def git_state() -> dict[str, str] | None:
-    """Return the commit of the repository of the current directory; None without a repository or git.
+    """Return the commit of the repository around the current directory, or None without a repository or git.
 
-    Whether files have changed since is not asked: git would run programs that the repository's settings name.
+    Uncommitted changes are not detected: git would run programs that the repository's settings select.
     """
     try:
         git = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, check=True, timeout=10)
