@@ -1,4 +1,4 @@
-"""Diagnosis of a trained model: its kernel matrix, its SVM, and the contribution of each part."""
+"""Diagnosis of a trained model: its kernel matrix, its SVM, and alternatives to each."""
 
 from __future__ import annotations
 
@@ -40,14 +40,13 @@ EXTREME = 0.1
 """Distance below which a kernel matrix counts as near the identity, or near all ones."""
 
 ORTHOGONAL = 0.9
-"""Minimum entropy at which a matrix near the identity means that samples are orthogonal.
+"""Entropy above which samples count as orthogonal if their kernel matrix is near the identity.
 
-The matrix of many classes of similar samples is also near the identity, but its entropy is lower: C equal
-blocks have the distance 1/sqrt(C) and the entropy log C / log k.
+C blocks of equal samples may be as near to the identity, at 1/sqrt(C), but have entropy log C / log k.
 """
 
 STILL = 1e-3
-"""Change of theta or of the kernel matrix below which training has not moved the features."""
+"""Change of theta or of the kernel matrix below which the features count as unchanged."""
 
 MUCH = 0.1
 """Difference of scores that counts as large, as a fraction of the gap between a constant answer and 1."""
@@ -57,13 +56,12 @@ STANDARD_ERRORS = 2.0
 
 
 def diagnose(model: NSVM, data: Data, most: int = MOST_SAMPLES) -> dict[str, Any]:
-    """Return metrics of a model on its data, None where they do not apply, and a verdict.
+    """Return metrics of a model on its data, with None where they do not apply, and a verdict.
 
-    Scores are accuracies, or R^2 for real targets, on the held-out samples (``split``).
+    Scores are accuracies, or R^2 for real targets, on held-out samples.
 
     Args:
-        most: maximum number of samples per split for scores, alignments and the exact SVM; they are chosen at
-            random.
+        most: maximum number of samples per split, chosen at random, for scores, alignments and the exact SVM.
 
     Raises:
         InputError: the model is a constant.
@@ -122,11 +120,7 @@ def _zeros(model: NSVM) -> float:
 
 
 def _kernel_figures(model: NSVM, train: Split, held_out: Split) -> dict[str, Any]:
-    """Return the alignment on training and held-out samples, and metrics of the kernel matrix.
-
-    The matrix contains the cosines K(a, b) / sqrt(K(a, a) K(b, b)), for which the distances are defined. K is
-    without the 1 that a bias adds to it.
-    """
+    """Return the alignments, and metrics of the matrix of cosines K(a, b) / sqrt(K(a, a) K(b, b))."""
     task, kernel, seed = model.task, model.kernel, model.settings.seed
 
     def alignment(z: Tensor, y: Tensor) -> Any:
@@ -149,14 +143,10 @@ def _kernel_figures(model: NSVM, train: Split, held_out: Split) -> dict[str, Any
 def _objective(model: NSVM, train: Split, fitted: Split, lam: float) -> tuple[float | None, float | None]:
     """Return the objective and the duality gap, each None if it cannot be computed.
 
-    The objective is computed for the model's f, with the mean loss on the features ``fitted``. The gap is the
-    difference of the objective from a lower bound. It requires two classes, the hinge loss, and an f whose
-    terms are training samples.
-
-    Any beta_j in [0, w_j] give the lower bound mean(beta) - ||h||^2 / (2 lambda), where
-    h = 1/m sum_j beta_j y_j K(z_j, .). With beta_j = lambda y_j alpha_j m / scale, h is lambda f; these
-    values are clipped to [0, w_j]. With an unregularised bias, the bound also requires
-    sum_j beta_j y_j = 0, which holds for SVC. 0 is also a lower bound.
+    The gap is the objective minus a lower bound. It requires two classes, the hinge loss, and an f whose
+    terms are training samples. Any beta_j in [0, w_j] give the lower bound mean(beta) - ||h||^2 / (2 lambda),
+    where h = 1/m sum_j beta_j y_j K(z_j, .). With beta_j = lambda y_j alpha_j m / scale, clipped to [0, w_j],
+    h is lambda f. With an unregularised bias, the bound requires sum_j beta_j y_j = 0, which holds for SVC.
     """
     e, task = model.expansion, model.task
     if model.facts.absent or (len(fitted.y) + len(e.alpha)) * len(e.alpha) > MOST_KERNEL_VALUES:
@@ -186,15 +176,13 @@ def _scores(
 ) -> dict[str, Any]:
     """Return the scores of the model and of alternatives to it (see ``SCORES``), and significant differences.
 
-    The differences are: ``beats_guess``, the model has smaller errors than one answer for all samples;
-    ``worse_features``, an exact SVM on the initial features has smaller errors than the model and than an
-    exact SVM on the trained features; ``overfitted``, the model has smaller errors on training samples than
-    on held-out samples.
+    The differences are: ``beats_guess``, the model is better than one answer for all samples;
+    ``worse_features``, an exact SVM on the initial features is better than the model and than an exact SVM on
+    the trained features; ``overfitted``, the model is better on training samples than on held-out samples.
 
     Args:
-        all_train: all training samples.
         trained: the model's features of the chosen training and held-out samples.
-        untrained: the model before training with its features of these samples; None if theta is fixed.
+        untrained: the model before training, and its features of these samples; None if theta is fixed.
         is_constant: whether the kernel matrix is near all ones.
     """
     task, e, (train, held_out) = model.task, model.expansion, trained
@@ -252,19 +240,18 @@ def refit(model: NSVM, train: Split, lam: float) -> Expansion:
 
 
 def _variance(model: NSVM, z: Float[Tensor, "p n"]) -> float:
-    """Return the mean of K(z, z) minus the mean of K(z, z'), the variance of the samples under the kernel.
+    """Return the variance of the samples under the kernel: the mean of K(z, z) minus the mean of K(z, z').
 
-    K with lambda times this variance is regularised as strongly as the following kernel is with lambda: K
-    after its mean is subtracted and it is scaled to K(z, z) = 1.
+    Multiplying lambda by this variance regularises K like a kernel that is centred and scaled to K(z, z) = 1.
     """
     K_zz = model.kernel(z[:MOST_IN_MATRIX], z[:MOST_IN_MATRIX]).double()
     return float((K_zz.diagonal().mean() - K_zz.mean()).clamp_min(1e-6))  # smaller values are rounding errors
 
 
 def better(errors: Float[Tensor, " p"], other_errors: Float[Tensor, " p"]) -> bool:
-    """Return whether a model's errors are significantly smaller than another model's on the same samples.
+    """Return whether errors are significantly smaller than a second model's errors on the same samples.
 
-    For classes this is McNemar's test on the samples that exactly one of the models classifies correctly.
+    For classes, this is McNemar's test on the samples that exactly one of the models classifies correctly.
     """
     d = other_errors - errors
     return float(d.sum()) > STANDARD_ERRORS * math.sqrt(float(d.square().sum()))
@@ -339,8 +326,6 @@ def _worst(figures: Mapping[str, Any], scores: Mapping[str, float | None]) -> st
 
 
 def _much_better(scores: Mapping[str, float | None], one: str, other: str, much: float = MUCH) -> bool:
-    """Return whether a score is higher than another score by more than the fraction ``much`` of the gap
-    between a constant answer and 1; False if a score is missing.
-    """
+    """Return whether a score exceeds another score by ``much`` of the gap between a constant answer and 1."""
     a, b, guess = scores[one], scores[other], scores["guess"]
     return a is not None and b is not None and guess is not None and a - b > much * (1 - guess)

@@ -47,11 +47,7 @@ def save_model(path: Path, model: NSVM, named: bool = False, only_check: bool = 
 
 
 def expect_tensors(settings: Mapping[str, Any]) -> None:
-    """Check that models with these settings can be saved in a file.
-
-    Raises:
-        InputError: a setting is an object, or the model does not consist of tensors (for example trees).
-    """
+    """Raise an InputError if models with these settings cannot be saved in a file."""
     for key in (key for key, value in flat(settings).items() if isinstance(value, Given)):
         raise InputError(
             f"a model whose {key.removesuffix('.name')} is an object cannot be saved: register its class, "
@@ -66,15 +62,13 @@ def expect_tensors(settings: Mapping[str, Any]) -> None:
 def load_model(path: Path, runtime: Mapping[str, Any] | None = None) -> NSVM:
     """Read and check a model file, which may come from an untrusted source.
 
-    Before anything larger than the header is read or built, types and ranges of the settings are checked,
-    classes are looked up by registered name, and names, types and shapes of the tensors are compared with
-    what the settings imply.
+    Settings, metadata and the specifications of the tensors are checked before the tensors are read.
 
     Args:
         runtime: settings that override the settings in the file, such as ``device`` or ``dataset.root``.
 
     Raises:
-        InputError: the file is missing, damaged, inconsistent, or not a model file.
+        InputError: the file is missing, damaged or inconsistent, or is not a model file.
     """
     file = tensor_file.read(path, MODEL, noun="model file")
     try:
@@ -99,20 +93,15 @@ def load_model(path: Path, runtime: Mapping[str, Any] | None = None) -> NSVM:
 
 
 def within_means(settings: Settings, changes: Mapping[str, Any]) -> Settings:
-    """Return the settings of a file with changes. Unless the changes set them, threads are limited to the
-    cores of this machine, and memory to the default: the file may come from a larger machine or be untrusted.
-    """
+    """Return a file's settings with ``changes``, and with threads and memory limited to suit this machine."""
     threads = min(settings.threads, os.cpu_count() or 1) if settings.threads else None
+    # the file may come from a larger machine, or from an untrusted source
     limits = {"threads": threads, "memory_budget": min(settings.memory_budget, MEMORY_BUDGET)}
     return parse_settings(with_values({**plain(settings), **limits}, changes))
 
 
 def _check_specs(got: Mapping[str, Spec], settings: Settings, facts: ModelMetadata) -> None:
-    """Check the tensors of a model file against its settings and metadata, without allocating memory.
-
-    The following depends on the tensors only: the number of terms, whether the terms are training samples,
-    and whether mean and standard deviation are scalars or have the shape of a sample.
-    """
+    """Check the tensors of a model file against its settings and metadata, without allocating memory."""
     dtype: torch.dtype = getattr(torch, settings.dtype)
     with torch.device("meta"):  # tensors on this device take no memory
         network = build_network(settings.network, facts.shape, 0, facts.trained.outputs)

@@ -18,10 +18,7 @@ from nsvm_cli.tasks import Classification
 
 
 class Graph(nn.Module):
-    """An ``NSVM`` as a module that returns decision values, predictions and, if calibrated, probabilities.
-
-    The kernel matrix is not split into blocks: the caller chooses the size of a batch.
-    """
+    """An ``NSVM`` as a module that returns decision values, predictions and, if calibrated, probabilities."""
 
     def __init__(self, model: NSVM) -> None:
         super().__init__()
@@ -29,7 +26,7 @@ class Graph(nn.Module):
         self.outputs = ["scores", "prediction", *(["probabilities"] if model.sigmoids is not None else [])]
 
     def forward(self, x: Float64[Tensor, "p ..."]) -> tuple[Tensor, ...]:
-        """Return the outputs for raw samples; a prediction is the index of a class, or a target."""
+        """Return the outputs for raw samples. A prediction is the index of a class, or a target."""
         g, task, sigmoids = self.g, self.model.task, self.model.sigmoids
         scaling = self.model.scaling
         z = self.network(((x - scaling.mean) / scaling.std).to(self.model.expansion.z.dtype))
@@ -45,10 +42,9 @@ class Graph(nn.Module):
 def onnx_graph(model: NSVM) -> bytes:
     """Return a model as an ONNX graph.
 
-    The input ``x`` is a batch of raw samples in float64, which keeps the digits of values with a large
-    offset, such as years. The outputs are the outputs of ``Graph``, in the model's dtype except for
-    predictions, which are int64 indices or float64 targets. The metadata contain the classes and columns as
-    JSON.
+    The input ``x`` is a batch of raw samples in float64. The outputs are the outputs of ``Graph``, in the
+    model's dtype except for predictions, which are int64 indices or float64 targets. The metadata contain the
+    classes and columns as JSON.
 
     Raises:
         InputError: the exporter is not installed, or the kernel is precomputed.

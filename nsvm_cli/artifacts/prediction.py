@@ -33,17 +33,15 @@ def predictions(
 ) -> Iterator[dict[str, list[Any]]]:
     """Yield the model's predictions for samples (see ``datasets.unlabelled.blocks``), block by block.
 
-    Each block contains the values of its columns, by name. The column ``prediction`` contains classes or
-    targets. For two classes, ``score`` contains the decision values g(x), which are positive for the second
-    class; for more classes, there is a column ``score CLASS`` for each class. A calibrated model adds a
-    column ``probability_CLASS`` for each class. For a folder there is also the column ``file``.
+    A block contains the values of columns, by name. The column ``prediction`` contains classes or targets.
+    For two classes, ``score`` contains the decision values g(x), which are positive for the second class; for
+    more classes, there is a column ``score CLASS`` for each class. A calibrated model adds a column
+    ``probability_CLASS`` for each class.
 
     Args:
         written: the notation of a table (see ``Dialect``). By default it is detected, except for signs and
             codes of missing values, which are taken from the model's settings.
         keep: columns of the table to yield with the predictions.
-        say: called with remarks at the end: how many cells have categories unseen in training, and whether
-            images were read inexactly.
 
     Raises:
         InputError: the samples are missing or damaged, or do not match the model.
@@ -86,7 +84,7 @@ def explain(model: NSVM, x: Real[Tensor, "p ..."], most: int = 6) -> list[tuple[
     difference between the prediction and the mean target.
 
     The terms are alpha_j y_j K(x_j, x) / scale, summed over terms of the same training sample j. The ``most``
-    largest terms by absolute value are returned with their j; terms that are 0 are omitted.
+    largest terms by absolute value are returned, without zeros.
 
     Raises:
         InputError: the model file does not contain the indices of the support vectors.
