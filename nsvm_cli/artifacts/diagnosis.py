@@ -1,4 +1,4 @@
-"""Diagnosis of a trained model: its kernel matrix, its SVM, and alternatives to each."""
+"""Diagnosis of a trained model: metrics of its kernel matrix, its SVM and its features, and a verdict."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ EXTREME = 0.1
 """Distance below which a kernel matrix counts as near the identity, or near all ones."""
 
 ORTHOGONAL = 0.9
-"""Entropy above which samples count as orthogonal if their kernel matrix is near the identity.
+"""Minimum entropy at which a kernel matrix near the identity means that samples are orthogonal.
 
-C blocks of equal samples may be as near to the identity, at 1/sqrt(C), but have entropy log C / log k.
+With C classes of equal samples among k, the distance is 1/sqrt(C), and the entropy only log C / log k.
 """
 
 STILL = 1e-3
@@ -176,14 +176,9 @@ def _scores(
 ) -> dict[str, Any]:
     """Return the scores of the model and of alternatives to it (see ``SCORES``), and significant differences.
 
-    The differences are: ``beats_guess``, the model is better than one answer for all samples;
-    ``worse_features``, an exact SVM on the initial features is better than the model and than an exact SVM on
-    the trained features; ``overfitted``, the model is better on training samples than on held-out samples.
-
-    Args:
-        trained: the model's features of the chosen training and held-out samples.
-        untrained: the model before training, and its features of these samples; None if theta is fixed.
-        is_constant: whether the kernel matrix is near all ones.
+    ``beats_guess``: the model is better than one answer for all samples. ``worse_features``: an exact SVM on
+    the initial features is better than the model and than an exact SVM on the trained features.
+    ``overfitted``: the model is better on training samples than on held-out samples.
     """
     task, e, (train, held_out) = model.task, model.expansion, trained
     guess = all_train.y.mode().values if isinstance(task, Classification) else all_train.y.mean()
@@ -192,6 +187,7 @@ def _scores(
         lam = algorithm.lam
         answers["refit"] = decide(model, refit(model, train, lam), held_out.x)
         if is_constant:
+            # regularised as strongly as the kernel with its mean subtracted and scaled to K(z, z) = 1
             rescaled = refit(model, train, lam * _variance(model, train.x))
             answers["rescaled"] = decide(model, rescaled, held_out.x)
         if untrained:
@@ -240,16 +236,13 @@ def refit(model: NSVM, train: Split, lam: float) -> Expansion:
 
 
 def _variance(model: NSVM, z: Float[Tensor, "p n"]) -> float:
-    """Return the variance of the samples under the kernel: the mean of K(z, z) minus the mean of K(z, z').
-
-    Multiplying lambda by this variance regularises K like a kernel that is centred and scaled to K(z, z) = 1.
-    """
+    """Return the variance of the samples under the kernel: the mean of K(z, z) minus the mean of K(z, z')."""
     K_zz = model.kernel(z[:MOST_IN_MATRIX], z[:MOST_IN_MATRIX]).double()
     return float((K_zz.diagonal().mean() - K_zz.mean()).clamp_min(1e-6))  # smaller values are rounding errors
 
 
 def better(errors: Float[Tensor, " p"], other_errors: Float[Tensor, " p"]) -> bool:
-    """Return whether errors are significantly smaller than a second model's errors on the same samples.
+    """Return whether a model's errors are significantly smaller than a second model's on the same samples.
 
     For classes, this is McNemar's test on the samples that exactly one of the models classifies correctly.
     """
@@ -301,11 +294,6 @@ def verdict(figures: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _worst(figures: Mapping[str, Any], scores: Mapping[str, float | None]) -> str:
-    """Return the worst problem, or ``healthy``.
-
-    A kernel matrix near the identity is not a problem if the model generalises. A kernel matrix near all ones
-    is not a problem if the model, or an exact SVM, can use its small differences.
-    """
     is_svm = figures["support_vectors"] is not None
     is_orthogonal = figures["distance_identity"] < EXTREME and figures["entropy"] > ORTHOGONAL
     is_unfinished = _much_better(scores, "refit", "test")

@@ -29,8 +29,6 @@ from nsvm_cli.trainers import TRAINERS, Trainer, build_parts
 def save_model(path: Path, model: NSVM, named: bool = False, only_check: bool = False) -> None:
     """Write a model file or, if ``only_check``, only check that it can be written.
 
-    ``named`` is whether the user chose the name of the file (see ``storage.files.write_atomically``).
-
     Raises:
         InputError: the algorithm's models do not consist of tensors, or the file would be too large.
     """
@@ -62,7 +60,7 @@ def expect_tensors(settings: Mapping[str, Any]) -> None:
 def load_model(path: Path, runtime: Mapping[str, Any] | None = None) -> NSVM:
     """Read and check a model file, which may come from an untrusted source.
 
-    Settings, metadata and the specifications of the tensors are checked before the tensors are read.
+    All metadata are checked before any tensor is read, and classes are looked up by registered name.
 
     Args:
         runtime: settings that override the settings in the file, such as ``device`` or ``dataset.root``.
@@ -93,7 +91,7 @@ def load_model(path: Path, runtime: Mapping[str, Any] | None = None) -> NSVM:
 
 
 def within_means(settings: Settings, changes: Mapping[str, Any]) -> Settings:
-    """Return a file's settings with ``changes``, and with threads and memory limited to suit this machine."""
+    """Return a file's settings with ``changes``, and limit threads and memory to suit this machine."""
     threads = min(settings.threads, os.cpu_count() or 1) if settings.threads else None
     # the file may come from a larger machine, or from an untrusted source
     limits = {"threads": threads, "memory_budget": min(settings.memory_budget, MEMORY_BUDGET)}

@@ -42,9 +42,9 @@ class Graph(nn.Module):
 def onnx_graph(model: NSVM) -> bytes:
     """Return a model as an ONNX graph.
 
-    The input ``x`` is a batch of raw samples in float64. The outputs are the outputs of ``Graph``, in the
-    model's dtype except for predictions, which are int64 indices or float64 targets. The metadata contain the
-    classes and columns as JSON.
+    The input ``x`` is a batch of raw samples in float64; the outputs are the outputs of ``Graph``. Class
+    indices are int64, targets are float64, and all other outputs have the model's dtype. The metadata contain
+    the classes and columns as JSON.
 
     Raises:
         InputError: the exporter is not installed, or the kernel is precomputed.
