@@ -298,6 +298,7 @@ def _worst(figures: Mapping[str, Any], scores: Mapping[str, float | None]) -> st
     is_orthogonal = figures["distance_identity"] < EXTREME and figures["entropy"] > ORTHOGONAL
     is_unfinished = _much_better(scores, "refit", "test")
     is_useless = not figures["beats_guess"] and not is_unfinished
+    # a matrix near all ones is no problem if the model or an exact SVM uses its small differences
     is_too_flat = all(_much_better(scores, "rescaled", other) for other in ("test", "refit"))
     changes = [figures[name] for name in ("feature_change", "theta_change") if figures[name] is not None]
     if figures["worse_features"]:

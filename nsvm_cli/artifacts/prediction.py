@@ -34,9 +34,9 @@ def predictions(
     """Yield the model's predictions for samples (see ``datasets.unlabelled.blocks``), block by block.
 
     A block maps names of columns to values. The column ``prediction`` contains classes or targets, and
-    ``file`` the paths of images in a folder. For two classes, ``score`` contains the decision values g(x),
-    which are positive for the second class; for more classes, each class has a column ``score CLASS``. If the
-    model is calibrated, each class also has a column ``probability_CLASS``.
+    ``file`` the names of images. For two classes, ``score`` contains the decision values g(x), which are
+    positive for the second class; for more classes, each class has a column ``score CLASS``. If the model is
+    calibrated, each class also has a column ``probability_CLASS``.
 
     Args:
         written: the notation of a table (see ``Dialect``). By default it is detected, except for signs and
@@ -82,7 +82,8 @@ def explain(model: NSVM, x: Real[Tensor, "p ..."], most: int = 6) -> list[tuple[
     For two classes, the decision value is g(x). For more classes, it is the g(x) of the predicted class or,
     for one-vs-one models, the sum over the pairs that include this class. For real targets, it is the
     difference between the prediction and the mean target. The terms are alpha_j y_j K(x_j, x) / scale, summed
-    over terms of the same training sample j. At most ``most`` nonzero terms are returned, the largest first.
+    over terms of the same training sample j. At most ``most`` nonzero terms with the largest absolute values
+    are returned.
 
     Raises:
         InputError: the model file does not contain the indices of the support vectors.
