@@ -58,10 +58,8 @@ STANDARD_ERRORS = 2.0
 def diagnose(model: NSVM, data: Data, most: int = MOST_SAMPLES) -> dict[str, Any]:
     """Return metrics of a model on its data, with None where they do not apply, and a verdict.
 
-    Scores are accuracies, or R^2 for real targets, on held-out samples.
-
-    Args:
-        most: maximum number of samples per split, chosen at random, for scores, alignments and the exact SVM.
+    Scores are accuracies, or R^2 for real targets, on held-out samples. Scores, alignments and the exact SVM
+    use at most ``most`` samples per split, chosen at random.
 
     Raises:
         InputError: the model is a constant.
@@ -103,7 +101,6 @@ def diagnose(model: NSVM, data: Data, most: int = MOST_SAMPLES) -> dict[str, Any
 
 
 def random_samples(split: Split, most: int, seed: int) -> Split:
-    """Return at most ``most`` samples, chosen at random."""
     rows = random_subset(len(split), min(len(split), most), seed, torch.device("cpu"))
     return Split(split.x[rows], split.y[rows], None if split.weight is None else split.weight[rows])
 
@@ -146,7 +143,8 @@ def _objective(model: NSVM, train: Split, fitted: Split, lam: float) -> tuple[fl
     The gap is the objective minus a lower bound. It requires two classes, the hinge loss, and an f whose
     terms are training samples. Any beta_j in [0, w_j] give the lower bound mean(beta) - ||h||^2 / (2 lambda),
     where h = 1/m sum_j beta_j y_j K(z_j, .). With beta_j = lambda y_j alpha_j m / scale, clipped to [0, w_j],
-    h is lambda f. With an unregularised bias, the bound requires sum_j beta_j y_j = 0, which holds for SVC.
+    h is close to lambda f. With an unregularised bias, the bound requires sum_j beta_j y_j = 0, which holds
+    for SVC. 0 is also a lower bound.
     """
     e, task = model.expansion, model.task
     if model.facts.absent or (len(fitted.y) + len(e.alpha)) * len(e.alpha) > MOST_KERNEL_VALUES:

@@ -27,11 +27,7 @@ from nsvm_cli.trainers import TRAINERS, Trainer, build_parts
 
 
 def save_model(path: Path, model: NSVM, named: bool = False, only_check: bool = False) -> None:
-    """Write a model file or, if ``only_check``, only check that it can be written.
-
-    Raises:
-        InputError: the algorithm's models do not consist of tensors, or the file would be too large.
-    """
+    """Write a model file, or only check it if ``only_check``. Raise an InputError if it cannot be written."""
     expect_tensors(plain(model.settings))
     e = model.expansion
     tensors = theta_tensors(model.network, model.kernel)

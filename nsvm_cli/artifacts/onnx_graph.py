@@ -62,6 +62,7 @@ def onnx_graph(model: NSVM) -> bytes:
             "a model with kernel=precomputed cannot be written as ONNX: it needs its matrix file"
         )
     graph = Graph(model)
+    # float64 keeps the digits of values with a large offset, such as years
     program = _exported(graph, torch.zeros(2, *model.facts.shape, dtype=torch.float64))
     ClearMetadataAndDocStringPass()(program.model)  # removes the paths of the code on this computer
     metadata: dict[str, Any] = {"classes": model.facts.classes}

@@ -30,10 +30,9 @@ class Cell:
     """One candidate on one data set: runs that differ only in the seed and the fold.
 
     Attributes:
-        dataset: the name of the data set and, if several data sets have this name, distinguishing settings.
+        dataset: the name of the data set, with settings that distinguish data sets of the same name.
         candidate: the settings that distinguish the candidate, as text.
-        split: the held-out split of the scores, ``test`` or ``validation``.
-        figures: the result of one of the runs or, if all failed, of another candidate's run on the data set.
+        figures: the result of a run or, if all runs failed, the result of another candidate's run.
         runs: the finished runs, by seed and fold.
         failed: the seeds and folds of failed runs.
         guess: whether failed runs get the score of guessing.
@@ -62,7 +61,7 @@ class Cell:
 
     @cached_property
     def scores(self) -> dict[Repetition, float]:
-        """The scores by seed and fold; accuracies are in percent. Runs without a score are skipped."""
+        """The scores by seed and fold. Accuracies are in percent, and runs without a score are skipped."""
         scores = {seed: run.figures[f"{self.split}_{self.figure}"] for seed, run in self.runs.items()}
         if self.guess:
             majority = self.figures.get(f"{self.split}_majority_accuracy")
@@ -98,11 +97,10 @@ class Cell:
 
     @property
     def digits(self) -> int:
-        """The number of decimals of a score."""
         return 4 if self.samples is None else 2
 
     def minus(self, other: Cell) -> Estimate:
-        """Estimate the mean of this cell's scores minus the other cell's, over the seeds that both have."""
+        """Estimate the mean difference from another cell's scores, over the seeds that both cells have."""
         shared = [seed for seed in self.scores if seed in other.scores]
         # rounded, so that differences of the same number of errors are equal
         gains = [round(self.scores[seed] - other.scores[seed], 10) for seed in shared]
@@ -123,7 +121,6 @@ class Cell:
 
     @property
     def title(self) -> str:
-        """The data set, the split and the metric of the scores."""
         return f"{self.dataset}: {self.split} {self.unit}"
 
     @property
@@ -139,23 +136,21 @@ class Cell:
         return "+".join(f"{fmean(steps):.0f}" for steps in parts)
 
     def mean(self, figure: str) -> float:
-        """Return the mean of a value over the finished runs; NaN if a run lacks it or no run has finished."""
+        """Return the mean over the finished runs; NaN if no run has finished, or if a run lacks the value."""
         values: list[Any] = [run.figures.get(figure) for run in self.runs.values()]
         return math.nan if None in values or not values else fmean(values)
 
 
 def cells(records: Sequence[RunRecord], guess: bool = False, split: str | None = None) -> list[Cell]:
-    """Return the cells of the finished and failed runs among the records, grouped by data set.
+    """Return the cells of the finished and failed runs, grouped by data set.
 
     If several runs have the same settings and seed, only the first finished run counts. The scores use the
-    metric that all runs set or, if they do not agree on one, the metric of their task.
+    metric that all runs set or, if the runs set different metrics, the metric of their task.
 
     Args:
-        guess: whether failed runs get the score of a guess. For classes it is the accuracy of the most
-            frequent class of the training set, taken from a finished run on the same data set. For real
-            targets it is an R^2 of 0.
-        split: the split of the scores. By default it is the validation set if all runs have one, otherwise
-            the test set.
+        guess: whether failed runs get the score of a guess: the accuracy of the most frequent training class,
+            as recorded by a finished run on the same data set, or an R^2 of 0.
+        split: the split of the scores, by default the validation set if all runs have one, else the test set.
 
     Raises:
         InputError: no run has finished, a result is damaged, or runs were not evaluated on the same data.
@@ -187,27 +182,21 @@ def cells(records: Sequence[RunRecord], guess: bool = False, split: str | None =
 
 
 def named_metrics(records: Iterable[RunRecord]) -> set[str | None]:
-    """Return the metrics that are set in the runs; None stands for the metric of their task."""
+    """Return the metrics that are set in the runs, with None for the metric of the task."""
     choices = TASK_METRICS.keys() - {task.metric for task in TASKS.values()}
     names = {str(record.settings.get("metric")) for record in records}
     return {name if name in choices else None for name in names}
 
 
 def _has_failed(record: RunRecord) -> bool:
-    """Return whether a run failed and its settings are complete enough to identify its algorithm, data set
-    and seed.
-    """
+    """Return whether a run failed but its settings identify its algorithm, data set and seed."""
     parts = [record.settings.get(part) for part in ("algorithm", "dataset")]
     have_names = all(isinstance(part, dict) and "name" in part for part in parts)
     return record.status == "failed" and have_names and isinstance(record.settings.get("seed"), int)
 
 
 def _split(records: Sequence[RunRecord], requested: str | None, metric: str | None) -> str:
-    """Return the held-out split on which all runs have a score; only the requested split, if any, is tried.
-
-    Raises:
-        InputError: there is no such split.
-    """
+    """Return the ``requested`` split or, if None, the first held-out split on which all runs have a score."""
     unscored_runs = {}
     for split in ("validation", "test") if requested is None else (requested,):
         names = [f"{split}_{name}" for name in ([metric] if metric else ["accuracy", "r2"])]
@@ -232,11 +221,7 @@ def _expect_figures(record: RunRecord, split: str, metric: str | None) -> None:
 
 
 def _cell_names(records: Sequence[RunRecord]) -> list[tuple[str, str]]:
-    """Return the names of the data set and the candidate of each run.
-
-    If there are several algorithms, the name of a candidate starts with its algorithm. Each name includes the
-    settings needed to make it unique: data-set names among all data sets, candidate names within a data set.
-    """
+    """Return the names of the data set and the candidate of each run, with settings that make them unique."""
     sets = [str(run.settings["dataset"]["name"]) for run in records]
     algorithms = [str(run.settings["algorithm"]["name"]) for run in records]
     texts = _distinctions(records, sets, of_data=True)
@@ -250,11 +235,7 @@ def _cell_names(records: Sequence[RunRecord]) -> list[tuple[str, str]]:
 
 
 def _distinctions(records: Sequence[RunRecord], groups: Sequence[Any], of_data: bool) -> list[str]:
-    """For each run, return as text a minimal set of settings that distinguishes it within its group.
-
-    These are data-set settings if ``of_data``, otherwise the remaining settings. Settings that were not
-    overridden appear only if needed, for example to separate two versions of nsvm.
-    """
+    """Return as text, for each run, a minimal set of settings that distinguishes the run within its group."""
     result, chosen = [""] * len(records), distinguishing(records)
     ignored = ("checkpoint.", "logger.", "validation.")
     for group in dict.fromkeys(groups):
@@ -279,11 +260,7 @@ def _distinctions(records: Sequence[RunRecord], groups: Sequence[Any], of_data: 
 
 
 def _settings_text(record: RunRecord, keys: Sequence[str], is_brief: bool = False) -> str:
-    """Return settings of a run as text, with the names of components first.
-
-    A component is shown by its name only, any other setting as KEY=VALUE. A key is shortened to its last part
-    unless several of the ``keys`` have the same last part. If ``is_brief``, numbers have four digits.
-    """
+    """Return settings of a run as text: names of components, then KEY=VALUE with the shortest unique keys."""
     values, last_parts = flat(record.settings), Counter(key.rpartition(".")[2] for key in keys)
     texts = []
     for key in sorted(keys, key=lambda key: not key.endswith(".name")):
@@ -296,7 +273,7 @@ def _settings_text(record: RunRecord, keys: Sequence[str], is_brief: bool = Fals
 
 
 def _expect_the_same_data(records: Sequence[RunRecord], names: Sequence[tuple[str, str]]) -> None:
-    """Raise InputError if runs with the same data set and seed were trained on different data."""
+    """Raise an InputError if runs with the same data set and seed were trained on different data."""
     first: dict[tuple[str, Repetition], RunRecord] = {}
     for (dataset, _), run in zip(names, records, strict=False):
         other = first.setdefault((dataset, run.repetition), run)
@@ -310,14 +287,12 @@ def _expect_the_same_data(records: Sequence[RunRecord], names: Sequence[tuple[st
 
 @dataclass(frozen=True)
 class Comparison:
-    """One candidate on one data set, compared with the reference and the remaining candidates.
+    """One candidate on one data set, compared with the reference.
 
     Attributes:
         minus: the mean score minus the reference's, over the seeds that both have; None for the reference.
-        p: the p-value of the paired t-test with the reference; NaN without a test. It is adjusted for the
-            tests of all pairs on the data set, or only for those with the reference if the user named it.
-        rank: the rank of the mean score on the data set, 1 for the best; NaN without a score. Tied scores
-            share the mean of their ranks.
+        p: the adjusted p-value of the paired t-test with the reference (see ``compare``); NaN without a test.
+        rank: the rank of the mean score on the data set, from 1 for the best; NaN without a score.
     """
 
     cell: Cell
@@ -329,11 +304,9 @@ class Comparison:
 def compare(candidates: Sequence[Cell], against: str | None = None) -> list[Comparison]:
     """Compare the candidates of each data set with a reference, and return them in order, the best first.
 
-    The reference is the candidate ``against`` or, by default, the best candidate of each data set.
-
-    The best candidate is partly best by chance: with only its k - 1 tests counted, equally good candidates
-    would too often appear worse. Unless the reference was named, p-values are therefore adjusted for all
-    k (k - 1) / 2 pairs, which makes them valid whichever candidate is best.
+    The reference is the candidate ``against`` or, by default, the best candidate of each data set. The best
+    candidate is partly best by chance: unless the reference was named, p-values are therefore adjusted for
+    all k (k - 1) / 2 pairs of candidates.
 
     Raises:
         InputError: there is no candidate ``against``.
@@ -368,12 +341,12 @@ FEWEST_BLOCKS = 3
 
 @dataclass(frozen=True)
 class Ranking:
-    """The mean ranks of the candidates over several data sets, or over the seeds of one.
+    """The mean ranks of the candidates over several data sets, or over the seeds of a single data set.
 
     Attributes:
         ranks: the mean rank of each candidate, the best first.
-        over: the number and kind of blocks, such as ``5 data sets``.
-        p: the p-value of Friedman's test that all candidates have the same mean rank.
+        over: the number and kind of ranked blocks, such as ``5 data sets``.
+        p: the p-value of Friedman's test that all mean ranks are equal.
         critical: the smallest difference of mean ranks that is significant at the 5 % level (Nemenyi's test;
             Demsar, Statistical comparisons of classifiers over multiple data sets, 2006).
     """
@@ -385,7 +358,6 @@ class Ranking:
 
     @property
     def test(self) -> str:
-        """The outcome of Friedman's test."""
         p = "undefined, as all are equal" if math.isnan(self.p) else f"p = {self.p:.3g}"
         return f"Friedman's test of equal mean ranks: {p}"
 
@@ -393,9 +365,9 @@ class Ranking:
 def ranking(candidates: Sequence[Cell]) -> Ranking | None:
     """Rank the candidates over several data sets, or over the seeds of a single data set.
 
-    Candidates with scores on fewer than three data sets (or seeds) are not ranked; the ranks are over the
-    data sets on which all remaining candidates have scores. Return None if there are fewer than three such
-    candidates or data sets, or if the data sets are not independent (see ``shared_samples``).
+    Candidates with scores on fewer than three data sets (or seeds) are skipped, and then data sets on which a
+    remaining candidate has no score. Return None if fewer than three candidates or data sets remain, or if
+    the data sets are not independent.
     """
     import pandas as pd  # slow to import, and needed only here
 
@@ -420,12 +392,7 @@ def ranking(candidates: Sequence[Cell]) -> Ranking | None:
 
 
 def shared_samples(candidates: Sequence[Cell]) -> bool:
-    """Return whether the seeds or data sets to rank over share samples; Friedman's test needs independence.
-
-    Seeds that split the same samples are not independent: a candidate that these samples happen to suit ranks
-    high with every seed. Data sets from a common source are not independent either, for example one data set
-    with validation sets of several sizes, or with several choices of its classes.
-    """
+    """Return whether seeds or data sets share samples, so that ranks over them are not independent."""
     if len({cell.candidate for cell in candidates}) < FEWEST_BLOCKS:
         return False
     sources: dict[str, set[str]] = {}

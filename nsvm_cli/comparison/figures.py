@@ -22,30 +22,26 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 ENDS = {"step": "steps", "seconds of training": "train_seconds", "support vectors": "support_vectors"}
-"""The horizontal axes of the curves, each with the key in ``result.json`` of its value after training."""
+"""The horizontal axes of the curves, and the keys in ``result.json`` of their values after training."""
 
 Course = Float64[np.ndarray, "seeds records 4"]
 """The score and its position on each axis, at the steps at which all seeds recorded a score."""
 
 RATIO = 10
-"""The ratio of the longest to the shortest curve above which an axis is logarithmic."""
+"""Ratio of the longest to the shortest curve above which an axis is logarithmic."""
 
 LONGEST_NAME = 60
 """Maximum number of characters of a name."""
 
 SMALL = 8
-"""The size of small text in points."""
+"""Size of small text in points."""
 
 LETTER, LINE = 0.075, 0.2
-"""The approximate width of a small letter and the height of a line of small text, in inches."""
+"""Approximate width of a small letter and height of a line of small text, in inches."""
 
 
 def figures(rows: Sequence[Comparison], ranks: Ranking | None) -> dict[str, Figure]:
-    """Return the figures of a comparison by name: ``curves`` and ``ranks``, each only if it applies.
-
-    Raises:
-        InputError: the metrics of a run are damaged.
-    """
+    """Return the figures ``curves`` and ``ranks`` that apply. Raise an InputError if metrics are damaged."""
     drawn = {"curves": curves(rows), "ranks": mean_ranks(ranks) if ranks else None}
     return {name: figure for name, figure in drawn.items() if figure is not None}
 
@@ -53,9 +49,8 @@ def figures(rows: Sequence[Comparison], ranks: Ranking | None) -> dict[str, Figu
 def curves(rows: Sequence[Comparison]) -> Figure | None:
     """Draw the training curves of the best candidates, at most one for each colour in ``SERIES``.
 
-    There is a row for each data set, and a column for each axis. A line is the mean over the seeds, and its
-    band reaches from the lowest seed to the highest; a point with a bar shows the scores after training.
-    Return None if all runs failed, or if there is a single candidate and it has recorded no curve.
+    There is a row for each data set, and a column for each axis. Return None if all runs failed, or if a
+    single candidate has recorded no curve.
     """
     ranks = defaultdict[str, list[float]](list)
     for row in (done := [row for row in rows if row.cell.runs]):
@@ -129,9 +124,7 @@ def _scale(axis: Axes, lengths: Sequence[float]) -> None:
 
 
 def mean_ranks(ranking: Ranking) -> Figure:
-    """Draw the mean ranks, with bars as long as the critical difference: if the bars of two candidates do not
-    overlap, their ranks differ significantly.
-    """
+    """Draw the mean ranks, with bars as long as the critical difference."""
     names = [f"{_shown(name)}  {rank:.2f}" for name, rank in ranking.ranks.items()]
     with new_figure(5.0 + LETTER * max(map(len, names)), 1.2 + LINE * len(names)) as figure:
         axis = figure.subplots()

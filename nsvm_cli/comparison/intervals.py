@@ -1,18 +1,14 @@
 """Means and 95 % intervals over the seeds of a study, for R^2 and for accuracies, even with few errors.
 
-An interval covers whatever differs between two seeds. The initial theta and the order of the samples always
-differ. The choice of training and test samples differs only if each seed has its own split, and the data
-themselves only if each seed generates its own data.
+Intervals cover everything that differs between seeds: the initial theta, the order of the samples and, if
+each seed has its own, the split or the data. Scores from several splits of the same samples are correlated.
+The variance of a mean over k seeds therefore contains c = 1/k + overlap instead of 1/k, where ``overlap`` is
+the ratio of test to training samples (Nadeau & Bengio, Inference for the generalization error, 2003).
 
-Scores from several splits of the same samples are correlated. ``overlap``, the ratio of test to training
-samples, corrects for that: c = 1/k + overlap takes the place of 1/k in the variance of a mean over k seeds
-(Nadeau & Bengio, Inference for the generalization error, 2003).
-
-Ten runs without an error do not prove that there will never be an error. Both intervals, and the test of a
-difference, therefore assume at least the variance of independent errors; SciPy's ``ttest_rel`` returns NaN in
-this case. In simulations, the intervals contain the true mean in at least 95 % of studies if errors are
-independent, and in 92 to 95 % if the variance over the seeds is several times larger. Intervals of R^2, which
-does not count errors, are Student's. Intervals need at least three seeds.
+Ten runs without an error do not prove that there will never be an error. Intervals of accuracies, and the
+test of a difference, therefore assume at least the variance of independent errors. In simulations, the
+intervals contain the true mean in at least 95 % of studies if errors are independent, and in 92 to 95 % if
+the variance over the seeds is several times larger. Intervals of R^2 are Student's.
 """
 
 from __future__ import annotations
@@ -39,12 +35,9 @@ Inferred = Float[np.ndarray, "_ *studies"]
 
 @dataclass(frozen=True)
 class Estimate:
-    """Mean and sample standard deviation of the scores of the seeds; NaN where there are too few seeds.
+    """Mean, standard deviation and confidence interval of seeds' scores; NaN where there are too few seeds.
 
-    Attributes:
-        digits: the number of decimals shown.
-        low, high: the ends of the confidence interval of the mean.
-        p: the p-value of the test whether a mean difference is 0; NaN for a mean score.
+    ``p`` is the p-value of the test whether a mean difference is 0; NaN for a mean score.
     """
 
     mean: float
@@ -62,7 +55,7 @@ class Estimate:
         return f"{mean} ± {std}" if std else mean
 
     def interval(self, sign: str = "") -> str:
-        """Format the interval; empty for NaN."""
+        """The interval as text; empty for NaN."""
         low, high = (known(value, f"{sign}.{self.digits}f") for value in (self.low, self.high))
         return low and f"[{low}, {high}]"
 
@@ -94,10 +87,9 @@ def estimate(values: Sequence[float], digits: int, infer: Callable[[Values], Inf
 def proportion_interval(shares: Values, samples: int, overlap: float = 0.0) -> Inferred:
     """Return the lower and upper ends of the interval of a proportion, for each row of k seeds.
 
-    The intervals are Clopper and Pearson's for the mean p of the seeds' proportions s (``shares``). Their
-    number of trials n is Korn and Graubard's (Confidence intervals for proportions with small expected number
-    of positive counts estimated from survey data, 1998); it need not be an integer, which SciPy's
-    ``binomtest`` requires:
+    The intervals are Clopper and Pearson's for the mean p of the seeds' proportions s (``shares``), with Korn
+    and Graubard's number of trials n (Confidence intervals for proportions with small expected number of
+    positive counts estimated from survey data, 1998), which need not be an integer:
 
         n = samples / c / max(1, Var(s) samples / (p (1 - p)) (t_{k-1} / z)^2)
     """
@@ -123,11 +115,9 @@ def mean_test(values: Values, overlap: float = 0.0, error: float = 0.0) -> Infer
 
         mean(d) +- max(t_{k-1} sqrt(c Var(d)), z sqrt(c error (mean(|d|) + c error z^2)))
 
-    The second square root estimates the standard error from the errors that only one of the two methods
-    makes, which amount to at least |d| per seed. z^2/2 errors are added to the total of each method, like in
-    Agresti and Coull's interval of a proportion (Approximate is better than "exact" for interval estimation
-    of binomial proportions, 1998). Ten differences of zero errors, for example, give +-0.38 errors. The
-    p-value is below 5 % where the interval excludes 0.
+    The second square root is the standard error due to the errors that exactly one of the two methods makes:
+    at least |d| per seed, plus z^2/2 for each method, as in Agresti and Coull's interval of a proportion
+    (Approximate is better than "exact" for interval estimation of binomial proportions, 1998).
     """
     k = values.shape[-1]
     c, mean = 1 / k + overlap, values.mean(-1)
@@ -139,11 +129,10 @@ def mean_test(values: Values, overlap: float = 0.0, error: float = 0.0) -> Infer
 
 
 def standard_error(values: Sequence[float], overlap: float = 0.0, samples: int | None = None) -> float:
-    """Return the standard error of the mean over seeds: sqrt(c Var(values)); NaN for a single seed.
+    """Return the standard error of the mean over seeds, sqrt(c Var(values)); NaN for a single seed.
 
-    If the values are accuracies on ``samples`` samples each, their variance is taken to be at least
-    p (1 - p) / samples, the variance of independent errors, where p is the accuracy with Agresti and Coull's
-    correction.
+    The variance of accuracies on ``samples`` samples is at least p (1 - p) / samples, the variance of
+    independent errors, where p is the accuracy with Agresti and Coull's correction.
     """
     if len(values) < 2:
         return math.nan
@@ -158,8 +147,7 @@ def standard_error(values: Sequence[float], overlap: float = 0.0, samples: int |
 def holm(p_values: Sequence[float]) -> list[float]:
     """Return p-values adjusted for all comparisons; NaNs remain NaN.
 
-    The i-th smallest of n p-values is multiplied by n - i + 1, and then raised to at least the adjusted
-    smaller ones (Holm, A simple sequentially rejective multiple test procedure, 1979).
+    See Holm, A simple sequentially rejective multiple test procedure, 1979.
     """
     p, order = np.array(p_values), np.argsort(p_values)  # NaNs last
     factors = np.count_nonzero(~np.isnan(p)) - np.arange(len(p))

@@ -31,13 +31,10 @@ LABELS = {
 def write_report(
     file: Path, records: Sequence[RunRecord], runtime: Mapping[str, Any], named: bool = False
 ) -> list[str]:
-    """Write a report as an HTML file, on one run with its model, or on a comparison of several runs.
+    """Write an HTML report on one run with its model, or on a comparison of several runs.
 
-    Return a line for each section that could not be written, with the reason.
-
-    Args:
-        runtime: runtime settings for the model of a single run (see ``load_trained``).
-        named: whether the user chose the name of the file (see ``write_atomically``).
+    Return a line for each section that could not be written, with the reason. ``named`` is whether the user
+    chose the name of the file, and ``runtime`` are runtime settings for the model (see ``load_trained``).
     """
     title, subtitle, sections = _of_run(records[0], runtime) if len(records) == 1 else _of_several(records)
     write_atomically(file, render(title, subtitle, sections).encode(), named)

@@ -1,4 +1,4 @@
-"""Records of the runs in folders: status, settings and metrics of each run, and tables of runs."""
+"""Records of the runs in folders, with status, settings and metrics, and tables of runs."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ ONLY_HOW = (
 
 
 Repetition = tuple[int, str]
-"""A seed and a fold, the test set of cross-validation; the fold is an empty string without folds."""
+"""A seed and a fold of cross-validation. Without folds, the fold is an empty string."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class RunRecord:
         return int(self.settings["seed"]), str((isinstance(dataset, dict) and dataset.get("fold")) or "")
 
     def values(self) -> dict[str, Any]:
-        """Return path, status, settings and metrics by name, such as ``algorithm.lam``, ``test_accuracy``."""
+        """Return the path, status, settings and metrics by name, such as ``algorithm.lam``."""
         outcome = {"path": str(self.path), "status": self.status, "message": self.message}
         figures = flat({"test_accuracy": None, **self.figures})
         return {**outcome, **flat(self.settings), **figures, **outcome}
@@ -84,7 +84,7 @@ class RunRecord:
 def find_runs(paths: Iterable[Path], conditions: Iterable[str] = ()) -> list[RunRecord]:
     """Return the runs in folders and their subfolders that satisfy all conditions (see ``matching``).
 
-    Each run is returned once. The runs below each folder are sorted by path.
+    Each run is returned once, and the runs below each folder are sorted by path.
 
     Raises:
         InputError: a folder does not exist or contains no run, or a condition is malformed.
@@ -130,9 +130,7 @@ def differing(records: Sequence[RunRecord]) -> list[str]:
 
 
 def distinguishing(records: Sequence[RunRecord]) -> list[str]:
-    """Return the names of the settings that distinguish the runs: those that differ and were overridden or,
-    if there are none, all that differ.
-    """
+    """Return the names of the overridden settings that differ or, if there are none, of all that differ."""
     differ, chosen = differing(records), overridden(records)
     return [name for name in differ if name in chosen] or differ
 
@@ -151,11 +149,7 @@ def setting_of(key: str, names: Iterable[str]) -> str:
 
 
 def values_of(records: Sequence[RunRecord], key: str) -> list[Any]:
-    """Return each run's value of a setting or a metric, None for runs without it.
-
-    Raises:
-        InputError: no run has this setting or metric.
-    """
+    """Return each run's value of a setting or metric, or None. Raise an InputError if no run has a value."""
     rows = rows_of(records)
     names = [*rows[0]] if rows else []
     if (name := setting_of(key, names)) not in names:
@@ -164,7 +158,7 @@ def values_of(records: Sequence[RunRecord], key: str) -> list[Any]:
 
 
 def matching(records: Sequence[RunRecord], condition: str) -> list[RunRecord]:
-    """Return the records that satisfy a condition, such as ``algorithm=alg1`` or ``kernel!=rbf``.
+    """Return the records that satisfy a condition, such as ``kernel!=rbf``.
 
     Raises:
         InputError: the condition is malformed, or no run has a setting or metric with its key.
@@ -211,21 +205,21 @@ def load_runs(*paths: str | Path) -> pd.DataFrame:
 
 
 def rows_of(records: Sequence[RunRecord]) -> list[dict[str, Any]]:
-    """Return a row for each record, all with the same columns: see ``load_runs``."""
+    """Return a row for each record, all with the same columns (see ``load_runs``)."""
     rows = [record.values() for record in records]
     columns = dict.fromkeys(name for row in rows for name in row)
     return [{name: row.get(name) for name in columns} for row in rows]
 
 
 KEPT = ("run", "dataset", "algorithm", "seed", "status", "message")
-"""The columns that, like held-out scores, are never dropped when a table of runs is too wide."""
+"""Columns that, like held-out scores, are never dropped when a table of runs is too wide."""
 
 
 def figures_shown(records: Sequence[RunRecord]) -> list[str]:
     """Return the names of the metrics to show in a table of runs, including metrics that some runs lack.
 
-    First come held-out and training scores, with the runs' own metrics before the default ones; then support
-    vectors and training time. Step counts are included only if they differ between runs.
+    Scores come first, with the runs' own metrics before the default metrics, then support vectors and
+    training time. Step counts are included only if they differ between runs.
     """
     metrics = dict.fromkeys([*(str(record.settings.get("metric")) for record in records), "accuracy", "r2"])
     scores = [f"{split}_{metric}" for split in ("validation", "test", "train") for metric in metrics]
@@ -235,9 +229,7 @@ def figures_shown(records: Sequence[RunRecord]) -> list[str]:
 
 
 def runs_table(records: Sequence[RunRecord]) -> tuple[Path, str, dict[str, list[str]]]:
-    """Return the common folder of the runs, the number of runs of each status as text, and the columns of a
-    table of the runs as text, by head: the settings that distinguish them, status, metrics and message.
-    """
+    """Return a table of runs: the common folder, the counts by status as text, and the columns by head."""
     paths = [Path(os.path.abspath(record.path)) for record in records]  # without ..
     folder = Path(os.path.commonpath([path.parent for path in paths]))
     count = Counter(record.status for record in records)

@@ -18,10 +18,7 @@ from nsvm_cli.words import decapitalised, generalisation, no_better
 
 
 def to_csv(rows: Sequence[Comparison], escape: bool = False) -> str:
-    """Return the comparison as CSV with all digits, one row for each candidate on each data set.
-
-    ``escape`` is passed on to ``csv_text``.
-    """
+    """Return the comparison as CSV with all digits, one row for each candidate on each data set."""
     return csv_text([_figures(row) for row in rows], escape)
 
 
@@ -58,7 +55,7 @@ def to_markdown(rows: Sequence[Comparison], notes: Sequence[str] = ()) -> str:
 
 
 def to_latex(rows: Sequence[Comparison], notes: Sequence[str] = ()) -> str:
-    r"""Return a LaTeX table for each data set, in the style of the package booktabs; notes are comments."""
+    """Return a LaTeX table for each data set, in the style of the package booktabs; notes are comments."""
     parts = [r"% needs \usepackage{booktabs}", *(f"% {note}" for note in notes)]
     style = r"\centering\scriptsize\setlength{\tabcolsep}{3pt}"
     for title, frame in tables(rows).items():
@@ -84,7 +81,7 @@ def latex(text: str) -> str:
 
 
 def tables(rows: Sequence[Comparison]) -> dict[str, pd.DataFrame]:
-    """Return a table of text for each data set, by title; columns of equal step counts are dropped."""
+    """Return a table of text for each data set, by title. Columns of equal step counts are dropped."""
     frames = {}
     for title, group in groupby(rows, lambda row: row.cell.title):
         frame = pd.DataFrame(map(_texts, group))
@@ -130,10 +127,7 @@ SENTENCES = {
 
 
 def answers(rows: Sequence[Comparison]) -> list[str]:
-    """Return sentences on the best candidate of each data set, its lead, and overfitted candidates.
-
-    There is no sentence on a data set with one candidate, or with a named reference that is not the best.
-    """
+    """Return sentences on the best candidate of each data set, its lead, and overfitted candidates."""
     sentences = []
     for title, group in groupby(rows, lambda row: row.cell.title):
         scored = [row for row in group if row.cell.scores]
@@ -157,9 +151,7 @@ def answers(rows: Sequence[Comparison]) -> list[str]:
 
 
 def notes(rows: Sequence[Comparison], ranks: Ranking | None, runs: int) -> list[str]:
-    """Return the notes printed below a comparison of ``runs`` runs: the conclusions, warnings, and
-    explanations of tests and ranks.
-    """
+    """Return the conclusions, warnings and explanations that are printed below a comparison."""
     cells = [row.cell for row in rows]
     scored = [cell for cell in cells if cell.scores]
     with_failures = [cell for cell in cells if cell.failed]

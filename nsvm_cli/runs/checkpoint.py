@@ -120,7 +120,7 @@ def restore_state(experiment: Experiment, checkpoint: Checkpoint) -> State:
 
 
 def save_checkpoint(path: Path, checkpoint: Checkpoint, only_check: bool = False) -> None:
-    """Write a checkpoint or, if ``only_check``, only raise an InputError if its file would be too large."""
+    """Write a checkpoint, or only check it if ``only_check``. Raise an InputError if it is too large."""
     values = flat(checkpoint.values, "/")
     tensors = {path: value for path, value in values.items() if isinstance(value, torch.Tensor)}
     numbers = {path: value for path, value in values.items() if path not in tensors}
@@ -145,11 +145,9 @@ def load_checkpoint(path: Path) -> Checkpoint:
 def newest_intact(
     paths: Sequence[Path], say: Say, check: Callable[[Checkpoint], object] = str
 ) -> tuple[Path, Checkpoint] | None:
-    """Return the first intact checkpoint with its path, or None if ``paths`` is empty.
+    """Return the first intact checkpoint with its path, or None if there are no paths.
 
-    Args:
-        paths: the files of checkpoints, newest first.
-        check: a function that raises a ValueError if a checkpoint cannot be used.
+    The function ``check`` raises a ValueError if a checkpoint cannot be used.
 
     Raises:
         ValueError: no checkpoint is intact.

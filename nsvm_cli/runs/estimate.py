@@ -28,13 +28,9 @@ Numbers = Float64[np.ndarray, " numbers"]
 
 @dataclass(frozen=True)
 class Part:
-    """The estimate for one part of an algorithm.
+    """The estimated time and number of support vectors for one part of an algorithm.
 
-    Attributes:
-        steps, tried: the number of steps of the part, and the number of steps that were tried.
-        seconds: the estimated time of all steps.
-        support_vectors: the estimated number of support vectors at the end of the part.
-        unit: the unit of ``steps`` and ``tried``, for example samples if a solver chooses its own steps.
+    ``tried`` of its ``steps`` were tried. A solver that chooses its own steps has a different ``unit``.
     """
 
     steps: int

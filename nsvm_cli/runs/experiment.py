@@ -133,7 +133,7 @@ class Experiment:
         return self.with_choice({**self.chosen, **values}, search)
 
     def with_choice(self, chosen: Mapping[str, Any], search: dict[str, Any]) -> Experiment:
-        """Return the experiment with the settings ``chosen`` and ``search``, the fields about the choice."""
+        """Return the experiment with the settings ``chosen`` and, for its result, the fields ``search``."""
         if chosen == self.chosen:
             return replace(self, search=search)
         e = prepare(parse_settings(with_values(plain(self.asked), chosen)), data=self.data)
@@ -214,10 +214,7 @@ class Experiment:
 
 
 def prepare(settings: Settings, data: Data | None = None) -> Experiment:
-    """Load the data and build the objects of a run.
-
-    Args:
-        data: data to use instead of the data set in the settings.
+    """Load the data of a run, unless given as ``data``, and build its objects.
 
     Raises:
         InputError: a setting is invalid or does not fit the data, the data are missing or damaged, or files
@@ -269,7 +266,10 @@ def _in_place_of_null(
     z: Callable[[], Float[Tensor, "m n"]],
     w: Float64[Tensor, " m"] | None,
 ) -> dict[str, Any]:
-    """Return values that replace null in kernel.gamma, algorithm.lam and algorithm.solver, by dotted keys."""
+    """Return values that replace null in kernel.gamma, algorithm.lam and algorithm.solver, by dotted keys.
+
+    ``algorithm`` is the algorithm ``named`` in the settings, completed for the number of samples.
+    """
     names = [name for name in ("lam", "solver") if getattr(named, name, 0) is None]
     chosen = {f"algorithm.{name}": getattr(algorithm, name) for name in names}
     if algorithm.trains_svm and not algorithm.moves_theta:
@@ -279,7 +279,7 @@ def _in_place_of_null(
 
 
 def load(settings: Settings) -> Data:
-    """Load and split the data of a run. Raise an InputError if they do not allow its validation or metric."""
+    """Load and split the data of a run. Raise an InputError if the data lack what the settings require."""
     data = load_data(settings.dataset, settings.seed, settings.task, settings.memory_budget)
     uses = {
         "validation.every": settings.validation.every,

@@ -58,11 +58,11 @@ class Callback(Saved):
         """Called after a step, several times a second, and after the last step."""
 
     def should_interrupt(self, state: State) -> bool:
-        """Return whether to interrupt training, to resume it later. Called after ``on_step_end``."""
+        """Called after ``on_step_end``. Return whether to interrupt training, to resume it later."""
         return False
 
     def on_train_end(self, state: State, stopped: str | None) -> None:
-        """Called when training ends or is interrupted. ``stopped`` is a callback's reason, or None."""
+        """Called when training ends or is interrupted. ``stopped`` is the reason of a callback, or None."""
 
 
 class OnLog(Callback):
@@ -173,13 +173,13 @@ def run(
 ) -> State:
     """Train from the first step, or from a restored ``state``, to the last step, and return the final state.
 
-    Callbacks receive a record after every ``log_every`` steps, after the last theta step and after the last
-    step. These records contain means over the steps since the previous record. Additional records that a
-    callback requests contain no means.
+    Callbacks receive records at every multiple of ``log_every`` steps, after the last theta step and after
+    the last step, with means over the steps since the previous record. Additional records that a callback
+    requests contain no means.
 
     Raises:
         InputError: a callback stops training before there is an SVM.
-        RunError: theta, g or the objective is no longer finite.
+        RunError: theta, g or the objective is not finite.
     """
     for callback in callbacks:
         callback.on_train_start()

@@ -54,11 +54,7 @@ def open_model(
 
 
 def load_trained(run: Path, runtime: Mapping[str, Any], say: Say = str) -> tuple[NSVM, Data]:
-    """Return the model of a run (see ``open_model``) and the data on which it was trained and tested.
-
-    Raises:
-        InputError: the model file or the data are missing or damaged, or do not match each other.
-    """
+    """Return the model of a run (see ``open_model``) and its data. Raise an InputError on a mismatch."""
     _, model = open_model(run, runtime, say)
     if model.facts.source == ARRAYS:
         raise InputError(

@@ -49,7 +49,6 @@ def train_run(
         allow_mismatch: whether to resume even if settings or environment have changed. The result may then
             differ, and contains ``"exact": false``.
         command: fields of the result that describe the command line.
-        sweep: the name of the run's sweep, which is passed to the logger.
 
     Raises:
         InputError: the checkpoint does not belong to this run, or all checkpoints are damaged.
