@@ -101,6 +101,7 @@ def diagnose(model: NSVM, data: Data, most: int = MOST_SAMPLES) -> dict[str, Any
 
 
 def random_samples(split: Split, most: int, seed: int) -> Split:
+    """Return at most ``most`` samples, chosen at random."""
     rows = random_subset(len(split), min(len(split), most), seed, torch.device("cpu"))
     return Split(split.x[rows], split.y[rows], None if split.weight is None else split.weight[rows])
 

@@ -97,6 +97,7 @@ class Cell:
 
     @property
     def digits(self) -> int:
+        """The number of decimals of a score."""
         return 4 if self.samples is None else 2
 
     def minus(self, other: Cell) -> Estimate:
@@ -121,6 +122,7 @@ class Cell:
 
     @property
     def title(self) -> str:
+        """The data set, the split and the metric of the scores."""
         return f"{self.dataset}: {self.split} {self.unit}"
 
     @property
@@ -358,6 +360,7 @@ class Ranking:
 
     @property
     def test(self) -> str:
+        """The outcome of Friedman's test as text."""
         p = "undefined, as all are equal" if math.isnan(self.p) else f"p = {self.p:.3g}"
         return f"Friedman's test of equal mean ranks: {p}"
 

@@ -273,6 +273,7 @@ class CheckpointManager(Callback):
 
     @property
     def seconds(self) -> float:
+        """The seconds of training so far."""
         return self.seconds_before + time.monotonic() - self.began
 
     def on_log(self, state: State, record: Record) -> None:

@@ -89,6 +89,7 @@ class Experiment:
 
     @property
     def log_every(self) -> int:
+        """The number of steps between two records."""
         return self.settings.log_every or max(1, self.trainer.total // 100)
 
     def remarks(self) -> list[str]:
