@@ -1,4 +1,4 @@
-"""Kernels as formulas: ``(p, n), (q, n) -> (p, q)``, with any leading batch dimensions."""
+"""Kernels: functions of features a ``(p, n)`` and b ``(q, n)`` that return the kernel matrix ``(p, q)``."""
 
 from __future__ import annotations
 
@@ -30,24 +30,23 @@ Gram: TypeAlias = Float[Tensor, "*batch p q"]
 class Kernel:
     """A positive semidefinite kernel K on R^n (paper, Section 2).
 
-    To add a kernel, implement ``__call__`` and register the class in ``KERNELS``. Use operations that accept
-    leading dimensions (``b.mT``, ``sum(-1)``): ``diag`` relies on them. Attributes that are an
-    ``nn.Parameter`` or a module belong to theta, also in kernels that are attributes.
+    To add a kernel, implement ``__call__`` for any leading batch dimensions and register the class in
+    ``KERNELS``. Attributes that are an ``nn.Parameter`` or a module are trained as part of theta.
     """
 
     scale_by_variance: ClassVar[bool] = False
-    """Whether gamma=None means 1/(n var z), instead of 1/n, if theta is fixed."""
+    """Whether gamma=None means 1/(n var z) instead of 1/n if theta is fixed."""
 
     def __init_subclass__(cls) -> None:
         if "__call__" in vars(cls) and "gradient" not in vars(cls):
-            cls.gradient = Kernel.gradient  # type: ignore[method-assign]  # an inherited gradient belongs to another formula
+            cls.gradient = Kernel.gradient  # type: ignore[method-assign]  # the inherited gradient is of another formula
 
     def __call__(self, a: Points, b: Others) -> Gram:
         """Return K(a_i, b_j) for all i, j."""
         raise NotImplementedError
 
     def parts(self) -> dict[str, Any]:
-        """Return the kernel's attributes by name; as in ``nn.Module``, plain lists are not searched."""
+        """Return the kernel's attributes by name. Parameters in lists are not found."""
         return vars(self)
 
     @property
@@ -58,7 +57,7 @@ class Kernel:
     def gradient(self, a: Points, b: Others, K: Gram, G: Gram) -> Points:
         """Return the gradient of sum_ij G_ij K(a_i, b_j) with respect to a, given ``K`` = K(a_i, b_j).
 
-        This default uses autograd; override it where a closed form is known.
+        The default uses autograd. Override this method if the gradient has a closed form.
         """
         with torch.enable_grad():
             a = a.detach().requires_grad_()
@@ -88,15 +87,13 @@ def _differences(a: Points, b: Others) -> Float[Tensor, "*batch p q n"]:
 
 
 FAR = 128.0
-"""Threshold on gamma ||b_j||^2. Above it, matrix products in float32 would change exp(-gamma ||a_i - b_j||^2)
-by 1e-5 or more for a_i near b_j. Standardised data stay below 20."""
+"""Threshold on gamma ||b_j||^2 (below 20 for standardised data), above which rounding in float32 would change
+exp(-gamma ||a_i - b_j||^2) by 1e-5 or more for a_i near b_j."""
 
 
 def squared_distances(a: Points, b: Others, gamma: float | Tensor | None = None) -> Gram:
-    """Return ||a_i - b_j||^2 for all i, j. For many points, this takes a single matrix product.
-
-    The product is computed in float64 if, relative to their mean, points exceed the threshold ``FAR`` for a
-    kernel with this gamma (None means 1/n).
+    """Return ||a_i - b_j||^2 for all i, j, as precisely as a kernel with this gamma requires (see
+    ``FAR``).
     """
     if _few(a, b):
         return _differences(a, b).square().sum(-1)
@@ -104,23 +101,20 @@ def squared_distances(a: Points, b: Others, gamma: float | Tensor | None = None)
     origin = b.detach().mean(-2, keepdim=True)
     shifted_a, shifted_b = a - origin, b - origin
     square_a, square_b = (c.square().sum(-1, keepdim=True) for c in (shifted_a, shifted_b))
-    exporting = torch.compiler.is_exporting()  # a graph has no branches
+    exporting = torch.compiler.is_exporting()  # an exported graph has no branches
     if a.dtype == torch.float32 and (exporting or bool((or_one_over_n(gamma, a) * square_b > FAR).any())):
         return squared_distances(a.double(), b.double()).to(a.dtype)
     return (-2 * shifted_a @ shifted_b.mT).add_(square_a).add_(square_b.mT).clamp_min_(0)
 
 
 def or_one_over_n(gamma: float | Tensor | None, a: Tensor) -> float | Tensor:
-    """Return gamma, or 1/n if it is None (Section 5.2 uses 1/320 on R^320).
-
-    If theta is fixed, ``with_gamma_of_scale`` has replaced None already.
-    """
+    """Return gamma, or 1/n if gamma is None (Section 5.2 uses 1/320 on R^320)."""
     return 1 / a.shape[-1] if gamma is None else gamma
 
 
 @dataclass(frozen=True, config=STRICT)
 class RBF(Kernel):
-    """K(a, b) = exp(-gamma ||a - b||^2)  (paper, Section 5). gamma=None: see ``or_one_over_n``."""
+    """K(a, b) = exp(-gamma ||a - b||^2)  (paper, Section 5). For gamma=None, see ``or_one_over_n``."""
 
     scale_by_variance = True
 
@@ -143,15 +137,14 @@ class RBF(Kernel):
 
 
 SAME = 64
-"""Maximum difference, in units of rounding, between the features of the same sample in two batches."""
+"""Maximum rounding error of features, in units of machine precision."""
 
 
 @dataclass(frozen=True, config=STRICT)
 class Laplacian(Kernel):
-    """K(a, b) = exp(-gamma ||a - b||_1). gamma=None: 1/n.
+    """K(a, b) = exp(-gamma ||a - b||_1), where gamma=None means 1/n.
 
-    Distances within the rounding error are set to 0. Otherwise, where a and b are the same sample, rounding
-    would determine the signs in the gradient.
+    Distances below the rounding error of the features are set to 0, so that the gradient is 0 at a = b.
     """
 
     gamma: Positive | None = None
@@ -172,7 +165,7 @@ class Linear(Kernel):
 
 @dataclass(frozen=True, config=STRICT)
 class Polynomial(Kernel):
-    """K(a, b) = (gamma <a, b> + c)^degree. gamma=None: see ``or_one_over_n``."""
+    """K(a, b) = (gamma <a, b> + c)^degree. For gamma=None, see ``or_one_over_n``."""
 
     scale_by_variance = True
 
@@ -188,9 +181,7 @@ class Polynomial(Kernel):
 class Normalized(Kernel):
     """K~(a, b) = K(a, b) / (sqrt K(a, a) sqrt K(b, b))  (paper, "Adjusting the Kernel").
 
-    The paper requires K(a, a) != 0 for every a. If a network outputs a = 0 nevertheless, K(a, b) is 0 for
-    every b, and is divided by 1. A K(a, a) below the smallest normal number is treated in the same way, since
-    its reciprocal may be infinite.
+    Where K(a, a) is 0 or subnormal, K(a, b) is not divided by its root.
     """
 
     K: Kernel
@@ -204,10 +195,8 @@ class Normalized(Kernel):
 
 @dataclass(frozen=True, config=ConfigDict(**STRICT, arbitrary_types_allowed=True))
 class Biased(Kernel):
-    """K + 1: H gains the constant functions, so that f has a bias, which is regularised like the rest of f.
-
-    With an unregularised bias, the objective would not be strongly convex in it, and Pegasos would lose its
-    rate of convergence (Shalev-Shwartz et al. 2011, Section 6).
+    """K + 1, which adds a regularised bias to f. With an unregularised bias, Pegasos would converge more
+    slowly (Shalev-Shwartz et al. 2011, Section 6).
     """
 
     K: Kernel
@@ -220,15 +209,12 @@ class Biased(Kernel):
 
 
 MOST_ROWS = 2**24
-"""Maximum number of rows of a precomputed matrix: float32 represents all smaller indices exactly."""
+"""Maximum number of rows of a precomputed matrix. float32 represents all smaller indices exactly."""
 
 
 @dataclasses.dataclass(frozen=True)  # pydantic's decorator would add lines to an InputError
 class Precomputed(Kernel):
-    """K(a, b) = G_ab, where samples are their indices in a symmetric matrix G.
-
-    ``path`` is a NumPy file (.npy). It is memory-mapped, so that only the values needed are read.
-    """
+    """K(a, b) = G_ab, with a symmetric matrix G in a NumPy file (.npy). Samples are indices of its rows."""
 
     path: str
 
@@ -269,7 +255,7 @@ class Precomputed(Kernel):
 
 
 def block_shape(a: Float[Tensor, "p n"], b: Float[Tensor, "q n"], memory_budget: int) -> tuple[int, int]:
-    """Return how many rows and columns of K(a, b) to compute at a time, for a budget in MiB."""
+    """Return the numbers of rows and columns of K(a, b) to compute at a time, for a budget in MiB."""
     cells = memory_budget * 2**20 // (4 * a.element_size())  # the block itself, and temporaries
     if a.device.type == "cpu":
         cells = min(cells, 2**18)  # fits in a core's cache
@@ -285,10 +271,7 @@ def kernel_sums(
     w: Float[Tensor, " q *outputs"],
     memory_budget: int = MEMORY_BUDGET,
 ) -> Float[Tensor, " p *outputs"]:
-    """Return sum_j w_j K(a_i, b_j) for all i, in blocks of the kernel matrix within ``memory_budget`` MiB.
-
-    Each kernel value is computed once, for all outputs.
-    """
+    """Return sum_j w_j K(a_i, b_j) for all i, in blocks of at most ``memory_budget`` MiB."""
     rows, columns = block_shape(a, b, memory_budget)
     if len(a) <= rows and 0 < len(b) <= columns:
         return K(a, b) @ w
@@ -303,7 +286,7 @@ def kernel_sums(
 
 @dataclass(frozen=True, config=STRICT)
 class Common:
-    """Settings that all kernels share: what to learn, normalisation, bias, and how to estimate gradients."""
+    """Settings of every kernel: what to learn, normalisation, bias, and how to estimate gradients."""
 
     learn: list[str] = Field(default_factory=list)
     ard: bool = False
@@ -323,24 +306,22 @@ KERNELS |= {
 
 
 def is_linear(K: Kernel) -> bool:
-    """Return whether K(a, b) = <a, b>, by the formula of ``Linear``."""
+    """Return whether a kernel computes K(a, b) = <a, b> with the formula of ``Linear``."""
     return keeps(type(K), Linear, "__call__")
 
 
 def check_kernel(
     K: Kernel, name: str, a: Float[Tensor, "p n"], b: Float[Tensor, "q n"], differentiable: bool
 ) -> None:
-    """Check the values of a kernel, which may be user-defined.
+    """Raise an InputError unless a kernel, which may be user-defined, returns valid values at features a and
+    b.
 
-    Their shape must be (p, q), and their dtype equal to the dtype of the features. They may have gradients
-    with respect to the features only, and must have finite ones if ``differentiable``.
-
-    Raises:
-        InputError: a check fails, or the kernel draws random numbers.
+    Values must have shape (p, q) and the dtype of the features, and must not be random. They may have
+    gradients with respect to the features only, and these must be finite if ``differentiable``.
     """
     formula = K.unbiased
     formula = formula.K if isinstance(formula, Normalized) else formula
-    for rows in (a, a[:1]):  # a single row is a special case, as for squeeze()
+    for rows in (a, a[:1]):  # for example, squeeze() changes the shape for a single row
         returned = formula(rows.detach(), b.detach())
         got, expected = _described(returned), _described(a.new_empty(len(rows), len(b)))
         if got != expected:

@@ -1,7 +1,7 @@
 """The networks F_theta, and the normalisation of their output.
 
-A network is an ``nn.Module`` whose first constructor argument is the shape of one sample. It maps
-``(batch, *shape)`` to ``(batch, n)``.
+A network is an ``nn.Module`` that maps ``(batch, *shape)`` to ``(batch, n)``. The first argument of its
+constructor is the shape of one sample.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Widths = Annotated[list[Width], Field(min_length=1, max_length=1000)]
 
 
 class Identity(nn.Flatten):
-    """F(x) = x, with images flattened: a kernel SVM on the raw data."""
+    """F(x) = x, with images flattened."""
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
@@ -51,15 +51,15 @@ class MLP(nn.Module):
     def forward(self, x: Float[Tensor, "batch ..."]) -> Float[Tensor, "batch n"]:
         z = x.flatten(1)
         for i, layer in enumerate(self.layers):
-            if i > 0 and self.dropout.p > 0:  # no dropout on the features themselves
+            if i > 0 and self.dropout.p > 0:  # the features themselves have no dropout
                 z = self.dropout(z)
-            # not layer(z): module calls would take half the time of so small a layer
+            # for small layers, calling the module would take twice as long
             z = functional.linear(z, layer.weight, layer.bias).relu()
         return z
 
 
 class MaxPool(nn.Module):
-    """The maximum of each 2x2 square; a trailing odd row or column is dropped."""
+    """The maximum of each 2x2 square. A trailing odd row or column is ignored."""
 
     def forward(self, h: Float[Tensor, "batch c p q"]) -> Float[Tensor, "batch c r s"]:
         if torch.is_grad_enabled():
@@ -82,11 +82,7 @@ def expect_images(network: str, shape: Shape, side: int) -> None:
 
 
 class CNN(nn.Sequential):
-    """Two 5x5 convolutions, each max-pooled and then rectified (paper, Section 5.2).
-
-    Channel dropout acts between the second convolution and its pooling. With 28x28 images and
-    channels 10, 20 the features lie in R^320.
-    """
+    """Two 5x5 convolutions, each followed by max-pooling and ReLU (paper, Section 5.2: features in R^320)."""
 
     def __init__(
         self,
@@ -110,14 +106,13 @@ class CNN(nn.Sequential):
 
 
 SMALLEST_SIDE = 17
-"""Minimum number of pixels per side. With it, the last layers see 2x2 pixels."""
+"""Minimum number of pixels per side, with which the last layers receive 2x2 pixels."""
 
 LARGE_SIDE = 64
-"""Images with fewer pixels per side get first layers that preserve their size. torchvision's first layers are
-made for 224 pixels, and divide the sides by 2 or 4."""
+"""Minimum number of pixels per side for torchvision's own first layers, which divide the sides by 2 or 4."""
 
 GROUPS = 8
-"""Number of groups in GroupNorm. The number of channels of every layer is a multiple of it."""
+"""Number of groups in GroupNorm, which divides the number of channels of every layer."""
 
 Model = Literal[
     "resnet18",
@@ -128,20 +123,16 @@ Model = Literal[
     "mobilenet_v3_small",
     "mobilenet_v3_large",
 ]
-"""The supported classifiers. Their layers up to the features have no dropout."""
+"""The supported classifiers, which have no dropout before the features."""
 
 
 def torchvision_network(
     shape: Shape, model: Model = "resnet18", norm: Literal["group", "batch"] = "group"
 ) -> nn.Module:
-    """Return one of torchvision's classifiers up to its features; weights are never loaded.
+    """Return one of torchvision's classifiers, randomly initialised and without its last layer.
 
-    With GroupNorm instead of BatchNorm, F_theta(x) depends on x alone, in training too. torchvision's own
-    weights require BatchNorm. For images below 64 pixels per side, the first convolution is 3x3 with stride
-    1, and ResNets have no max-pooling after it.
-
-    Raises:
-        InputError: samples of this shape are not images, or too small.
+    With GroupNorm instead of BatchNorm, F_theta(x) depends on x alone in training. For images below 64 pixels
+    per side, the first convolution is 3x3 with stride 1, and ResNets have no max-pooling after it.
     """
     expect_images(model, shape, SMALLEST_SIDE)
     factory = getattr(import_torchvision("models"), model)
@@ -174,11 +165,11 @@ class Normalize(nn.Module):
 
 
 class WithOutput(nn.Sequential):
-    """A network, followed by a module that ``Output`` adds."""
+    """A network followed by a module that ``Output`` adds."""
 
 
 def own_name(network: nn.Module, name: str) -> str:
-    """Return the name of a parameter or module in the network itself, or ``head.NAME`` for the head's."""
+    """Return the name of a parameter or module within the network itself, or ``head.NAME`` in the head."""
     place, _, rest = name.partition(".")
     if not isinstance(network, WithOutput):
         return name
@@ -189,8 +180,8 @@ def own_name(network: nn.Module, name: str) -> str:
 class Output:
     """Settings that apply to the output of any network.
 
-    ``normalize`` adds ``Normalize(scale, eps)``. ``head`` adds a linear layer onto R, or onto R^C for C > 2
-    classes, so that the network is a classifier without an SVM.
+    ``normalize`` adds ``Normalize(scale, eps)``. ``head`` adds a linear layer with one output, or C outputs
+    for C > 2 classes.
     """
 
     normalize: bool = False
@@ -218,7 +209,7 @@ _CONTAINERS = "torchvision.models.", "torchvision.ops.misc"  # have modes only i
 
 
 def has_modes(network: nn.Module) -> bool:
-    """Return whether training mode may change the network's outputs other than by dropout."""
+    """Return whether training mode may change the network's outputs, apart from dropout."""
     return not all(
         any(keeps(type(module), kind, "forward") for kind in _NO_MODES)
         or type(module).__module__.startswith(_CONTAINERS)
@@ -227,7 +218,7 @@ def has_modes(network: nn.Module) -> bool:
 
 
 def trains_otherwise(network: nn.Module) -> bool:
-    """Return whether the features in training passes may differ from the features in evaluation."""
+    """Return whether features may differ between training and evaluation."""
     drops = any(isinstance(module, Dropout) and module.p > 0 for module in network.modules())
     return drops or has_modes(network)
 
@@ -242,14 +233,14 @@ def build_network(settings: Mapping[str, Any], shape: Shape, seed: int, outputs:
         outputs: the shape of one decision value (see ``Task.outputs``), which a head needs.
 
     Raises:
-        InputError: a setting is wrong, or does not fit the shape.
+        InputError: a setting is invalid or does not fit the shape.
     """
     values = dict(settings)
     output = construct(Output, "network", {key: values.pop(key) for key in OUTPUT if key in values})
     with seeded(seed):
         try:
             network = build(NETWORKS, "network", values, shape)
-        except (RuntimeError, MemoryError, OverflowError) as error:  # torch's messages can be long
+        except (RuntimeError, MemoryError, OverflowError) as error:  # torch's messages may be long
             reason = next(iter(str(error).splitlines()), type(error).__name__)
             raise out_of_memory(error) or InputError(
                 f"network {settings['name']} cannot be built: {reason[:200]}{location(error)}"

@@ -1,8 +1,7 @@
-"""Objectives for theta, as pure functions of a batch's kernel matrix, and measures of how far training has
-moved theta and the kernel matrix of a data set.
+"""Objectives for theta, and measures of how far training has moved theta and the kernel matrix.
 
-``K`` is the (k, k) kernel matrix, ``c`` the codes of the labels (see ``Task.code``) and ``alpha`` the
-coefficients of the same k samples, with a number or a row for each sample.
+``K`` is the (k, k) kernel matrix of a batch, ``c`` contains the codes of its labels (see ``Task.code``), and
+``alpha`` its coefficients: for each sample, a number or a row.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ def products(a: Float[Tensor, " p *outputs"], b: Float[Tensor, " q *outputs"]) -
 
 
 def mean_loss(l: Float[Tensor, " k"], w: Float[Tensor, " k"] | None) -> Value:  # noqa: E741
-    """Return 1/k sum_i w_i l_i, with sample weights w. None means that all weights are 1."""
+    """Return 1/k sum_i w_i l_i, with sample weights w (None: all weights are 1)."""
     return l.mean() if w is None else (w * l).mean()
 
 
@@ -51,12 +50,9 @@ def alignment(
 
         A = sum_ij U_ij K_ij  /  (sqrt(sum_ij U_ij^2) * sqrt(sum_ij K_ij^2))
 
-    If ``centred``, it is the alignment of H K H and H U H, where H = I - 1/k subtracts means (Cortes, Mohri
-    and Rostamizadeh 2012). It ignores the mean of K, which does not depend on the classes. The alignment and
-    its derivative are 0 if H U H is 0 (a batch of one class) or H K H is 0 (a batch with equal features).
-
-    With weights, it is the alignment of a batch that contains sample i w_i times: each term of the three sums
-    is multiplied by w_i w_j, and means are weighted, so that H = I - 1 w^T / sum_i w_i.
+    If ``centred``, K and U are replaced by H K H and H U H, where H = I - 1/k subtracts means (Cortes, Mohri
+    and Rostamizadeh 2012). The result is 0 if one of them is 0, for example in a batch of one class. With
+    weights, each term of the sums is multiplied by w_i w_j, and H = I - 1 w^T / sum_i w_i.
     """
     if not centred:
         return _cosine(K, c, w)
@@ -72,21 +68,18 @@ def norm_surrogate(
 ) -> Value:
     """Return Algorithm 3's surrogate for ||f||^2_H (its first fraction).
 
-    With A_ij = <alpha_i, alpha_j>, the paper's alpha_i alpha_j y_i y_j for two classes, it is::
+    With A_ij = <alpha_i, alpha_j>, the paper's alpha_i alpha_j y_i y_j for two classes, the surrogate is::
 
         sum_ij A_ij K_ij  /  (sqrt(sum_ij A_ij^2) * sqrt(sum_ij K_ij^2))
 
-    and 0 if every alpha is 0. With weights, the batch contains sample i w_i times, and alpha_i is the sum of
-    w_i coefficients. A_ij is therefore divided by w_i w_j, and each term of the sums is multiplied by it.
+    or 0 if every alpha is 0. With weights, A_ij is divided by w_i w_j, since alpha_i is the sum of w_i
+    coefficients, and each term of the sums is multiplied by w_i w_j.
     """
     return _cosine(K, alpha if w is None else alpha / _of_rows(w, alpha), w)
 
 
 def squared_norm(alpha: Float[Tensor, " s *outputs"], f: Float[Tensor, " s *outputs"]) -> Value:
-    """Return ||f||^2_H = sum_s <alpha_s, f(z_s)> of f = sum_s alpha_s K(z_s, .), given its values at the z_s.
-
-    For several classes, the squared norms of all classes are added.
-    """
+    """Return ||f||^2_H = sum_s <alpha_s, f(z_s)>, given the coefficients alpha_s and the values f(z_s)."""
     return (alpha * f).sum()
 
 
@@ -99,9 +92,9 @@ def full_objective(
     lam: float,
     w: Float[Tensor, " m"] | None = None,
 ) -> float | None:
-    """Return lambda/2 ||f||^2_H + 1/m sum_i w_i l(y_i, f(z_i))  (paper, Section 3), in float64.
+    """Return lambda/2 ||f||^2_H + 1/m sum_i w_i l(y_i, f(z_i))  (paper, Section 3), without a bias in ||f||.
 
-    A bias affects only the loss. The result is None with ``one_vs_one``, where g counts votes.
+    The result is None with ``one_vs_one``, where g counts votes.
     """
     if f.one_vs_one:
         return None
@@ -112,12 +105,12 @@ def full_objective(
 
 
 def gram_norm(a: Float[Tensor, " k *outputs"]) -> Value:
-    """Return sqrt(sum_ij <a_i, a_j>^2), without computing the k^2 products."""
+    """Return sqrt(sum_ij <a_i, a_j>^2)."""
     return a @ a if a.ndim == 1 else torch.linalg.matrix_norm(a.mT @ a)
 
 
 def _mean(a: Float[Tensor, " k *n"], dim: int, w: Float[Tensor, " k"] | None) -> Tensor:
-    """Return the mean along a dimension, with keepdim. The weighted mean of equal values is exact."""
+    """Return the (weighted) mean along a dimension, with keepdim. The mean of equal values is exact."""
     if w is None:
         return a.mean(dim, keepdim=True)
     p, first = w / w.sum(), a.narrow(dim, 0, 1)
@@ -130,10 +123,7 @@ def _of_rows(w: Float[Tensor, " k"], a: Float[Tensor, "k ..."]) -> Float[Tensor,
 
 
 def _cosine(K: Float[Tensor, "k k"], a: Float[Tensor, " k *outputs"], w: Float[Tensor, " k"] | None) -> Value:
-    """Return <U, K> / (||U|| ||K||), with U_ij = <a_i, a_j>. The result is 0 if U is 0, and NaN if K is 0.
-
-    With weights, each term of the three sums is multiplied by w_i w_j.
-    """
+    """Return <U, K> / (||U|| ||K||), weighted, with U_ij = <a_i, a_j>: 0 if U is 0, and NaN if K is 0."""
     if w is not None:
         s = w.sqrt()
         K, a = torch.outer(s, s) * K, _of_rows(s, a) * a
@@ -147,11 +137,10 @@ ALIGNMENT_LOSSES: dict[str, Callable[[float, Value], Value]] = {
     "squared": lambda beta, gamma: (beta - gamma) ** 2,  # paper, Section 5
     "linear": lambda beta, gamma: -beta * gamma,  # derivation of Algorithm 4: with beta = 1, -A itself
 }
-"""The loss L(beta, gamma) in Part 1 of Algorithm 4, by its name."""
+"""The loss L(beta, gamma) in Part 1 of Algorithm 4, by name."""
 
 ALIGNMENT_SAMPLES = 10_000
-"""Maximum number of samples in ``dataset_alignment``, which computes m^2 kernel values. Larger data sets are
-subsampled."""
+"""Maximum number of samples in ``dataset_alignment``, which subsamples larger data sets."""
 
 KERNEL_ROWS = 64
 """Number of rows of a data set's kernel matrix that are computed at a time."""
@@ -162,10 +151,8 @@ def dataset_alignment(
 ) -> dict[str, float | int | bool | None]:
     """Return the ``alignment`` of a data set, the number of samples used, and whether it is centred.
 
-    The alignment is None where it is undefined: if all kernel values are 0 or, for the centred one, equal.
-
-    Raises:
-        RunError: a kernel value is not finite.
+    The alignment is None if all kernel values are 0 or, if ``centred``, equal. A RunError is raised if a
+    kernel value is not finite.
     """
     if len(c) > ALIGNMENT_SAMPLES:
         chosen = random_subset(len(c), ALIGNMENT_SAMPLES, seed, c.device)
@@ -196,24 +183,22 @@ def dataset_alignment(
 
 
 def random_subset(m: int, size: int, seed: int, device: torch.device) -> Int64[Tensor, " size"]:
-    """Return the indices of ``size`` random samples out of m, without repeats. The seed determines them."""
+    """Return the indices of ``size`` random samples out of m, without repeats."""
     rows = generator(seed, Stream.SUBSAMPLE).choice(m, size, replace=False)
     return torch.from_numpy(rows).to(device)
 
 
 MAX_SAMPLES = 1000
-"""Maximum number of samples in ``feature_change``. Larger data sets are subsampled."""
+"""Maximum number of samples in ``feature_change``, which subsamples larger data sets."""
 
 
 Map = tuple[nn.Module, Kernel]
-"""A network and a kernel, which together hold theta."""
+"""A network and a kernel, which together contain theta."""
 
 
 def theta_change(before: Map, after: Map) -> float | None:
-    """Return ||theta - theta_0|| / ||theta_0|| over all parameters, or None if theta_0 is empty or 0.
-
-    Learnt settings of a kernel enter the norms with their values, not with their logarithms.
-    """
+    """Return ||theta - theta_0|| / ||theta_0|| over all parameters, or None if theta_0 is empty or 0."""
+    # learnt settings of a kernel enter with their values, not with their logarithms
     theta_0, theta = ([*network.parameters(), *learnt_values(K).values()] for network, K in (before, after))
     moved, size = [b - a for a, b in zip(theta_0, theta, strict=True)], _norm(theta_0)
     return _norm(moved) / size if size > 0 else None
@@ -226,11 +211,9 @@ def _norm(tensors: list[Tensor]) -> float:
 def feature_change(before: Map, after: Map, x: Float[Tensor, "m ..."], seed: int) -> float | None:
     """Return 1 - <H K_0 H, H K_T H> / (||H K_0 H|| ||H K_T H||), from 0 (the same kernel) to 1.
 
-    K_0 and K_T are the kernel matrices of the samples x ``before`` and ``after`` training, and H = I - 1/m
-    subtracts means. Without H, a kernel whose values are all near 1, such as RBF with a small gamma, would
-    look the same even if the features moved far. The result is 1 minus the centred kernel alignment of
-    Kornblith et al. (2019, "Similarity of neural network representations revisited"), with the SVM's own
-    kernel. Return None if a kernel matrix is constant or not finite, where the alignment is undefined.
+    This is 1 minus the centred kernel alignment (Kornblith et al. 2019, "Similarity of neural network
+    representations revisited"), where H = I - 1/m, and K_0 and K_T are the kernel matrices of x before and
+    after training. The result is None if a matrix is constant or not finite.
     """
     if len(x) > MAX_SAMPLES:
         x = x[random_subset(len(x), MAX_SAMPLES, seed, x.device)]
@@ -243,7 +226,7 @@ def feature_change(before: Map, after: Map, x: Float[Tensor, "m ..."], seed: int
 
 
 def _centred(K: Kernel, z: Float[Tensor, "m n"]) -> Float64[Tensor, "m m"] | None:
-    """Return H K H divided by its largest absolute value, or None if it is 0 up to rounding or not finite."""
+    """Return H K H divided by its largest absolute value, or None if H K H is 0 or not finite."""
     with torch.no_grad():
         matrix = torch.cat([K(rows, z).double() for rows in z.split(KERNEL_ROWS)])
         largest = float(matrix.abs().max())
