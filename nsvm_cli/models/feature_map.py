@@ -1,4 +1,4 @@
-"""The feature map F_theta: its evaluation, the steps in theta, and theta before the first step."""
+"""The feature map F_theta, its initial theta, and gradient descent steps in theta."""
 
 from __future__ import annotations
 
@@ -33,21 +33,19 @@ from nsvm_cli.storage.files import open_regular
 from nsvm_cli.storage.state_dict import StateDict, loaded_value, saved_value
 
 CHUNK = 2**17
-"""Number of values of x in one forward pass over many samples. It is fixed, so that predictions have the same
-bits everywhere, and small enough for the activations to fit in a core's cache."""
+"""Number of values of x in one forward pass. It is fixed, so that predictions have the same bits
+everywhere."""
 
 SMALL_BATCH, WIDE_LAYER = 64, 1024
-"""If a layer has more than ``WIDE_LAYER`` outputs, more than ``SMALL_BATCH`` samples are evaluated in smaller
-chunks."""
+"""More than ``SMALL_BATCH`` samples are split into smaller chunks if a layer is wider than ``WIDE_LAYER``."""
 
 Augment = Callable[[Float[Tensor, "p ..."], Int64[np.ndarray, " p"], int], Float[Tensor, "p ..."]]
-"""A function of samples, their indices and the key of a step that returns randomly changed samples with the
-same labels."""
+"""A function of samples, their indices and a step's random key that returns randomly changed samples."""
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Samples x, and their indices i in the training set, which determine dropout and augmentation."""
+    """Samples x and their indices i in the training set, which determine dropout and augmentation."""
 
     x: Float[Tensor, "p ..."]
     i: Int64[np.ndarray, " p"]
@@ -69,10 +67,10 @@ def distinct(parts: Sequence[Batch]) -> tuple[Batch, list[Int64[np.ndarray, " p"
 
 
 class Training:
-    """F_theta in the training passes of step t: with dropout, augmentation, and a graph for autograd.
+    """F_theta in the training passes of step t, with dropout, augmentation and gradients.
 
-    ``F(x)`` returns the features of a batch, and ``F(x, y, ...)`` the features of several batches, from one
-    pass over their distinct samples. A second ``F(x)`` with the same batch returns the same tensor.
+    ``F(x)`` returns the features of a batch, and caches them. ``F(x, y, ...)`` returns the features of
+    several batches, from one pass over their distinct samples.
     """
 
     def __init__(self, F: FeatureMap, t: int) -> None:
@@ -93,7 +91,7 @@ MODEL = "nsvm-model-3"
 """The kind and version of a model file; see ``nsvm_cli.artifacts.model_file``."""
 
 NETWORK, KERNEL = "theta.", "kernel."
-"""Prefixes of tensor names in a model file: of the network's and of the kernel's parameters."""
+"""Prefixes of the names of the network's and the kernel's parameters in a model file."""
 
 
 def theta_of(network: nn.Module, K: Kernel | None) -> dict[str, nn.Parameter]:
@@ -103,7 +101,7 @@ def theta_of(network: nn.Module, K: Kernel | None) -> dict[str, nn.Parameter]:
 
 
 def theta_tensors(network: nn.Module, K: Kernel | None) -> dict[str, Tensor]:
-    """Return theta and a network's buffers, by their names in a model file, without copying them."""
+    """Return theta and a network's buffers, without copying them, by their names in a model file."""
     tensors = {NETWORK + name: tensor for name, tensor in network.state_dict().items()}
     return tensors | {KERNEL + name: p.data for name, p in learnt(K).items()}
 
@@ -113,7 +111,7 @@ Objective = Callable[[Training, Kernel], Float[Tensor, ""]]
 
 
 def features(network: nn.Module, x: Float[Tensor, "m ..."]) -> Float[Tensor, "m n"]:
-    """Return F_theta(x_j) for all j, in chunks and without a graph. The network must be in eval mode."""
+    """Return F_theta(x_j) for all j, in chunks and without gradients. The network must be in eval mode."""
     rows = max(1, CHUNK // x[:1].numel()) if len(x) else 1
     if len(x) > SMALL_BATCH:
         widest = max((len(p) for p in network.parameters() if p.ndim), default=1)
@@ -122,7 +120,7 @@ def features(network: nn.Module, x: Float[Tensor, "m ..."]) -> Float[Tensor, "m 
         first: Tensor = network(x[:rows])
         if len(x) <= rows:
             return first
-        z = first.new_empty(len(x), *first.shape[1:])  # joining chunks instead would fragment memory
+        z = first.new_empty(len(x), *first.shape[1:])  # joining chunks would fragment memory
         z[:rows] = first
         for z_chunk, chunk in zip(z[rows:].split(rows), x[rows:].split(rows), strict=True):
             z_chunk.copy_(network(chunk))
@@ -130,10 +128,10 @@ def features(network: nn.Module, x: Float[Tensor, "m ..."]) -> Float[Tensor, "m 
 
 
 class FeatureMap:
-    """The network F_theta, and everything that moves theta: the optimizer, dropout and augmentation.
+    """The network F_theta, and everything that updates theta: the optimizer, dropout and augmentation.
 
-    ``F(x)`` returns F_theta(x), of shape (m, n), without dropout and without a graph. ``F.descend`` takes a
-    step in theta, the parameters of ``F.network`` and of the kernel, and ``theta_steps`` counts these steps.
+    ``F(x)`` returns F_theta(x), of shape (m, n), without dropout and gradients. ``F.descend`` takes a step in
+    theta, and ``theta_steps`` counts these steps.
 
     Args:
         network: maps samples of shape (batch, ...) to features of shape (batch, n).
@@ -160,7 +158,7 @@ class FeatureMap:
         streams = Stream.DROPOUT, Stream.AUGMENT, Stream.KERNEL
         self.dropout_seed, self.augment_seed, self.direction_seed = (derived_seed(seed, s) for s in streams)
         self.theta_steps = 0
-        self.has_modes = has_modes(network)  # changing modes takes as long as a pass of a small network
+        self.has_modes = has_modes(network)  # for small networks, changing modes takes as long as a pass
         theta = theta_of(network, K)
         expect_names("freeze", freeze, [*theta])
         for p in self.kernel_parameters.values():
@@ -179,20 +177,16 @@ class FeatureMap:
         self.parameters = [*moving.values()]
         self.optimizer = Optimizer(optimizer, moving) if moving else None
         changes = augment is not None or trains_otherwise(network)
-        self.trains_otherwise = changes and not self.fixed  # whether training passes give other features
+        self.trains_otherwise = changes and not self.fixed  # whether features differ in training passes
         self.draws = False  # whether training passes use global generators; see ``try_out``
 
     @property
     def fixed(self) -> bool:
-        """Whether theta is fixed, since no parameter is trainable."""
+        """Whether no parameter is trainable."""
         return self.optimizer is None
 
     def try_out(self, x: Batch) -> None:
-        """Set ``draws`` by running a copy of the network.
-
-        Raises:
-            InputError: the network draws random numbers in evaluation mode.
-        """
+        """Set ``draws``. Raise an InputError if the network draws random numbers in evaluation mode."""
         if self.has_modes:
             trial, device = deepcopy(self), x.x.device.type
             self.draws = draws(lambda: [trial.training_pass(x[np.arange(n)], 1) for n in (2, 3)], device)
@@ -213,11 +207,7 @@ class FeatureMap:
         return {**saved_value("F", state), "theta_steps": self.theta_steps}
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
-        """Restore a saved theta.
-
-        Raises:
-            ValueError: the state belongs to another network or optimizer.
-        """
+        """Restore a saved theta. Raise a ValueError if the state belongs to another network or optimizer."""
         loaded = loaded_value("F", self.state_dict(), saved)
         self.network.load_state_dict(loaded.get("network", {}))
         for name, value in loaded.get("kernel", {}).items():
@@ -229,11 +219,7 @@ class FeatureMap:
 
     @contextlib.contextmanager
     def differentiable(self, K: Kernel, t: int) -> Iterator[Kernel]:
-        """Yield the kernel for the objective of step t.
-
-        Its gradient is estimated if ``kernel_gradient`` is set. Within the context, the kernel's parameters
-        are trainable; elsewhere they are constants.
-        """
+        """Yield the kernel for the objective of step t; its parameters are trainable within the context."""
         estimate = self.kernel_gradient
         self.learnt.requires_grad_(True)
         try:
@@ -242,20 +228,17 @@ class FeatureMap:
             self.learnt.requires_grad_(False)
 
     def descend(self, objective: Objective, K: Kernel, t: int, T: int) -> Float[Tensor, ""]:
-        """Take one gradient descent step in theta, and return the objective's value before it.
+        """Take one gradient descent step in theta, and return the value of the objective before the step.
 
-        Dropout and augmentation act only in the forward passes of the objective. T is the last step in which
-        theta may move; the learning rate may depend on (t - 1) / T.
-
-        Raises:
-            NotFiniteError: the objective is not finite.
+        T is the last step in which theta may change; the learning rate may depend on (t - 1) / T. A
+        NotFiniteError is raised if the objective is not finite.
         """
         with self.differentiable(K, t) as K:
             value = objective(Training(self, t), K)
             return self.move(value, value, t, T)
 
     def move(self, value: Tensor, term: Tensor, t: int, T: int) -> Float[Tensor, ""]:
-        """Move theta in step t of T against the gradient of ``term``, and return the objective's value."""
+        """Move theta in step t of T against the gradient of ``term``, and return ``value`` detached."""
         if not math.isfinite(value.detach()):
             raise NotFiniteError("the objective", t)
         if self.optimizer is not None:
@@ -266,7 +249,7 @@ class FeatureMap:
         return value.detach()
 
     def training_pass(self, x: Batch, t: int) -> Float[Tensor, "p n"]:
-        """Return F_theta(x) in step t: in training mode, with dropout, augmentation and a graph."""
+        """Return F_theta(x) in step t, in training mode with dropout, augmentation and gradients."""
         if self.fixed:
             return self(x)
         network, values = self.network, x.x
@@ -293,10 +276,8 @@ def at_start(
 ) -> tuple[nn.Module, Kernel]:
     """Return the network and the kernel before the first step, with the dtype and device of ``like``.
 
-    ``shape`` is the shape of one sample, and ``outputs`` the shape of one decision value.
-
-    Raises:
-        InputError: a setting of the network or kernel is wrong, or ``init.run`` lacks a tensor of theta.
+    ``shape`` is the shape of one sample, and ``outputs`` the shape of one decision value. An InputError is
+    raised if a setting is invalid, or ``init.run`` lacks a tensor of theta.
     """
     network = build_network(settings.network, shape, derived_seed(settings.seed, Stream.THETA), outputs)
     network = network.to(like)
@@ -311,12 +292,12 @@ def at_start(
 
 
 def _theta_in(path: Path) -> Mapping[str, Tensor]:
-    """Return the tensors of theta by name, from a run, a model file, or a state dict that torch has saved."""
+    """Return the tensors of theta by name, from a run, a model file, or a state dict saved by torch."""
     file = path / "final.safetensors" if path.is_dir() else path
     try:
         open_regular(file).close()  # settings from an untrusted source may contain any path
         if file.suffix != ".safetensors":
-            loaded = torch.load(file, map_location="cpu", weights_only=True)  # No pickle: it runs no code
+            loaded = torch.load(file, map_location="cpu", weights_only=True)  # no pickles, which run code
             return {name: tensor for name, tensor in loaded.items() if isinstance(tensor, Tensor)}
         with safe_open(file, framework="pt") as opened:
             is_model = MODEL in (opened.metadata() or {})
@@ -330,16 +311,14 @@ def _theta_in(path: Path) -> Mapping[str, Tensor]:
 
 
 def _copy(theta: Mapping[str, Tensor], network: nn.Module, K: Kernel, init: Init) -> None:
-    """Copy theta, or only the tensors selected in ``init.only``, into a network and a kernel.
-
-    Names in ``theta`` may be names in the network itself, or in one with normalised features or a head.
-    """
+    """Copy theta, or only the tensors selected in ``init.only``, into a network and a kernel."""
     tensors = {name.removeprefix(NETWORK): tensor for name, tensor in theta_tensors(network, K).items()}
     names = {name: name if name.startswith(KERNEL) else own_name(network, name) for name in tensors}
     expect_names("init.only", init.only, [*names.values()])
     for full, name in names.items():
         if init.only and not is_within(name, init.only):
             continue
+        # theta may come from a network with or without normalised features and a head
         aliases = (name, full, f"0.{name}", f"0.0.{name}")
         saved, tensor = next((theta[key] for key in aliases if key in theta), None), tensors[full]
         if saved is None or saved.shape != tensor.shape:

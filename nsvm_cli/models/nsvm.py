@@ -1,4 +1,4 @@
-"""The decision function g, probabilities of classes, and the trained model that predicts with them."""
+"""The decision function g, probabilities of classes, and the trained model."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from nsvm_cli.models.kernels import Kernel, kernel_sums
 from nsvm_cli.tasks import Regression, Task, task_for
 
 ROUNDING = 1e-3
-"""Rounding error of decision values, relative to a margin of 1, above which they are summed in float64."""
+"""Maximum rounding error of decision values, relative to a margin of 1, before float64 is used."""
 
 
 @dataclass(frozen=True)
@@ -36,10 +36,9 @@ class Expansion:
 
         g(x) = 1/scale * sum_s alpha_s K(z_s, F_theta(x)) + bias
 
-    ``alpha`` is the paper's alpha_s y_s, and may have any sign. For C classes, it has a row of C numbers for
-    each term; with ``one_vs_one``, a row has a number for each pair of classes instead. ``scale`` is lambda
-    T, or lambda t after step t. With Pegasos, ``bias`` is 0. ``i`` holds the indices in the training set of
-    the samples whose features are the z_s, which may repeat. It is None if the terms are not samples.
+    ``alpha`` is the paper's alpha_s y_s. For C classes, each term has C numbers or, with ``one_vs_one``, a
+    number for each pair of classes. ``scale`` is lambda t after step t. ``i`` contains the indices in the
+    training set of the samples with features z_s, or is None if the z_s are not features of samples.
     """
 
     z: Float[Tensor, "s n"]
@@ -50,25 +49,21 @@ class Expansion:
     i: Int64[Tensor, " s"] | None = None
 
     def without_zeros(self) -> Expansion:
-        """Return the same function without the terms whose alpha is 0 because their increments cancelled."""
+        """Return the same function without the terms whose alpha is 0."""
         rows = self.alpha != 0 if self.alpha.ndim == 1 else (self.alpha != 0).any(-1)
         i = None if self.i is None else self.i[rows]
         return self if bool(rows.all()) else replace(self, z=self.z[rows], alpha=self.alpha[rows], i=i)
 
     @cached_property
     def exact(self) -> Expansion:
-        """The same function, in float64 if the rounding error in the dtype of z could exceed ``ROUNDING``.
-
-        The error is estimated for kernel values up to 1. The choice of the dtype does not depend on the
-        samples to predict, so that no prediction depends on its batch.
-        """
+        """The same function, in float64 if the rounding errors of kernel values could exceed ``ROUNDING``."""
+        # no sample enters the choice, so that no prediction depends on its batch
         eps = torch.finfo(self.z.dtype).eps
         if not float(eps / self.scale * self.alpha.norm(dim=0).max()) > ROUNDING:
             return self
         return replace(self, z=self.z.double(), alpha=self.alpha.double())
 
     def __call__(self, K: Kernel, z: Float[Tensor, "p n"]) -> Float[Tensor, " p *outputs"]:
-        """Return g at features z of shape (p, n)."""
         f = self.exact
         g = kernel_sums(K, z.to(f.z.dtype), f.z, f.alpha) / self.scale + self.bias
         return (votes(g) if self.one_vs_one else g).to(z.dtype)
@@ -77,7 +72,7 @@ class Expansion:
 def votes(g: Float[Tensor, "p pairs"]) -> Float[Tensor, "p C"]:
     """Return for each class how many pairs (i, j), i < j, it wins. Class i wins if g > 0, otherwise class j.
 
-    Sums of g, mapped to less than half a vote, break ties, like in scikit-learn's SVC with break_ties=True.
+    Ties are broken by sums of g, like in scikit-learn's SVC with break_ties=True.
     """
     C = round((1 + math.sqrt(1 + 8 * g.shape[1])) / 2)
     first, second = (functional.one_hot(k, C).to(g) for k in torch.triu_indices(C, C, 1, device=g.device))
@@ -87,15 +82,14 @@ def votes(g: Float[Tensor, "p pairs"]) -> Float[Tensor, "p C"]:
 
 
 Sigmoids = Float[Tensor, "2 *outputs"]
-"""The coefficients a and b of P(g) = 1 / (1 + exp(a g + b)) for each decision value: Platt's sigmoids (Platt,
-1999; Lin, Lin and Weng, 2007)."""
+"""The coefficients a and b of P(g) = 1 / (1 + exp(a g + b)) for each decision value (Platt, 1999)."""
 
 
 def fit_sigmoids(g: Float[Tensor, " p *outputs"], positive: Bool[Tensor, " p *outputs"]) -> Sigmoids:
     """Return the maximum-likelihood sigmoids for the probability that samples are ``positive``.
 
-    To keep probabilities away from 0 and 1, the targets are (m_1 + 1) / (m_1 + 2) for the m_1 positive
-    samples and 1 / (m_0 + 2) for the m_0 negative samples, instead of 1 and 0.
+    The targets are (m_1 + 1) / (m_1 + 2) for the m_1 positive samples, and 1 / (m_0 + 2) for the m_0 negative
+    samples, which keeps probabilities away from 0 and 1 (Lin, Lin and Weng, 2007).
     """
     columns = zip(g.double().reshape(len(g), -1).T, positive.reshape(len(g), -1).T, strict=True)
     fitted = [_fit(column.numpy(), is_positive.numpy()) for column, is_positive in columns]
@@ -103,7 +97,7 @@ def fit_sigmoids(g: Float[Tensor, " p *outputs"], positive: Bool[Tensor, " p *ou
 
 
 def _fit(g: np.ndarray, positive: np.ndarray) -> np.ndarray:
-    from scipy.optimize import minimize  # slow to import, and needed only here
+    from scipy.optimize import minimize  # slow to import
     from scipy.special import expit
 
     m_1 = np.count_nonzero(positive)
@@ -123,11 +117,9 @@ def _fit(g: np.ndarray, positive: np.ndarray) -> np.ndarray:
 
 
 def probabilities(sigmoids: Sigmoids, g: Float[Tensor, " p *outputs"]) -> Float[Tensor, "p C"]:
-    """Return the probability of each class.
+    """Return the probabilities of classes: P(g) of the second class or, for C > 2 classes, normalised P(g_r).
 
-    For two classes, P(g) is the probability of the second class. For more classes, the probability of class r
-    is P(g_r) divided by the sum of all P(g_s). The most probable class may differ from the prediction, since
-    P(g) = 1/2 at g = -b/a, not at 0.
+    The most probable class may differ from the prediction, since P(g) = 1/2 at g = -b/a, not at 0.
     """
     a, b = sigmoids
     p = torch.sigmoid(-(a * g.to(a) + b))
@@ -138,10 +130,7 @@ def probabilities(sigmoids: Sigmoids, g: Float[Tensor, " p *outputs"]) -> Float[
 
 
 def probability_scores(p: Float[Tensor, "p C"], positive: Bool[Tensor, " p *outputs"]) -> dict[str, float]:
-    """Return the sums over samples of scikit-learn's ``log_loss`` and ``brier_score``; smaller is better.
-
-    ``positive`` says which decision values should be positive.
-    """
+    """Return the sums over samples of scikit-learn's ``log_loss`` and ``brier_score``."""
     label = positive if positive.ndim == 2 else torch.stack([~positive, positive], 1)
     divisor = 2 if p.shape[1] == 2 else 1  # with two classes, the errors of both are equal
     return {
@@ -159,15 +148,16 @@ SHA256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 @pydantic.dataclasses.dataclass(frozen=True, kw_only=True, config=STRICT)
 class ModelMetadata:
-    """The metadata of a trained model, its data and its training; a model file holds them as JSON.
+    """The metadata of a trained model, its data and its training, which a model file stores as JSON.
 
-    ``scale``, ``bias`` and ``one_vs_one`` belong to g (see ``Expansion``). For more than two classes, the
-    biases are a tensor of the file instead. ``shape`` is the shape of one sample, and ``sha256`` the checksum
-    of the training data. ``columns`` is None unless the data are a table. ``target`` holds the mean and
-    standard deviation of the targets for regression, which has no classes. ``absent`` lists the classes
-    without training samples, which are never predicted. ``theta_change`` and ``feature_change`` measure how
-    far training has moved the network (see ``nsvm_cli.models.objectives``). ``plugins_sha256`` is the
-    checksum of the user's modules, if there are any.
+    Attributes:
+        scale, bias, one_vs_one: see ``Expansion``. For C > 2 classes, the bias is a tensor in the file.
+        shape: the shape of one sample.
+        absent: the classes without training samples, which are never predicted.
+        sha256: the checksum of the training data.
+        target: the mean and standard deviation of the targets for regression, which has no classes.
+        theta_change, feature_change: see ``nsvm_cli.models.objectives``.
+        plugins_sha256: the checksum of the user's modules.
     """
 
     scale: Positive
@@ -205,7 +195,7 @@ class ModelMetadata:
 
     @property
     def trained(self) -> Task:
-        """The task for which the expansion has decision values: without the absent classes."""
+        """The task for which the expansion has decision values, without the absent classes."""
         return self.task if self.target else task_for([c for c in self.classes if c not in self.absent])
 
     @property
@@ -215,7 +205,7 @@ class ModelMetadata:
         return (math.comb(outputs[0], 2),) if outputs and self.one_vs_one else outputs
 
     def widened(self, g: Float[Tensor, " p *trained"]) -> Float[Tensor, " p *outputs"]:
-        """Return g for all classes. The values of absent classes are below the values of trained classes."""
+        """Return g with values for absent classes, which are below the values of all trained classes."""
         if self.trained == self.task:
             return g
         if g.ndim == 1:
@@ -232,8 +222,7 @@ OUTPUT_BYTES = 64
 class NSVM:
     """A trained neural support vector machine, which makes predictions for raw samples.
 
-    ``settings`` are the settings of its run. ``sigmoids`` determine the probabilities of classes; they are
-    None unless the model is calibrated.
+    ``settings`` are the settings of the run. ``sigmoids`` is None unless the model is calibrated.
     """
 
     settings: Settings
@@ -264,12 +253,8 @@ class NSVM:
         return features(self.network, self.scaling(x, like.dtype).to(like.device))
 
     def decision_function(self, x: Real[Tensor, "p ..."]) -> Float[Tensor, " p *outputs"]:
-        """Return g(x) for raw samples: a number for each sample, or for each sample and class.
-
-        Raises:
-            RunError: a decision value is not finite.
-        """
-        g = self.expansion.z.new_empty(len(x), *self.task.outputs)  # joining blocks fragments memory
+        """Return g(x) for raw samples. Raise a RunError if a decision value is not finite."""
+        g = self.expansion.z.new_empty(len(x), *self.task.outputs)  # joining blocks would fragment memory
         for g_part, part in zip(g.split(self._rows), x.split(self._rows), strict=True):
             with torch.no_grad():
                 g_part.copy_(self.facts.widened(self.expansion(self.kernel, self.features(part))))
@@ -290,25 +275,23 @@ class NSVM:
         return rows_at_a_time(max(z.shape[1] * z.element_size(), OUTPUT_BYTES * math.prod(alpha.shape[1:])))
 
     def predict(self, x: Real[Tensor, "p ..."]) -> Tensor:
-        """Return the predictions for raw samples, of shape (p,): coded classes, or targets in their unit."""
+        """Return the predictions for raw samples, of shape (p,): coded classes, or targets in the data's
+        units.
+        """
         return torch.cat([self.task.decide(self.decision_function(part)) for part in x.split(self._rows)])
 
     def before_training(self) -> NSVM:
-        """Return a copy of the model with theta before training, which the settings determine."""
+        """Return a copy of the model with the initial theta, which the settings determine."""
         facts, like = self.facts, self.expansion.z
         network, K = at_start(self.settings, facts.shape, facts.trained.outputs, like)
         return replace(self, network=network, kernel=K)
 
     def with_facts(self, **changes: Any) -> NSVM:
-        """Return a copy of the model with changed metadata.
-
-        Raises:
-            ValueError: the metadata are not valid for a model file.
-        """
+        """Return a copy of the model with changed metadata. Raise a ValueError if they are invalid."""
         return replace(self, facts=replace(self.facts, **changes))
 
     def calibrated(self, x: Real[Tensor, "p ..."], y: Float[Tensor, " p"]) -> NSVM:
-        """Return a copy of the model with probabilities, fitted to raw samples outside its training set."""
+        """Return a copy of the model with probabilities, fitted to raw samples outside the training set."""
         return replace(self, sigmoids=fit_sigmoids(self.decision_function(x).cpu(), self._positive(y)))
 
     def with_threshold(self, t: float) -> NSVM:
@@ -321,11 +304,11 @@ class NSVM:
         return replace(self.with_facts(bias=bias), expansion=expansion, sigmoids=sigmoids)
 
     def _positive(self, y: Float[Tensor, " p"]) -> Bool[Tensor, " p *outputs"]:
-        """Return which decision values should be positive."""
+        """Return which decision values should be positive for coded labels."""
         return self.task.code(y.cpu()) > 0
 
     def probabilities(self, g: Float[Tensor, " p *outputs"]) -> Float[Tensor, "p C"] | None:
-        """Return the probability of each class, given g(x); None unless the model is calibrated."""
+        """Return the probability of each class, given g(x), or None if the model is not calibrated."""
         return None if self.sigmoids is None else probabilities(self.sigmoids, g.cpu())
 
     def score(self, x: Real[Tensor, "p ..."], y: Float[Tensor, " p"]) -> dict[str, Any]:

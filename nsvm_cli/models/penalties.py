@@ -1,9 +1,7 @@
 """Remedies for overfitting (paper, Section 6): terms that can be added to any objective for theta.
 
-Most terms are functions of the kernel matrix K_A of the current batch. If K_A is near the identity, the
-samples are mapped to nearly orthogonal vectors, which fit any labels. If K_A is near the matrix of ones, they
-are mapped to nearly the same vector, from which nothing can be learnt. K_A excludes the 1 that a bias adds,
-and is scaled to a mean diagonal of 1, which kernels with K(a, a) = 1 have already.
+Most terms are functions of the kernel matrix K_A of a batch, without a bias. If K_A is near the identity, any
+labels fit. If K_A is near the matrix of ones, nothing can be learnt.
 """
 
 from __future__ import annotations
@@ -24,20 +22,15 @@ Value = Float[Tensor, ""]
 
 
 def scaled(K: Float[Tensor, "k k"]) -> Float[Tensor, "k k"]:
-    """Return K with a mean diagonal of 1.
-
-    If K is 0 (for example, a linear kernel on zero features), the result is all ones, since all features are
-    equal. A diagonal below the smallest normal number counts as 0, since its reciprocal may be infinite.
-    """
+    """Return K with a mean diagonal of 1, or all ones if the diagonal is 0 or subnormal."""
     K = torch.where(K.diagonal().mean() < torch.finfo(K.dtype).tiny, 1.0, K)
     return K / K.diagonal().mean()
 
 
 def entropy(K: Float[Tensor, "k k"]) -> Value:
-    """Return the von Neumann entropy of K / tr K, divided by its maximum, log k.
+    """Return the von Neumann entropy of K / tr K, divided by its maximum, log k, for k >= 2.
 
-    The result is 0 if all entries of K are equal, and 1 for the identity. k must be at least 2. If K is not
-    finite, the entropy is not finite either.
+    The result is 0 if all entries of K are equal, 1 for the identity, and not finite if K is not finite.
     """
     K = scaled(K) / len(K)
     if not K.isfinite().all():  # eigvalsh would raise an error
@@ -50,7 +43,7 @@ def entropy(K: Float[Tensor, "k k"]) -> Value:
 def distance(K: Float[Tensor, "k k"], other: Float[Tensor, "k k"]) -> Value:
     """Return the Frobenius distance between K, scaled to a mean diagonal of 1, and ``other``.
 
-    The distance is divided by the distance between the identity and the matrix of ones.
+    The unit is the distance between the identity and the matrix of ones.
     """
     k = len(K)
     value: Value = torch.linalg.vector_norm(scaled(K) - other) / math.sqrt(k * (k - 1))
@@ -76,7 +69,7 @@ PENALTIES: dict[str, Callable[[Float[Tensor, "k k"]], Value]] = {
 
 
 def l1(theta: Sequence[Tensor]) -> Value:
-    """Return the sum of the absolute values of theta. For L2, use the optimizer's ``weight_decay``."""
+    """Return the sum of the absolute values of theta."""
     return torch.stack([p.abs().sum() for p in theta]).sum()
 
 
@@ -98,7 +91,7 @@ class Penalties:
         return next((name for name in PENALTIES if getattr(self, name)), None)
 
     def added_to(self, objective: Objective, x_A: Batch) -> Objective:
-        """Return the objective with the weighted terms added, which are computed on the batch x_A."""
+        """Return the objective plus the weighted terms on the batch x_A."""
 
         def penalised(F: Training, K: Kernel) -> Value:
             value = objective(F, K)
