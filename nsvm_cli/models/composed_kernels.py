@@ -22,7 +22,7 @@ from nsvm_cli.randomness import Stream, derived_seed, seeded
 
 @dataclass(frozen=True, config=STRICT)
 class Composed(Kernel):
-    """A kernel that is composed of kernels K_r, one for each section of ``of``."""
+    """A kernel that combines kernels K_r, one for each section in ``of``."""
 
     of: Annotated[list[dict[str, Any]], Field(min_length=1)]
 
@@ -40,7 +40,7 @@ class Composed(Kernel):
 @KERNELS.register("sum")
 @dataclass(frozen=True, config=STRICT)
 class Sum(Composed):
-    """K(a, b) = sum_r w_r K_r(a, b); w_r = 1 without ``weights``."""
+    """K(a, b) = sum_r w_r K_r(a, b), where w_r = 1 without ``weights``."""
 
     weights: list[Positive] = Field(default_factory=list)
 
@@ -65,11 +65,10 @@ class Product(Composed):
 
 
 class Learnt(Kernel):
-    """A kernel K with learnt settings: each value is the initial value times exp(rho), with rho in theta.
+    """A kernel K with learnt settings, each of which is the initial value times exp(rho), with rho in theta.
 
-    Values therefore stay positive. rho starts at 0, so that L2 regularisation pulls values towards their
-    initial values. With ``ard``, the kernel is K(s a, s b), with a learnt factor s_i for each feature: the
-    inverse of its length scale.
+    rho starts at 0. L2 regularisation therefore pulls settings towards their initial values. With ``ard``,
+    the kernel is K(s a, s b), with a learnt factor s_i for each feature.
     """
 
     def __init__(self, K: Kernel, names: list[str], ard: bool) -> None:
@@ -85,7 +84,7 @@ class Learnt(Kernel):
         self.rho: dict[str, nn.Parameter] = {}
 
     def init_parameters(self, z: Float[Tensor, "_ n"]) -> None:
-        """Set the parameters to their initial values, for features like z."""
+        """Set the parameters to their initial values for features like z."""
         start = {name: getattr(self.K, name) or 1 / z.shape[1] for name in self.names}
         self.start = {name: torch.as_tensor(value).to(z) for name, value in start.items()}
         self.start |= {"ard": z.new_ones(z.shape[1])} if self.ard else {}
@@ -132,7 +131,7 @@ def learnt(K: Kernel | None) -> dict[str, nn.Parameter]:
 
 
 def learnt_values(K: Kernel) -> dict[str, Tensor]:
-    """Return the current values of a kernel's learnt settings, and its other parameters, by name."""
+    """Return the current values of a kernel's learnt settings and other parameters, by name."""
     values: dict[str, Tensor] = {**learnt(K)}
     for name, part in parts_of(K):
         if isinstance(part, Learnt):
@@ -141,7 +140,7 @@ def learnt_values(K: Kernel) -> dict[str, Tensor]:
 
 
 def with_initial_parameters(K: Kernel, z: Float[Tensor, "_ n"]) -> Kernel:
-    """Return the kernel after initialising its parameters, in the dtype and on the device of features z."""
+    """Return the kernel after initialising its parameters, with the dtype and device of features z."""
     for _, part in parts_of(K):
         if isinstance(part, Learnt):
             part.init_parameters(z)  # before iterating over its parts
@@ -173,17 +172,13 @@ def with_gamma_of_scale(
 
 
 def kernel_of(settings: Settings) -> Kernel:
-    """Return the kernel of a run; the seed determines the random numbers that its constructor draws."""
+    """Return the kernel of a run, which depends only on its settings and seed."""
     with seeded(derived_seed(settings.seed, Stream.KERNEL)):
         return build_kernel(settings.kernel)
 
 
 def build_kernel(settings: Mapping[str, Any]) -> Kernel:
-    """Return the kernel selected in a ``kernel:`` section, wrapped according to its settings in ``Common``.
-
-    Raises:
-        InputError: the kernel or one of its settings is wrong.
-    """
+    """Return the kernel selected in a ``kernel:`` section, with the wrappers selected in ``Common``."""
     values = dict(settings)
     common = construct(Common, "kernel", {key: values.pop(key) for key in KERNELS.common if key in values})
     K = build(KERNELS, "kernel", values)

@@ -17,26 +17,22 @@ from nsvm_cli.randomness import LAYER, key_of_step, number_at
 
 
 class Masks:
-    """The dropout masks of one forward pass that moves theta.
-
-    The mask of a sample depends on the seed, the step t, the index i of the sample in the training set, and
-    the layer, but neither on the other samples of the batch nor on the engine.
-    """
+    """The dropout masks of a training pass: functions of the seed, step t, sample index i, and layer."""
 
     def __init__(self, seed: int, t: int, i: Int64[np.ndarray, " batch"]) -> None:
         self.seed, self.t, self.i, self.layer = seed, t, i, 0
 
     @cached_property
     def key(self) -> int:
-        """The key of the random sequence from which the masks of all layers are taken."""
+        """The key of the random sequence from which the masks are taken."""
         return key_of_step(self.seed, self.t)
 
     def next(
         self, x: Float[Tensor, "batch channels *rest"], p: float, shared: bool
     ) -> Float[Tensor, "rows channels"]:
-        """Return the masks of the next layer for its input x: 0 with probability p, otherwise 1 / (1 - p).
+        """Return the masks of the next layer, with its input x: 0 with probability p, otherwise 1 / (1 - p).
 
-        If all samples share a mask, the result has one row.
+        The masks have a row for each sample or, if ``shared``, a single row.
         """
         i, channels = (np.zeros(1, np.int64) if shared else self.i), x.shape[1]
         place: Any = (i * channels + self.layer * LAYER)[:, None] + np.arange(channels)
@@ -57,7 +53,7 @@ _masks: ContextVar[Masks | None] = ContextVar("masks", default=None)
 
 @contextmanager
 def dropout_masks(masks: Masks) -> Iterator[None]:
-    """Let every ``Dropout`` use these masks within the context."""
+    """Context manager: let every ``Dropout`` use these masks."""
     token = _masks.set(masks)
     try:
         yield
@@ -68,11 +64,8 @@ def dropout_masks(masks: Masks) -> Iterator[None]:
 class Dropout(nn.Module):
     """Zero whole channels of an image, or single values of a vector, with probability ``p``.
 
-    If ``shared``, all samples of a batch have the same mask, so that the kernel compares them in a random
-    subspace. Otherwise each sample has its own mask, and identical samples have different features.
-
-    Dropout is active within ``dropout_masks`` only, whether in training mode or not, and never uses torch's
-    global generator.
+    If ``shared``, all samples of a batch have the same mask, so that identical samples have identical
+    features. Dropout is active only within ``dropout_masks``, also in evaluation mode.
     """
 
     def __init__(self, p: float, shared: bool = False) -> None:
@@ -91,10 +84,7 @@ TORCH_LAYERS = nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d
 
 
 class TorchDropout(Dropout):
-    """A dropout layer of torch, with the masks of ``Dropout``. It is active in training mode only.
-
-    If the rows of x are not the samples of the batch, torch's own layer draws the mask.
-    """
+    """A dropout layer of torch with the masks of ``Dropout``, active in training mode only."""
 
     def __init__(self, layer: Any) -> None:
         super().__init__(layer.p)
@@ -102,7 +92,7 @@ class TorchDropout(Dropout):
 
     def forward(self, x: Float[Tensor, "batch channels *rest"]) -> Float[Tensor, "batch channels *rest"]:
         masks = _masks.get() if self.training else None
-        if masks is None or len(x) != len(masks.i):
+        if masks is None or len(x) != len(masks.i):  # in the latter case, the rows of x are not samples
             return cast(Tensor, self.layer(x))
         values = x.flatten(1) if isinstance(self.layer, nn.Dropout) else x  # nn.Dropout drops single values
         return super().forward(values).view(x.shape)

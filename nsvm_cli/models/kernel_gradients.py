@@ -1,8 +1,6 @@
-"""Estimates of kernels' gradients from their values (paper, Section 4.1).
+"""Estimates of the gradient of a kernel with respect to features, from kernel values (paper, Section 4.1).
 
-By the chain rule, theta's gradient follows from the gradient of the kernel with respect to the features. Only
-the kernel's gradient is estimated, from kernel values at nearby features. K may therefore be any function of
-two sets of features.
+K may be any function of two sets of features. The gradient with respect to theta follows by the chain rule.
 """
 
 from __future__ import annotations
@@ -36,8 +34,8 @@ def directions(seed: int, t: int) -> Random:
 class Differences(ABC):
     """An estimate of a kernel's gradient from central differences of width 2h along directions.
 
-    ``step`` is h. None means the cube root of the dtype's precision, which balances rounding against
-    curvature if features are near 1. To add an estimate, derive from this class, and add it to ``GRADIENTS``.
+    ``step`` is h. The default is the cube root of the machine precision, which suits features near 1. To add
+    an estimate, derive from this class, and add the class to ``GRADIENTS``.
     """
 
     step: Positive | None = None
@@ -54,7 +52,7 @@ class Differences(ABC):
 
 @dataclass(frozen=True, config=STRICT)
 class FiniteDifference(Differences):
-    """Differences along all axes. An estimate takes 2n kernel matrices for n features, and is not random."""
+    """Differences along all axes, which take 2n kernel matrices for n features."""
 
     def __call__(self, K: Kernel, a: Points, b: Others, G: Gram, random: Random) -> Points:
         axes = torch.eye(a.shape[-1], dtype=a.dtype, device=a.device)
@@ -65,8 +63,8 @@ class FiniteDifference(Differences):
 class SPSA(Differences):
     """Simultaneous perturbation (Spall 1992): differences along random vectors d of signs, multiplied by d.
 
-    An estimate takes 2 * ``samples`` kernel matrices, for any number of features. Its expected value is the
-    finite difference, since E[d d^T] = I.
+    An estimate takes 2 * ``samples`` kernel matrices. Its expected value is the finite difference, since E[d
+    d^T] = I.
     """
 
     samples: PositiveInt = 1
@@ -124,13 +122,7 @@ class _Value(torch.autograd.Function):
 
 
 def build_gradient(settings: Mapping[str, Any]) -> Differences | None:
-    """Return the estimate of gradients selected in a ``kernel:`` section, or None.
-
-    ``gradient`` is the name of the estimate, or a mapping with its name and settings.
-
-    Raises:
-        InputError: the name of the estimate or one of its settings is wrong.
-    """
+    """Return the gradient estimate selected in a ``kernel:`` section by name or with settings, or None."""
     gradient = settings.get("gradient")
     section = {"name": gradient} if not isinstance(gradient, Mapping) else gradient
     return None if gradient is None else build(GRADIENTS, "kernel.gradient", section)

@@ -1,42 +1,35 @@
-"""Losses of the SVM. A step subtracts their derivative with respect to the decision value from alpha.
+"""Losses of the SVM, whose negative derivatives a step adds to alpha.
 
 Algorithms 0 to 4 take stochastic subgradient steps with rate 1/(lambda t) on lambda/2 ||f||^2 + l(y, f(x))
-(paper, Section 3). A step shrinks f by 1 - 1/t and adds -1/(lambda t) dl/df K(z_i, .): with f written as
-1/(lambda t) sum_j alpha_j K(z_j, .), it is
+(paper, Section 3). With f = 1/(lambda t) sum_j alpha_j K(z_j, .), a step is
 
     alpha_i += -dl/df(y_i, f(x_i))
 
-A loss is a formula of one number, the margin or the residual. ``CrammerSinger`` and ``OneVsRest`` define the
-margins of several classes. Values are numpy arrays: decision values are in host memory.
+A loss is a formula of the margin or the residual. ``CrammerSinger`` and ``OneVsRest`` define the margins of
+several classes.
 
-The slopes of squared losses are unbounded. While lambda t < K(z_i, z_i), such a step would overshoot by more
-than it corrects, until numbers overflow. The steps of squared losses are therefore implicit (Kulis and
-Bartlett 2010, "Implicit online learning"): they use the derivative at f(x_i) plus the value of the new term
-at x_i. With kappa = K(z_i, z_i)/(lambda t)
+The slopes of squared losses are unbounded, and explicit steps would overshoot while lambda t < K(z_i, z_i).
+Squared losses therefore take implicit steps (Kulis and Bartlett 2010, "Implicit online learning"), with the
+derivative at f(x_i) plus the value of the new term at x_i. With kappa = K(z_i, z_i)/(lambda t)
 
     alpha_i += a,  a = -dl/df(y_i, f(x_i) + kappa a) = -dl/df(y_i, f(x_i)) / (1 + kappa l'')
 
-which tends to the explicit step as t grows. The derivative is approximate: it ignores that the step also
-shrinks f by 1 - 1/t. Each sample of a batch of k computes a as if it were alone in the batch, and adds a/k.
+This ignores that the step also shrinks f by 1 - 1/t. In a batch of k samples, a is computed for each sample
+alone, and a/k is added.
 
-If samples have weights w_i, with a mean of 1 over the training samples, f minimises
+With sample weights w_i, whose mean is 1, f minimises
 
     lambda/2 ||f||^2 + 1/m sum_i w_i l(y_i, f(x_i))
 
-as if the training set contained sample i w_i times. The loss of a step is w_i l, and hence the step is
-alpha_i += -w_i dl/df(y_i, f(x_i)). An implicit step uses w_i l'' instead of l''. All samples of a batch A
-move f(x_i) together. Each is therefore damped by the mean weight w_A of the batch, so that weighting a sample
-has the same effect as repeating it:
+and l is replaced by w_i l. Since all samples of a batch move f(x_i) together, the denominator of implicit
+steps contains the mean weight w_A of the batch:
 
     alpha_i += a/k,  a = -w_i dl/df(y_i, f(x_i)) / (1 + kappa w_A l'')
 
-Steps in theta use the same derivative -a, so that they are bounded as well. With K(z_i, z_i) held fixed, they
-are gradient descent steps on
+Steps in theta use the same derivative -a. With K(z_i, z_i) held fixed, they are gradient descent steps on the
+Moreau envelope of the loss
 
     min_a l(y_i, f(x_i) + kappa a) + kappa a^2 / 2
-
-which is the Moreau envelope of the loss. Its derivative with respect to f(x_i) is the derivative of l at
-f(x_i) + kappa a, for the minimising a.
 """
 
 from __future__ import annotations
@@ -58,20 +51,19 @@ from nsvm_cli.errors import InputError
 from nsvm_cli.tasks import Task
 
 Numbers: TypeAlias = Any
-"""A number or an array; a formula returns the same shape."""
+"""A number or an array. A formula returns the same shape."""
 
 Labels: TypeAlias = Float[np.ndarray, " p"]
 Decisions: TypeAlias = Float[np.ndarray, " p *outputs"]
 
 
 class Formula(ABC):
-    """A loss l of one number. To add a loss, derive from ``MarginLoss`` or ``ResidualLoss``, and register it
-    in ``LOSSES``."""
+    """A loss l of one number. To add a loss, register a ``MarginLoss`` or ``ResidualLoss`` in ``LOSSES``."""
 
     kind: ClassVar[Literal["classification", "regression"]]
 
     curvature: ClassVar[float] = 0.0
-    """l'' of a loss with an unbounded slope, which implicit steps use; 0 for all other losses."""
+    """l'' for implicit steps, which losses with unbounded slopes require; 0 for all other losses."""
 
     @abstractmethod
     def slope(self, u: Numbers) -> Numbers:
@@ -83,26 +75,23 @@ class Formula(ABC):
 
 
 class MarginLoss(Formula):
-    """l(m) of the margin m = y f(x); see ``Binary``, ``CrammerSinger`` and ``OneVsRest``."""
+    """A loss l(m) of the margin m = y f(x); see ``Binary``, ``CrammerSinger`` and ``OneVsRest``."""
 
     kind = "classification"
 
 
 class ResidualLoss(Formula):
-    """l(r) of the residual r = y - f(x)."""
+    """A loss l(r) of the residual r = y - f(x)."""
 
     kind = "regression"
 
 
 @pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
 class Hinge(MarginLoss):
-    """l(m) = max(0, 1 - m)  (paper, Section 2). The slope is 1 where m < 1.
-
-    A margin of exactly 1 is not a violation.
-    """
+    """l(m) = max(0, 1 - m)  (paper, Section 2), with -l'(m) = 1 where m < 1, and 0 where m >= 1."""
 
     @staticmethod
-    def slope(u: Numbers) -> Numbers:  # compiled steps call it with numbers
+    def slope(u: Numbers) -> Numbers:  # compiled steps call this function with numbers
         return (u < 1) * 1.0
 
     def value(self, u: Tensor) -> Tensor:
@@ -124,10 +113,7 @@ class SquaredHinge(MarginLoss):
 
 @pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
 class SmoothedHinge(MarginLoss):
-    """l(m) = 0 for m >= 1, (1 - m)^2 / 2 for 0 < m < 1, 1/2 - m for m <= 0  (Rennie and Srebro, 2005).
-
-    -l'(m) is 1 - m, clipped to [0, 1].
-    """
+    """l(m) = 0 for m >= 1, (1 - m)^2 / 2 for 0 < m < 1, 1/2 - m for m <= 0  (Rennie and Srebro, 2005)."""
 
     def slope(self, u: Numbers) -> Numbers:
         return np.clip(1 - u, 0, 1)
@@ -138,7 +124,7 @@ class SmoothedHinge(MarginLoss):
 
 @pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
 class Logistic(MarginLoss):
-    """l(m) = log(1 + exp(-m)), with -l'(m) = 1 / (1 + exp(m)), which is never 0: every step moves f."""
+    """l(m) = log(1 + exp(-m)), with -l'(m) = 1 / (1 + exp(m)), which is never 0."""
 
     def slope(self, u: Numbers) -> Numbers:
         return np.exp(-np.logaddexp(0, u))
@@ -149,10 +135,7 @@ class Logistic(MarginLoss):
 
 @pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
 class EpsilonInsensitive(ResidualLoss):
-    """``l(r) = max(0, |r| - epsilon)``, with ``l'(r) = sign r`` where ``|r| > epsilon``.
-
-    The unit of epsilon is the standard deviation of the targets.
-    """
+    """``l(r) = max(0, |r| - epsilon)``, with epsilon in units of the standard deviation of the targets."""
 
     epsilon: NonNegative = 0.1
 
@@ -165,7 +148,7 @@ class EpsilonInsensitive(ResidualLoss):
 
 @pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
 class Squared(ResidualLoss):
-    """l(r) = r^2 / 2, with l'(r) = r, which is 0 only at r = 0: every other step moves f."""
+    """l(r) = r^2 / 2, with l'(r) = r."""
 
     curvature = 1.0
 
@@ -238,9 +221,8 @@ class Residual(Loss):
 class CrammerSinger(Loss):
     """The margin m = g_y - g_r* of the class y over the best other class, r* = argmax of g_r over r != y.
 
-    dm/dg is 1 for g_y and -1 for g_r*, so a step adds -l'(m) to alpha_i at y and subtracts it at r*
-    (Shalev-Shwartz et al. 2011, "Pegasos", on multiclass problems; Crammer and Singer 2001). With two
-    classes g_2 = -g_1 and m = 2 g_y: these are the steps of ``Binary`` with lambda / 2.
+    A step adds -l'(m) to alpha_i at y and subtracts it at r* (Shalev-Shwartz et al. 2011, "Pegasos"; Crammer
+    and Singer 2001). With two classes, steps equal the steps of ``Binary`` with lambda / 2.
     """
 
     @property
@@ -263,10 +245,7 @@ class CrammerSinger(Loss):
 
 
 class OneVsRest(Loss):
-    """One binary problem per class, all on the same batch. The margin of class r is g_r if r = y, else -g_r.
-
-    The losses are summed. With two classes, the two problems are mirror images of each other.
-    """
+    """The sum of a binary loss per class, with margin g_r for r = y, and -g_r for all other classes r."""
 
     def step(self, y: Labels, g: Decisions) -> Decisions:
         signs = np.where(np.arange(g.shape[-1]) == y[:, None], 1.0, -1.0)
@@ -281,10 +260,10 @@ MULTICLASS: dict[str, type[Loss]] = {"crammer_singer": CrammerSinger, "one_vs_re
 
 
 def build_loss(settings: Mapping[str, Any] | None, multiclass: str, task: Task) -> Loss:
-    """Return the loss selected in a ``loss:`` section, or the task's default loss for None.
+    """Return the loss selected in a ``loss:`` section, or the default loss of the task for None.
 
     Raises:
-        InputError: the name or a setting is wrong, or the loss belongs to another kind of task.
+        InputError: the name or a setting is invalid, or the loss is for another kind of task.
     """
     settings = settings or {"name": DEFAULTS[task.kind]}
     formula: Formula = build(LOSSES, "loss", settings)

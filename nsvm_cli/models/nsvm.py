@@ -275,9 +275,7 @@ class NSVM:
         return rows_at_a_time(max(z.shape[1] * z.element_size(), OUTPUT_BYTES * math.prod(alpha.shape[1:])))
 
     def predict(self, x: Real[Tensor, "p ..."]) -> Tensor:
-        """Return the predictions for raw samples, of shape (p,): coded classes, or targets in the data's
-        units.
-        """
+        """Return the predictions for raw samples: coded classes, or targets in the units of the data."""
         return torch.cat([self.task.decide(self.decision_function(part)) for part in x.split(self._rows)])
 
     def before_training(self) -> NSVM:

@@ -1,7 +1,4 @@
-"""Optimizers for theta; the paper leaves the details of gradient descent open (Section 4).
-
-``progress`` is the fraction of steps before the current one: (t - 1) / T, in [0, 1).
-"""
+"""Optimizers for theta. The paper leaves the details of gradient descent open (Section 4)."""
 
 from __future__ import annotations
 
@@ -28,7 +25,7 @@ SCHEDULES: dict[str, Callable[[float], float]] = {
     "linear": lambda progress: 1.0 - progress,
     "cosine": lambda progress: (1.0 + math.cos(math.pi * progress)) / 2,
 }
-"""Functions of ``progress`` that return the factor of the learning rate."""
+"""Functions of the progress (t - 1) / T, in [0, 1), that return the factor of the learning rate."""
 
 
 Kept = Mapping[str, list[Tensor]]
@@ -38,15 +35,16 @@ Kept = Mapping[str, list[Tensor]]
 class Rule(ABC):
     """The settings of an optimizer.
 
-    The learning rate is ``lr`` times the schedule, with a linear warmup from 0. ``warmup`` is the fraction of
-    the run that the warmup takes. With ``warmup=1`` the rate rises until the end of the run, which in
-    Algorithms 1 and 2 compensates for the factor 1/(t-1) of the objective. ``groups`` maps name prefixes to
-    the settings that differ for these parameters. If several prefixes match a name, the last one applies.
+    Attributes:
+        lr: the learning rate, which is multiplied by ``schedule``.
+        warmup: the fraction of the run during which the rate rises linearly from 0. With ``warmup=1``, the
+            rise compensates for the factor 1/(t-1) of the objective of Algorithms 1 and 2.
+        groups: settings that differ for parameters whose names have a prefix. The last matching prefix
+            applies.
     """
 
     kept: ClassVar[Mapping[str, Callable[[Tensor], Tensor]]]
-    """Names of the tensors that the rule keeps between steps, with functions of a parameter that return the
-    initial tensor."""
+    """Names of the tensors that the rule keeps for each parameter, and functions that initialise them."""
 
     lr: NonNegative
     _: KW_ONLY
@@ -59,12 +57,10 @@ class Rule(ABC):
         return self.lr * rise * SCHEDULES[self.schedule](progress)
 
     def grouped(self, names: Sequence[str]) -> list[tuple[Rule, list[int]]]:
-        """Split parameters into groups by the name prefixes in ``groups``.
-
-        Return the update rule of each group and the indices of its parameters.
+        """Return the rule of each group in ``groups``, and the indices of its parameters in ``names``.
 
         Raises:
-            InputError: a prefix matches no name, or a setting is wrong.
+            InputError: a prefix matches no name, or a setting is invalid.
         """
         settings = {field.name: getattr(self, field.name) for field in fields(self)} | {"groups": None}
         groups: list[tuple[Rule, list[int]]] = [(self, [*range(len(names))])]
@@ -103,7 +99,7 @@ class Optimizer:
 
 
 def is_within(name: str, prefixes: Sequence[str]) -> bool:
-    """Return whether a name of a parameter or module is, or is within, one of the names in ``prefixes``."""
+    """Return whether a dotted name equals one of the ``prefixes``, or begins with a prefix and a dot."""
     return any(f"{name}.".startswith(f"{prefix}.") for prefix in prefixes)
 
 
