@@ -30,11 +30,11 @@ SHORTAGES = (
     *("can't allocate memory", "cannot allocate memory", "out of memory"),
     *("failed to map segment", "can't start new thread"),  # no room for a library, or a thread's stack
 )
-"""Parts of the messages in which torch, pandas and the system report a lack of memory."""
+"""Parts of messages in which torch, pandas and the system report a lack of memory."""
 
 
 def out_of_memory(error: Exception) -> RunError | None:
-    """Return an error with a message of one line if ``error`` means that memory ran out; otherwise None."""
+    """Return an error with a message of one line if ``error`` means that memory ran out, otherwise None."""
     lines = str(error).strip().splitlines()
     reasons = [line for line in lines if any(phrase in line.lower() for phrase in SHORTAGES)]
     if not reasons and isinstance(error, (OSError, ImportError)) and isinstance(error.__context__, Exception):
@@ -72,10 +72,9 @@ class Interrupted(KeyboardInterrupt):
 
 
 def did_you_mean(name: object, expected: Iterable[str], elsewhere: Iterable[str] = ()) -> str:
-    """Return the end of a message about an unknown name: the most similar name and a list of known names.
+    """Return the end of a message about an unknown name: the most similar name and the ``expected`` names.
 
-    Names with dots are compared by their last part, so that ``lr`` matches ``optimizer.lr``. Names in
-    ``elsewhere`` may be suggested, but are not listed.
+    Only the part after the last dot is compared. Names in ``elsewhere`` may be suggested, but are not listed.
     """
     names = sorted(expected)
     further_names = sorted({*elsewhere} - {*names})

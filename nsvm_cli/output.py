@@ -1,8 +1,7 @@
 """Functions that print messages and results.
 
-Names and values may come from other people's files, and a terminal executes control characters. Therefore
-``say``, ``answer`` and ``nsvm_cli.terminal.console.Console`` print these as escapes, and nsvm prints only
-through these three.
+Names and values from files may contain control characters, which a terminal would execute. Therefore nsvm
+prints only with ``say``, ``answer`` and ``nsvm_cli.terminal.console.Console``, which escape them.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ def answer(line: object) -> None:
 
 
 def answer_lines(text: str) -> None:
-    """Print the lines of a text to standard output; each must end with a newline."""
+    """Print the lines of a text, each of which must end with a newline, to standard output."""
     for line in text.split("\n")[:-1]:
         answer(line)
 
@@ -68,9 +67,8 @@ def flash(text: str) -> None:
 def standard_streams() -> Iterator[list[OSError]]:
     """Context manager: replace standard output and standard error by streams that never raise an error.
 
-    Text that cannot be written is dropped, so that a closed pipe, a closed terminal or a full disk does not
-    end a run. Characters that the encoding lacks are written as escapes. Yields the list of the errors of
-    standard output: for a command that only prints its result, they are failures.
+    After an error, such as a closed pipe or a full disk, text is discarded. Yields the list of the errors of
+    standard output.
     """
     errors: list[OSError] = []
     out: Any = _Unfailing(sys.stdout, errors)

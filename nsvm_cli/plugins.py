@@ -24,10 +24,9 @@ _sources: dict[str, bytes] = {}
 
 
 def load_plugins(modules: Iterable[str]) -> None:
-    """Import modules. The current folder is appended to ``sys.path``, so that its modules are found, too.
+    """Import modules, also from the current folder, which is appended to ``sys.path``.
 
-    The names come from the command line or the user's own configuration folder, never from a model file or a
-    run directory: importing a module runs its code.
+    Importing runs code. Names must therefore never come from a model file or a run directory.
 
     Raises:
         InputError: a module does not exist, or cannot be imported.
@@ -54,9 +53,8 @@ def load_plugins(modules: Iterable[str]) -> None:
 def code_sha256(modules: Iterable[str] | None = None) -> str | None:
     """Return the SHA-256 of the user's modules in ``modules`` and of the user's modules that they import.
 
-    The sources are hashed as they were when they were loaded. All of the user's modules are hashed if
-    ``modules`` is None or contains a module of another library, which happens for a ``functools.partial``.
-    Returns None if there is nothing to hash.
+    All of the user's modules are included if ``modules`` is None or contains a module of another library, for
+    example because of a ``functools.partial``. The result is None without such modules.
     """
     pending = [""] if modules is None else [name for name in modules if name.partition(".")[0] != "nsvm_cli"]
     if not _sources.keys() >= {*pending}:
@@ -88,10 +86,10 @@ def _imports(source: bytes, package: str | None) -> list[str]:
 
 @contextlib.contextmanager
 def plugin_errors() -> Iterator[None]:
-    """Context manager: if memory runs out or a plugin fails, raise an error whose message is one line.
+    """Context manager: convert errors of plugins, and a lack of memory, to errors with a message of one line.
 
     Raises:
-        InputError: a plugin raised a ``ValueError`` or ``OSError``, because its input is wrong.
+        InputError: a plugin raised a ``ValueError`` or ``OSError``, because its input is invalid.
         RunError: memory ran out, or a plugin raised another error.
     """
     try:
@@ -110,7 +108,7 @@ def plugin_errors() -> Iterator[None]:
 
 
 def location(error: BaseException) -> str:
-    """Return `` (FILE, line N)`` for an error raised in a plugin, to end a message; otherwise ``""``."""
+    """Return `` (FILE, line N)`` for an error raised in a plugin, otherwise an empty string."""
     entry = _entry(error)
     if entry is None or isinstance(error, SyntaxError):  # the message of a SyntaxError includes the location
         return ""

@@ -1,4 +1,4 @@
-"""Independent random streams from one seed; the draws of step t depend on the seed and t alone."""
+"""Independent random streams from one seed. The random choices of step t depend on the seed and t alone."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Int64
 
 BLOCK = 1024
-"""Number of steps whose samples are drawn together. It must never change, since samples depend on it."""
+"""Number of steps whose samples are drawn together. Samples depend on it, so it must never change."""
 
 
 class Stream(IntEnum):
@@ -41,15 +41,15 @@ def derived_seed(seed: int, stream: Stream, *key: int) -> int:
 
 
 SEEDING = threading.RLock()
-"""The lock that a thread holds while it has seeded the global generators, which all threads share."""
+"""The lock that a thread holds while it has seeded the global generators."""
 
 
 @contextmanager
 def seeded(seed: int, device: str = "cpu") -> Iterator[None]:
-    """Seed the global generators of torch, NumPy and Python within the context.
+    """Context manager: seed the global generators of torch, NumPy and Python, and restore their states on
+    exit.
 
-    Layers, torchvision and user-defined code draw from them. On exit, their previous states are restored.
-    Threads that enter this context at the same time wait.
+    Other threads that enter this context wait.
     """
     with SEEDING, ExitStack() as restored:
         cuda = [torch.cuda.default_generators[torch.cuda.current_device()]] if device == "cuda" else []
@@ -87,7 +87,7 @@ class Sampler:
         return drawn
 
     def rest_of_block(self, t: int) -> Int64[np.ndarray, "steps k"]:
-        """Return the indices of step t and the steps after it, to the end of their block; see ``BLOCK``."""
+        """Return the indices of step t and the steps after it, to the end of their block (see ``BLOCK``)."""
         block, row = divmod(t, BLOCK)
         if block != self._block:
             self._block, rng = block, generator(self.seed, Stream.SAMPLING, self.k, block)
@@ -107,10 +107,7 @@ LAYER = 2**48
 
 
 def mixed(x: Any) -> Any:
-    """Return SplitMix64's function (Steele, Lea and Flood 2014) of 64-bit integers, modulo 2^64.
-
-    x is an int64 array or tensor, or an integer in a compiled function.
-    """
+    """Return SplitMix64's function (Steele, Lea and Flood 2014) of 64-bit integers, modulo 2^64."""
     x = (x ^ (x >> 30 & 0x3FFFFFFFF)) * -0x40A7B892E31B1A47
     x = (x ^ (x >> 27 & 0x1FFFFFFFFF)) * -0x6B2FB644ECCEEE15
     return x ^ (x >> 31 & 0x1FFFFFFFF)

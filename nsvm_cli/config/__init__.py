@@ -1,1 +1,1 @@
-"""Settings: registries that map names to classes, and typed, range-checked values."""
+"""Settings: registries that map names to classes, and values with types and ranges."""

@@ -1,4 +1,4 @@
-"""Functions that write settings as overrides in Hydra's grammar, with quotes for Hydra and for a shell."""
+"""Functions that write settings as overrides, quoted for Hydra and for a shell."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 
 
 def override(key: str, value: Any) -> str:
-    """Return the override ``key=value`` with the quotes that a shell needs."""
+    """Return the override ``key=value``, quoted for a shell."""
     text = f"{key}={written(value)}"
     plain = "'" not in text or re.search(r'["$`\\!]', text)
     return shlex.quote(text) if plain else f'"{text}"'
 
 
 def written(value: Any) -> str:
-    """Return a value in Hydra's grammar, with quotes where Hydra needs them."""
+    """Return a value in Hydra's grammar, quoted if necessary."""
     if isinstance(value, dict):
         return "{" + ",".join(f"{written(key)}:{written(item)}" for key, item in value.items()) + "}"
     if isinstance(value, list):
@@ -29,6 +29,6 @@ def written(value: Any) -> str:
 
 
 def quoted(text: str) -> str:
-    """Return text in single quotes. In Hydra's grammar, backslashes are doubled only before a quote."""
+    """Return text in single quotes. Hydra requires doubled backslashes, but only before a quote."""
     text = re.sub(r"(\\*)'", r"\1\1\'", text)
     return "'" + re.sub(r"(\\+)\Z", r"\1\1", text) + "'"

@@ -1,8 +1,4 @@
-"""Registries of classes, and functions that build objects from a registered name and settings.
-
-The settings are ``name`` and the parameters of the class, like in the YAML files in ``conf/``. Errors have a
-message of one line.
-"""
+"""Registries of classes, and functions that build objects from a registered name and settings."""
 
 from __future__ import annotations
 
@@ -34,10 +30,10 @@ T = TypeVar("T")
 Part = TypeVar("Part", bound=Callable[..., Any])
 
 STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
-"""Configuration for pydantic dataclasses of settings: unknown fields, NaN and infinity are errors."""
+"""Configuration of pydantic dataclasses in which unknown fields, NaN and infinity are errors."""
 
 Count = Annotated[int, Field(ge=1, le=10**15)]
-"""A number of steps. It is limited so that a float can represent it exactly."""
+"""A number of steps, limited so that a float represents it exactly."""
 
 Text = Annotated[str, Field(coerce_numbers_to_str=True)]
 """Text that YAML may read as a number, such as the name of a class or of a layer of an ``nn.Sequential``."""
@@ -54,8 +50,6 @@ OWN_PART = "to use your own, name its module: plugins=[MODULE], or --plugins MOD
 class Registry(dict[str, Part]):
     """A dict from names to the classes of one kind.
 
-    The decorator ``@KERNELS.register("cauchy")`` adds a class to the registry ``KERNELS``.
-
     Args:
         kind: the name of the group in ``conf/``.
         base: the base class of the classes.
@@ -70,7 +64,9 @@ class Registry(dict[str, Part]):
         self.kinds[kind] = self
 
     def register(self, name: str) -> Callable[[T], T]:
-        """Return a decorator that adds a class, and replaces a class of the same name."""
+        """Return a decorator that adds a class, replacing any class of the same name:
+        ``@KERNELS.register("cauchy")``.
+        """
 
         def add(part: T) -> T:
             self[name] = part  # type: ignore[assignment]
@@ -93,10 +89,10 @@ class Registry(dict[str, Part]):
         return [name for base in bases for name, registered in self.items() if registered is base]
 
     def derived(self, name: str, base: str, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the settings of a class that is derived from ``base``.
+        """Return the settings of a class that is derived from the class ``base``, given ``settings`` of
+        ``base``.
 
-        They are the ``settings`` of the base class that the constructor accepts, and the defaults that the
-        class itself declares.
+        Defaults that the derived class declares are added. Settings that it does not accept are removed.
         """
         section, (parameters, _) = self.section(name), _constructor(self[name])
         takes_all = any(p.kind is p.VAR_KEYWORD for p in parameters)
@@ -119,7 +115,7 @@ def keeps(kind: type, base: type, *names: str) -> bool:
 
 
 class Given:
-    """Wraps an object that is used instead of a part's name. A run uses a copy, and no file can store it."""
+    """A wrapper of an object that is used in place of the name of a class. Files cannot store it."""
 
     def __init__(self, part: object) -> None:
         self.part = part
@@ -132,7 +128,7 @@ class Given:
 
 
 def fields_of(part: object) -> dict[str, Any] | None:
-    """Return the constructor arguments of a dataclass instance; None if it is not a dataclass instance."""
+    """Return the constructor arguments of a dataclass instance, or None for any other object."""
     owner = next(base for base in type(part).__mro__ if "__init__" in vars(base))
     if "__dataclass_fields__" not in vars(owner):
         return None
@@ -140,7 +136,7 @@ def fields_of(part: object) -> dict[str, Any] | None:
 
 
 def expecting(values: str) -> WrapValidator:
-    """Return a pydantic validator for a setting of several types. Its error says ``expected {values}``."""
+    """Return a pydantic validator for a setting of several types, with the error ``expected {values}``."""
 
     def checked(value: object, check: Callable[[object], object]) -> object:
         try:
@@ -152,7 +148,7 @@ def expecting(values: str) -> WrapValidator:
 
 
 def entry_of(registry: Mapping[str, Any]) -> AfterValidator:
-    """Return a pydantic validator for a name in a registry. Plugins may still add names to the registry."""
+    """Return a pydantic validator for a name in a registry, to which plugins may still add names."""
 
     def checked(name: str) -> str:
         if name not in registry:
@@ -163,9 +159,7 @@ def entry_of(registry: Mapping[str, Any]) -> AfterValidator:
 
 
 def build(registry: Mapping[str, Callable[..., T]], kind: str, settings: Mapping[str, Any], *args: Any) -> T:
-    """Return ``registry[settings["name"]](*args, **remaining_settings)``.
-
-    The settings are converted to the annotated types of the constructor, even for a user's own class.
+    """Return ``registry[settings["name"]](*args, **remaining_settings)``, with values of the annotated types.
 
     Raises:
         InputError: the name or a setting is unknown, a setting is missing, or a value is invalid.
@@ -198,11 +192,9 @@ def build(registry: Mapping[str, Callable[..., T]], kind: str, settings: Mapping
 
 
 def construct(section: Callable[..., T], kind: str, values: Mapping[str, Any], *args: Any) -> T:
-    """Return ``section(*args, **values)``, with the values converted to its annotated types.
+    """Return ``section(*args, **values)``, with values converted to the annotated types.
 
-    Raises:
-        InputError: a value is invalid. The message begins with ``kind``. A bool is invalid as a number, which
-            pydantic would accept.
+    An invalid value, such as a bool for a number, raises an InputError, whose message begins with ``kind``.
     """
     _, converters = _constructor(section)
     where, converted = kind, dict(values)

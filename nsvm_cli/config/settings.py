@@ -28,9 +28,9 @@ class Validation:
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
 class Init:
-    """The section ``init``: load the initial theta from the run, model file or state dict at ``run``.
+    """The section ``init``: load the initial theta from the run, model file or state dict ``run``.
 
-    If ``only`` is not empty, only the tensors whose names start with one of these prefixes are loaded.
+    ``only`` lists prefixes of the names of the tensors to load; without any, all tensors are loaded.
     """
 
     run: str | None = None
@@ -56,7 +56,7 @@ ClassWeight = Annotated[
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
 class Checkpoints:
-    """The section ``checkpoint``: when to write checkpoints, and which to keep after the run has finished."""
+    """The section ``checkpoint``: when to write checkpoints, and which to keep after the run."""
 
     every: Interval = "60s"
     keep: Keep = "last"
@@ -68,12 +68,12 @@ class Checkpoints:
 
     @property
     def steps(self) -> int | None:
-        """The number of steps between two checkpoints; None if ``every`` is not a number of steps."""
+        """The number of steps between two checkpoints, or None if ``every`` is not a number of steps."""
         return self.every if isinstance(self.every, int) else None
 
     @property
     def seconds(self) -> float | None:
-        """The number of seconds between two checkpoints; None if ``every`` is not a duration."""
+        """The number of seconds between two checkpoints, or None if ``every`` is not a duration."""
         if not isinstance(self.every, str):
             return None
         number = self.every.rstrip("".join(UNITS))
@@ -82,7 +82,7 @@ class Checkpoints:
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
 class Settings:
-    """The settings of a run. ``conf/train.yaml`` explains them.
+    """The settings of a run, which ``conf/train.yaml`` explains.
 
     A section such as ``kernel`` contains the name of a registered class and its settings; see
     ``registry.build``.
@@ -124,11 +124,7 @@ class Settings:
 
 
 def parse_settings(values: Mapping[str, Any]) -> Settings:
-    """Return the settings that correspond to plain values.
-
-    Raises:
-        InputError: a setting is unknown or out of range.
-    """
+    """Return the settings for plain values. Raise an InputError if a setting is unknown or invalid."""
     names = [f.name for f in fields(Settings)]
     sections = {key: value for key, value in values.items() if isinstance(value, dict)}
     within = [f"{key}.{name}" for key, section in sections.items() for name in section]
@@ -144,13 +140,13 @@ def plain(settings: Settings) -> dict[str, Any]:
 
 
 def with_effect(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the plain values of those settings that affect the result or the metrics of a run."""
+    """Return those settings in ``values`` that affect the result or the metrics of a run."""
     without = ("checkpoint", "curves", "logger", "plugins")
     return {key: value for key, value in values.items() if key not in without}
 
 
 def code_of(settings: Settings) -> str | None:
-    """Return the SHA-256 of the plugins' code that affects the result of a run; None if there is none."""
+    """Return the SHA-256 of the plugins' code that affects the result of a run, or None without such code."""
     modules = []
     for kind, parts in with_effect(Registry.kinds).items():
         for name in _leaves(getattr(settings, kind, settings.callbacks)):
@@ -160,7 +156,7 @@ def code_of(settings: Settings) -> str | None:
 
 
 def _leaves(value: Any) -> list[Any]:
-    """Return the plain values in a setting, including those in nested sections and lists."""
+    """Return all plain values in a setting, including values in nested sections and lists."""
     if not isinstance(value, (dict, list)):
         return [value]
     return [
@@ -169,7 +165,7 @@ def _leaves(value: Any) -> list[Any]:
 
 
 def is_record_of(recorded: Mapping[str, Any], settings: Settings) -> bool:
-    """Return whether recorded plain values equal the settings, ignoring settings that have no effect."""
+    """Return whether recorded plain values equal the settings, apart from settings without effect."""
     try:
         return with_effect(plain(parse_settings(recorded))) == with_effect(plain(settings))
     except InputError:  # a different version of nsvm may have recorded them

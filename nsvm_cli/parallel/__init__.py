@@ -1,1 +1,1 @@
-"""The selection of a device, a pool of worker processes, and the handling of signals."""
+"""Devices, worker processes and signals."""

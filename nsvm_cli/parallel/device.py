@@ -29,7 +29,7 @@ def select_device(name: str, threads: int | None) -> torch.device:
 
 @contextmanager
 def own_threads(threads: int | None = None) -> Iterator[None]:
-    """Context manager: use ``threads`` threads in torch, and restore the previous number afterwards."""
+    """Context manager: set torch's number of threads to ``threads``, and restore it afterwards."""
     before = torch.get_num_threads()
     if threads is not None:
         torch.set_num_threads(threads)
@@ -40,9 +40,6 @@ def own_threads(threads: int | None = None) -> Iterator[None]:
 
 
 def take_turns(job: int) -> None:
-    """Select the GPU for a job by its number, so that the jobs of a sweep are spread evenly over the GPUs.
-
-    This has no effect with a launcher that makes only one GPU visible to each job.
-    """
+    """Select the GPU for a job by the number of the job, to spread the jobs of a sweep over visible GPUs."""
     if (count := torch.cuda.device_count()) > 1:
         torch.cuda.set_device(job % count)

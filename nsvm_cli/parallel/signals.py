@@ -12,20 +12,17 @@ from nsvm_cli.output import printable
 
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGXCPU)
 INSISTING = (signal.SIGINT, signal.SIGTERM)
-"""Signals that stop the run at once when they are sent a second time. SIGHUP is not included, because the
-kernel and a shell both send it when a terminal closes. SIGXCPU is not, because it is sent every second."""
+"""Signals that end the process if sent a second time. SIGHUP may be sent twice when a terminal closes, and
+SIGXCPU is sent every second."""
 
 ONE_REQUEST = 0.1
-"""A signal that is repeated within this number of seconds counts once. For example, timeout(1) sends a
-signal to its child and then to the whole process group."""
+"""Number of seconds within which a repeated signal counts once. timeout(1) sends a signal twice."""
 
 
 class Signals(contextlib.ExitStack):
     """Context manager that records signals, so that the run can react to them between two steps.
 
-    A thread listens for signals, because Python runs signal handlers only when the main thread returns from
-    native code, which may take minutes. If the context is entered outside the main thread, where Python
-    allows no signal handlers, no signals are recorded.
+    No signals are recorded outside the main thread, where Python allows no signal handlers.
     """
 
     def __init__(self) -> None:
@@ -48,6 +45,7 @@ class Signals(contextlib.ExitStack):
             handled.append(signal.SIGUSR1)
         for signum in handled:  # Python writes a signal to the pipe only if the signal has a Python handler
             self.callback(signal.signal, signum, signal.signal(signum, lambda *_: None))
+        # a thread can react while the main thread is in native code, which may take minutes
         threading.Thread(target=self._listen, args=(listening,), daemon=True).start()
         return self
 
@@ -59,7 +57,7 @@ class Signals(contextlib.ExitStack):
         return True
 
     def end_at_once(self, last_words: str) -> None:
-        """From now on, end the process with this message at the first signal, because all data are saved."""
+        """From now on, end the process with the message ``last_words`` at the first signal."""
         self._last_words = last_words
         if self.noted is not None:
             self._leave(self.noted)

@@ -13,10 +13,7 @@ from nsvm_cli.errors import RunError
 
 
 class Workers(ProcessPoolExecutor):
-    """A pool of worker processes.
-
-    The workers exit with their parent, even if it is killed, so that no orphan continues to write files.
-    """
+    """A pool of worker processes, which exit with their parent, even if the parent is killed."""
 
     def __init__(self, count: int) -> None:
         super().__init__(count, multiprocessing.get_context("spawn"), initializer=_follow_parent)
