@@ -16,7 +16,7 @@ FACE = {
     "load_model": "nsvm_cli.estimators",
     "load_runs": "nsvm_cli.comparison.records",
 }
-"""The public names of the package and their modules, imported on first use, since torch takes seconds."""
+"""The public names and their modules, which are imported on first use, since torch takes seconds."""
 
 
 def __getattr__(name: str) -> Any:

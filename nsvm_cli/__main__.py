@@ -1,4 +1,4 @@
-"""``nsvm``, which is also ``python -m nsvm_cli``."""
+"""The command ``nsvm``, which is also ``python -m nsvm_cli``."""
 
 import os
 import sys
@@ -7,7 +7,7 @@ import nsvm_cli
 
 
 def main() -> None:
-    """Run one command and exit; Ctrl-C while the command is imported ends it with a line, too."""
+    """Run one command. Ctrl-C ends it with a message, even while modules are imported."""
     try:
         from nsvm_cli.cli import main
 

@@ -1,4 +1,4 @@
-"""Neural SVMs as scikit-learn estimators, which train exactly like ``nsvm train``."""
+"""Neural SVMs as scikit-learn estimators, which are trained exactly like with ``nsvm train``."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ SHORT = {
     "optimizer.lr": "lr",
     "network.widths": "widths",
 }
-"""Settings of ``nsvm train`` that can be set by a parameter of the estimators, with that parameter."""
+"""Settings of ``nsvm train`` that have a parameter of their own, with the name of that parameter."""
 
 SAME_NAMES = ("dtype", "device", "engine", "threads", "class_weight")
-"""Parameters that have the same name as the setting of ``nsvm train`` that they set."""
+"""Parameters with the same name as the setting of ``nsvm train`` that they set."""
 
 PARTS = ("algorithm", "network", "kernel", "optimizer", "loss")
-"""Parameters that select a part by its name or as an object."""
+"""Parameters that select a part by name or as an object."""
 
 EXTRA = ("penalties", "init", "freeze", "callbacks", "multiclass", "memory_budget")
 """Settings of ``nsvm train`` that can be set only in the parameter ``settings``."""
@@ -69,7 +69,7 @@ APPLY = (*PARTS, *SAME_NAMES, *EXTRA, "seed", *(f"dataset.{key}" for key in DATA
 
 @dataclass(eq=False, repr=False)
 class _NSVM(BaseEstimator):  # type: ignore[misc]
-    """The base class of both estimators.
+    """Training is identical to ``nsvm train`` with the same settings.
 
     Args:
         algorithm, network, kernel, optimizer, loss: names as on the command line, or objects such as
@@ -119,15 +119,15 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
     threads: int | None = 1
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the parameters; if ``deep``, also the parameters of objects, such as ``kernel__gamma``."""
+        """Return the parameters and, if ``deep``, the parameters of objects, such as ``kernel__gamma``."""
         params: dict[str, Any] = super().get_params(deep)
         for part in PARTS if deep else ():
             params |= {f"{part}__{key}": value for key, value in (fields_of(params[part]) or {}).items()}
         return params
 
     def set_params(self, **params: Any) -> Self:
-        """Set parameters. To set a parameter of a dataclass object, such as ``kernel__gamma``, the object is
-        replaced by a changed copy.
+        """Set parameters. To set a parameter of an object, such as ``kernel__gamma``, the object is
+        copied.
         """
         nested = {key: params.pop(key) for key in [*params] if "__" in key}
         super().set_params(**params)
@@ -144,7 +144,7 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
         return self
 
     def _in_python_names(self, text: str) -> str:
-        """Return a message in which the settings of ``nsvm train`` have their names in Python instead."""
+        """Return a message in which settings of ``nsvm train`` are replaced by their names in Python."""
 
         def parameter(key: re.Match[str]) -> str:
             part = getattr(self, key[1])
@@ -268,7 +268,7 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
         The classes are integers if all their names are integers, otherwise strings.
 
         Raises:
-            InputError: the file is missing or damaged, or holds a model for another kind of task.
+            InputError: the file is missing or damaged, or contains a model for another kind of task.
         """
         with cls()._in_python():
             model = load_model(path)
@@ -317,10 +317,9 @@ class NSVMClassifier(ClassifierMixin, _NSVM):  # type: ignore[misc]
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> NSVMClassifier:
         """Train on samples X of shape (m, n), or (m, channels, height, width) for images, and classes y.
 
-        Columns of a data frame are read like columns of a CSV file: they may contain text and empty cells. In
-        prediction, columns are matched by name, and additional columns are ignored. Arrays of bytes with
-        more than two dimensions are images: their pixels are divided by 255, also in prediction. A sample
-        with weight w counts as w samples; samples with weight 0 are excluded.
+        Columns of a data frame may contain text and empty cells, like columns of a CSV file. In prediction,
+        columns are matched by name, and additional columns are ignored. Arrays of bytes with more than two
+        dimensions are images, whose pixels are divided by 255. A sample with weight w counts as w samples.
 
         Raises:
             InputError: a parameter is invalid or does not fit the data. InputError is a ValueError.
@@ -333,11 +332,7 @@ class NSVMClassifier(ClassifierMixin, _NSVM):  # type: ignore[misc]
         return self
 
     def decision_function(self, X: Any) -> np.ndarray:
-        """Return the decision values g(x).
-
-        For two classes, their shape is (m,), and they are positive for the second class. For more classes,
-        their shape is (m, classes).
-        """
+        """Return g(x), of shape (m, classes) or, for two classes, (m,): positive for the second class."""
         return self._of_model(NSVM.decision_function, X)
 
     def predict(self, X: Any) -> np.ndarray:
@@ -368,11 +363,7 @@ class NSVMRegressor(RegressorMixin, _NSVM):  # type: ignore[misc]
 
 
 def load_model(path: str | Path) -> NSVM:
-    """Return the trained model in a file or a run directory.
-
-    Raises:
-        InputError: the file is missing or damaged.
-    """
+    """Return the trained model in a file or run directory. Raise an InputError if it is unreadable."""
     with own_threads():
         return open_model(path)[1]
 
@@ -385,13 +376,13 @@ def _is_table(X: Any) -> bool:
 
 
 def _table(X: Any, settings: Mapping[str, Any]) -> Table:
-    """Return a data frame as a table; ``settings`` define its decimal signs and codes of missing values."""
+    """Return a data frame as a table, with decimal signs and codes of missing values from ``settings``."""
     dialect = construct(Dialect, "", written_as(settings))
     return Table(tidied(X.reset_index(drop=True), dialect), ("X",), signs=dialect.signs)
 
 
 def _numbers(x: np.ndarray) -> np.ndarray:
-    """Return samples as float64; images of bytes remain bytes, which the model scales to 0..1."""
+    """Return samples as float64. Images of bytes remain bytes, which the model scales to 0..1."""
     dtype = np.uint8 if x.dtype == np.uint8 and x.ndim > 2 else np.float64
     return np.require(x, dtype, ["C", "W"])  # torch rejects read-only arrays and negative strides
 

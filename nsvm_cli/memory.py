@@ -12,14 +12,14 @@ MEMORY_BUDGET = 1024
 """Default of ``memory_budget``, in MiB."""
 
 BLOCK_BYTES = 2**25
-"""Number of bytes for a block of samples in each stage of prediction: reading, network, decision, writing."""
+"""Number of bytes for a block of samples in each stage of prediction."""
 
 _limit: ContextVar[int] = ContextVar("limit", default=MEMORY_BUDGET)
 
 
 @contextmanager
 def memory_limit(budget: int) -> Iterator[None]:
-    """Limit tables within the context to ``budget`` MiB, or to MEMORY_BUDGET if that is more."""
+    """Context manager: limit tables to ``budget`` MiB, or to MEMORY_BUDGET if that is more."""
     token = _limit.set(max(budget, MEMORY_BUDGET))
     try:
         yield

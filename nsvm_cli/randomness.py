@@ -46,11 +46,7 @@ SEEDING = threading.RLock()
 
 @contextmanager
 def seeded(seed: int, device: str = "cpu") -> Iterator[None]:
-    """Context manager: seed the global generators of torch, NumPy and Python, and restore their states on
-    exit.
-
-    Other threads that enter this context wait.
-    """
+    """Context manager: seed the global generators of torch, NumPy and Python, and restore them on exit."""
     with SEEDING, ExitStack() as restored:
         cuda = [torch.cuda.default_generators[torch.cuda.current_device()]] if device == "cuda" else []
         for generator in [torch.default_generator, *cuda]:
@@ -87,7 +83,7 @@ class Sampler:
         return drawn
 
     def rest_of_block(self, t: int) -> Int64[np.ndarray, "steps k"]:
-        """Return the indices of step t and the steps after it, to the end of their block (see ``BLOCK``)."""
+        """Return the indices of all steps from t to the end of the block of t; see ``BLOCK``."""
         block, row = divmod(t, BLOCK)
         if block != self._block:
             self._block, rng = block, generator(self.seed, Stream.SAMPLING, self.k, block)
@@ -107,7 +103,7 @@ LAYER = 2**48
 
 
 def mixed(x: Any) -> Any:
-    """Return SplitMix64's function (Steele, Lea and Flood 2014) of 64-bit integers, modulo 2^64."""
+    """Return SplitMix64's function (Steele, Lea and Flood 2014) of int64 arrays, tensors or numbers."""
     x = (x ^ (x >> 30 & 0x3FFFFFFFF)) * -0x40A7B892E31B1A47
     x = (x ^ (x >> 27 & 0x1FFFFFFFFF)) * -0x6B2FB644ECCEEE15
     return x ^ (x >> 31 & 0x1FFFFFFFF)

@@ -14,20 +14,17 @@ from jaxtyping import Float
 from torch import Tensor
 
 Values = TypeVar("Values", np.ndarray, Tensor)
-"""An array or a tensor; a function returns the same type that it receives."""
+"""An array or a tensor. Functions return the same type that they receive."""
 
 OF_DECISIONS = ("accuracy", "balanced_accuracy", "f1")
-"""Metrics of predicted classes: with two classes, they depend on the decision threshold."""
+"""Metrics of predicted classes. With two classes, they depend on the decision threshold."""
 
 OF_PROBABILITIES = ("log_loss", "brier_score")
 """Metrics of the probabilities of a calibrated model."""
 
 
 class Task(ABC):
-    """Base class of tasks. A task implements everything that depends on the meaning of the labels.
-
-    Algorithms work on coded labels ``y`` and decision values ``g``; only the task interprets them.
-    """
+    """Base class of tasks, which define what coded labels ``y`` and decision values ``g`` mean."""
 
     kind: ClassVar[Literal["classification", "regression"]]
 
@@ -41,7 +38,7 @@ class Task(ABC):
     """Whether alignments use centred kernel matrices by default."""
 
     classes: tuple[str, ...]
-    """The names of the classes, in the order of their codes; empty for real targets."""
+    """The names of the classes in the order of their codes, empty for real targets."""
 
     @property
     def outputs(self) -> tuple[int, ...]:
@@ -49,7 +46,7 @@ class Task(ABC):
         return ()
 
     def strata(self, y: Values) -> Iterator[tuple[str, Values]]:
-        """Yield the name and the mask of each group of samples for stratified splits: the classes, if any."""
+        """Yield the name and the mask of each class or, for real targets, of all samples."""
         yield "", y == y
 
     def targets(self, y: Tensor) -> Tensor:
@@ -57,9 +54,7 @@ class Task(ABC):
         return y
 
     def code(self, y: Float[Tensor, " k"]) -> Float[Tensor, " k *outputs"]:
-        """Return the codes c_i of labels. Their inner products are the ideal kernel; for two classes and real
-        targets these are y_i y_j.
-        """
+        """Return the codes c_i of labels, whose inner products <c_i, c_j> are the ideal kernel."""
         return y
 
     @abstractmethod
@@ -67,7 +62,7 @@ class Task(ABC):
         """Return the predictions for decision values: coded classes, or targets in the units of the data."""
 
     def correct(self, y: np.ndarray, g: np.ndarray) -> int | None:
-        """Return the number of correct predictions; None for real targets."""
+        """Return the number of correct predictions, or None for real targets."""
         return None
 
     @abstractmethod
@@ -102,11 +97,8 @@ class Classification(Task):
         """Return the metrics of predicted classes.
 
         - ``accuracy``, and the number of ``errors``
-        - ``recall``: for each class, the fraction of its samples that are classified correctly; None for a
-          class without samples
+        - ``recall`` and ``precision`` of each class; None for a class without samples or decisions
         - ``balanced_accuracy``: the mean recall
-        - ``precision``: for each class, the fraction of decisions for it that are correct; None for a class
-          without decisions
         - ``f1``: of the second class if there are two, otherwise the mean over the classes
         - ``confusion``: the number of samples of each class (row) with each decision (column)
         """
@@ -132,10 +124,9 @@ class Classification(Task):
         }
 
     def rank_scores(self, y: np.ndarray, g: np.ndarray) -> dict[str, float | None]:
-        """Return ``roc_auc`` and ``average_precision`` of decision values, as scikit-learn defines them.
+        """Return ``roc_auc`` and ``average_precision`` as in scikit-learn, or None if a class has no samples.
 
-        With two classes, the second class is the positive one. With more classes, the metrics are means over
-        all classes, each against the rest. They are None if a class has no samples.
+        For more than two classes, the metrics are means over all classes, each against the rest.
         """
         index, columns = self.index(y), {1: g} if g.ndim == 1 else dict(enumerate(g.T))
         areas: list[tuple[float, float]] = []
@@ -153,9 +144,7 @@ class Classification(Task):
 
 
 def _counts(positive: np.ndarray, g: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Return the distinct values of g in descending order and, for each value, how many positive samples and
-    how many negative samples have at least this value.
-    """
+    """Return distinct values of g in descending order, and cumulative counts of positives and negatives."""
     values, index = np.unique(-g, return_inverse=True)
     return -values, *(np.cumsum(np.bincount(index, mask)) for mask in (positive, ~positive))
 
@@ -163,8 +152,8 @@ def _counts(positive: np.ndarray, g: np.ndarray) -> tuple[np.ndarray, ...]:
 def best_threshold(y: np.ndarray, g: np.ndarray, metric: str) -> float:
     """Return the threshold t with the best score if the second of two classes is predicted where g >= t.
 
-    t is halfway between two neighbouring values of g, or beyond all values. If several thresholds are best,
-    the nearest to 0 is returned.
+    t is halfway between two neighbouring values of g, or beyond all values. Of several best thresholds, the
+    nearest to 0 is returned.
     """
     values, *counts = _counts(y > 0, g)
     tp, fp = (np.append(0, count) for count in counts)
@@ -200,7 +189,7 @@ class BinaryClassification(Classification):
 
 @dataclass(frozen=True)
 class MulticlassClassification(Classification):
-    """A task with C > 2 classes, coded 0 to C - 1. There is a decision value for each class."""
+    """A task with C > 2 classes, coded 0 to C - 1, and a decision value for each class."""
 
     classes: tuple[str, ...]
 
@@ -214,8 +203,7 @@ class MulticlassClassification(Classification):
     def code(self, y: Float[Tensor, " k"]) -> Float[Tensor, "k C"]:
         """Return c_r for class r: 1 at r and -1/(C-1) elsewhere, divided by its norm.
 
-        The inner product is 1 for two samples of the same class, otherwise -1/(C-1). With C = 2, it is
-        y_i y_j.
+        The inner product is 1 for samples of the same class, otherwise -1/(C-1); for C = 2, this is y_i y_j.
         """
         C = len(self.classes)
         c = torch.full((len(y), C), -1 / (C - 1), dtype=y.dtype, device=y.device)
@@ -230,9 +218,7 @@ class MulticlassClassification(Classification):
 
 @dataclass(frozen=True)
 class Regression(Task):
-    """A task with real targets. Algorithms are trained on standardised targets, (y - mean) / std, with the
-    mean and standard deviation of the training set.
-    """
+    """A task with real targets, which are standardised as (y - mean) / std for training."""
 
     kind: ClassVar[Literal["classification", "regression"]] = "regression"
     metric: ClassVar[str] = "r2"
@@ -246,7 +232,7 @@ class Regression(Task):
         return (y - self.mean) / self.std
 
     def decide(self, g: Values) -> Values:
-        """Return the predicted targets in the units of the data, in float64 so that no digits are lost."""
+        """Return the predicted targets in the units of the data, in float64."""
         if isinstance(g, np.ndarray):
             return self.mean + self.std * g.astype(np.float64)
         # these are tensors because torch's ONNX exporter would round numbers to float32

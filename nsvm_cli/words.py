@@ -16,7 +16,7 @@ Figures = Mapping[str, Any]
 
 
 def percent(share: float | None, digits: int = 2) -> str:
-    """Format a fraction as a percentage; empty for None."""
+    """Format a fraction as a percentage, or None as an empty string."""
     return "" if share is None else f"{100 * share:.{digits}f} %"
 
 
@@ -37,11 +37,8 @@ def _in_units(error: float) -> str:
 class Figure:
     """How a metric or another value of a result is shown and compared.
 
-    Attributes:
-        name: the name for readers.
-        written: a function that formats a value.
-        meaning: an explanation that fits beside the value in a terminal of 80 columns.
-        sign: 1 if larger values are better, -1 if smaller values are better.
+    ``meaning`` is an explanation that fits beside the value in a terminal of 80 columns. ``sign`` is 1 if
+    larger values are better, or -1 if smaller values are better.
     """
 
     name: str
@@ -62,7 +59,7 @@ TASK_METRICS: Mapping[str, Figure] = {
     "rmse": Figure("RMSE", _in_units, sign=-1),
     "mae": Figure("MAE", _in_units, sign=-1),
 }
-"""The metrics of tasks (see ``Task.metrics``). The default metrics come first."""
+"""The metrics of tasks (see ``Task.metrics``), beginning with the default metrics."""
 
 FIGURES: Mapping[str, Figure] = {
     **{
@@ -101,7 +98,7 @@ FIGURES: Mapping[str, Figure] = {
 
 
 def sign_of(figure: str) -> int:
-    """Return 1 if larger values of a metric are better, else -1. Any name that ends in ``loss`` gives -1."""
+    """Return 1 if larger values of a metric are better, -1 otherwise and for names that end in ``loss``."""
     losses = ("loss", *(name for name, entry in FIGURES.items() if entry.sign < 0))
     return -1 if figure.endswith(losses) else 1
 
@@ -117,10 +114,7 @@ def held_out(result: Figures) -> str:
 
 
 def score_of(result: Figures, by: object = None) -> tuple[str, str, float] | None:
-    """Return split, metric and value of the held-out score of a result; None if it has none.
-
-    The metric is ``by`` if the result contains it.
-    """
+    """Return split, metric and value of a result's held-out score, using metric ``by`` if known, or None."""
     metrics = sorted(TASK_METRICS, key=lambda metric: metric != by)
     for split, metric in product(("validation", "test"), metrics):
         if isinstance(value := result.get(f"{split}_{metric}"), (int, float)):
@@ -138,10 +132,7 @@ def scores_of(result: Figures) -> dict[str, str]:
 
 
 def split_scores(figures: Figures, samples: int, classes: Sequence[str], split: str = "") -> dict[str, str]:
-    """Return the scores on a split as text, by name.
-
-    In a result, the keys begin with the name of the ``split``. In an evaluation, they have no such prefix.
-    """
+    """Return the scores whose keys begin with ``split`` (by default, all scores) as text, by name."""
     prefix, name = (f"{split}_", f"{split} ") if split else ("", "")
     scores = {key.removeprefix(prefix): value for key, value in figures.items() if key.startswith(prefix)}
     if "r2" in scores:
@@ -182,12 +173,12 @@ def no_better(result: Figures) -> str:
 
 
 def decapitalised(sentence: str) -> str:
-    """Return a sentence with a lowercase first letter, so that it can follow a colon."""
+    """Return a sentence with a lowercase first letter, for use after a colon."""
     return sentence[:1].lower() + sentence[1:]
 
 
 def generalisation(result: Figures) -> str:
-    """Return the scores of an overfitted result as text; an empty string if the result is not overfitted.
+    """Return the scores of an overfitted result as text, or an empty string if the result is not overfitted.
 
     A result is overfitted if the held-out score is lower than the training score by more than half the
     difference between a perfect score and the constant baseline.
@@ -204,7 +195,7 @@ def generalisation(result: Figures) -> str:
 
 
 TRAINING = ("steps", "violations", "support_vectors", "parameters", "theta_change", "feature_change")
-"""The values on a model and its training that are shown below its scores."""
+"""The values of a model and its training that are shown below its scores."""
 
 
 def training_rows(figures: Figures) -> Rows:
@@ -237,7 +228,7 @@ def _range(value: float | list[float]) -> str:
 
 
 def column_rows(columns: Iterable[Any]) -> Rows:
-    """Return a table that describes the columns of a data set (see ``datasets.columns``), its head first."""
+    """Return a table that describes the columns of a data set (see ``datasets.columns``), with a header."""
     rows: Rows = [("column", "kind", "missing", "cells")]
     for c in columns:
         detail = f", {c.categories} values" if (c.categories or 0) > 1 else ""
@@ -259,21 +250,21 @@ def figures_of(record: Figures) -> list[str]:
 
 
 FEW_CLASSES, MOST_PAIRS = 12, 8
-"""Maximum number of classes for a confusion matrix, and of confusions in the list that may replace it."""
+"""Maximum numbers of classes in a confusion matrix, and of confusions in the list that may replace it."""
 
 Confusion = Sequence[Sequence[int]]
 """Counts of samples by their class (row) and the decision (column)."""
 
 
 def matrix_cells(confusion: Confusion, recall: Sequence[float | None], names: Sequence[str]) -> Rows:
-    """Return a confusion matrix as text: a head, then a row for each class, with a column per decision."""
+    """Return a confusion matrix as text: a header, and a row for each class with a column per decision."""
     rows = zip(names, confusion, recall, strict=True)
     head = ("", *names, "recall")
     return [head, *((name, *(str(n or ".") for n in row), percent(share, 1)) for name, row, share in rows)]
 
 
 def frequent_cells(confusion: Confusion, recall: Sequence[float | None], names: Sequence[str]) -> Rows:
-    """Return a list of the most frequent confusions as text: a head, then a row for each confusion."""
+    """Return a list of the most frequent confusions as text, with a header and a row for each confusion."""
     pairs = [(n, i, j) for i, row in enumerate(confusion) for j, n in enumerate(row) if n and i != j]
     pairs = sorted(pairs, key=lambda pair: -pair[0])[:MOST_PAIRS]
     rows = [(names[i], names[j], f"{n} of {sum(confusion[i])}", percent(recall[i], 1)) for n, i, j in pairs]
@@ -289,13 +280,13 @@ SCORES = {
     "rescaled": "if kernel values differed more",
     "guess": "of one answer for all samples",
 }
-"""The scores in a diagnosis, of the model and of alternatives to it, with their meanings."""
+"""The scores of the model and of alternatives to it in a diagnosis, with their meanings."""
 
 DIAGNOSIS = (
     *("alignment_train", "alignment_test", "entropy", "distance_identity", "distance_ones"),
     *("support_vectors", "objective", "duality_gap", "theta_change", "feature_change", "theta_zeros"),
 )
-"""The values in a diagnosis besides the scores; all are shown with four digits."""
+"""The values in a diagnosis besides the scores, which are shown with four digits."""
 
 
 def diagnosis_rows(figures: Figures) -> Rows:

@@ -64,9 +64,7 @@ class Registry(dict[str, Part]):
         self.kinds[kind] = self
 
     def register(self, name: str) -> Callable[[T], T]:
-        """Return a decorator that adds a class, replacing any class of the same name:
-        ``@KERNELS.register("cauchy")``.
-        """
+        """Return a decorator that adds a class under this name, replacing any previous class."""
 
         def add(part: T) -> T:
             self[name] = part  # type: ignore[assignment]
@@ -89,8 +87,7 @@ class Registry(dict[str, Part]):
         return [name for base in bases for name, registered in self.items() if registered is base]
 
     def derived(self, name: str, base: str, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the settings of a class that is derived from the class ``base``, given ``settings`` of
-        ``base``.
+        """Return the settings of a class derived from ``base``, given the ``settings`` of ``base``.
 
         Defaults that the derived class declares are added. Settings that it does not accept are removed.
         """
