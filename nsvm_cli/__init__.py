@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib import import_module
 
-TYPE_CHECKING = False  # as in typing, whose import takes so long that Ctrl-C may fall into it
+TYPE_CHECKING = False  # importing typing takes so long that Ctrl-C may interrupt the import
 if TYPE_CHECKING:
     from typing import Any
 

@@ -34,7 +34,7 @@ SHORTAGES = (
 
 
 def out_of_memory(error: Exception) -> RunError | None:
-    """Return an error with a message of one line if ``error`` means that memory ran out, otherwise None."""
+    """Return a RunError with a message of one line if ``error`` means that memory ran out, otherwise None."""
     lines = str(error).strip().splitlines()
     reasons = [line for line in lines if any(phrase in line.lower() for phrase in SHORTAGES)]
     if not reasons and isinstance(error, (OSError, ImportError)) and isinstance(error.__context__, Exception):
@@ -53,7 +53,7 @@ class NotFiniteError(RunError):
     """A quantity became infinite or NaN in a step of the training loop."""
 
     def __init__(self, quantity: str, step: int) -> None:
-        super().__init__(quantity, step)  # both are needed to copy it from a worker process
+        super().__init__(quantity, step)  # copying the error from a worker process requires both
         self.quantity, self.step = quantity, step
 
     def __str__(self) -> str:
@@ -68,13 +68,14 @@ class Interrupted(KeyboardInterrupt):
         self.signum = signum
 
     def __reduce__(self) -> tuple[type[Interrupted], tuple[int, str]]:
-        return Interrupted, (self.signum, str(self))  # to copy it from a worker process
+        return Interrupted, (self.signum, str(self))  # copying the error from a worker process requires this
 
 
 def did_you_mean(name: object, expected: Iterable[str], elsewhere: Iterable[str] = ()) -> str:
     """Return the end of a message about an unknown name: the most similar name and the ``expected`` names.
 
-    Only the part after the last dot is compared. Names in ``elsewhere`` may be suggested, but are not listed.
+    Names are compared by their part after the last dot. Names in ``elsewhere`` may be suggested, but are not
+    listed.
     """
     names = sorted(expected)
     further_names = sorted({*elsewhere} - {*names})

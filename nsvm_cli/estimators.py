@@ -126,9 +126,7 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
         return params
 
     def set_params(self, **params: Any) -> Self:
-        """Set parameters. To set a parameter of an object, such as ``kernel__gamma``, the object is
-        copied.
-        """
+        """Set parameters. Setting a parameter of an object, such as ``kernel__gamma``, copies the object."""
         nested = {key: params.pop(key) for key in [*params] if "__" in key}
         super().set_params(**params)
         for key in [*nested]:
@@ -181,7 +179,7 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
         if not isinstance(value, registry.base):
             raise InputError(f"{part}: expected a name or a {registry.base.__name__}, got {shown(value)}")
         names = [name for name, entry in registry.items() if entry is type(value)]
-        with contextlib.suppress(TypeError):  # a field cannot be written as JSON
+        with contextlib.suppress(TypeError):  # raised for fields that JSON cannot represent
             if names and (settings := fields_of(value)) is not None:
                 return {"name": names[0], **json.loads(json.dumps(settings, default=np.generic.item))}
         return {"name": Given(value)}
@@ -206,7 +204,7 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
         common_keys = {f"{part}.{key}" for part in PARTS for key in Registry.kinds[part].common}
         if isinstance(self.class_weight, Mapping):
             labels = getattr(self, "classes_", np.array([])).tolist()
-            names = {label: str(label) for label in labels}  # a key 0 finds the label 0.0
+            names = {label: str(label) for label in labels}  # 0 and 0.0 are the same key
             weights = self.class_weight.items()
             shared_values["class_weight"] = {names.get(k, str(k)): weight for k, weight in weights}
         for key in self.settings or {}:
@@ -216,7 +214,7 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
             if not isinstance(value, str | None) and key not in common_keys:
                 raise InputError(f"settings: {key}: {section} is an object, which has its own settings")
         changes = {**shared_values, **(self.settings or {}), **short}
-        changes = json.loads(json.dumps(changes, default=lambda value: value.tolist()))  # NumPy's numbers
+        changes = json.loads(json.dumps(changes, default=lambda value: value.tolist()))  # for NumPy's numbers
         return parse_settings(with_values(composed, {**sections, **changes}))
 
     def _checked(self, X: Any, y: Any, **checks: Any) -> tuple[Any, np.ndarray]:
@@ -239,7 +237,6 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
             self._take(prepare(settings, data=data).train(self.callbacks))
 
     def _take(self, model: NSVM) -> None:
-        """Set the attributes that describe a trained model."""
         self.model_, self.settings_ = model, model.settings
         self.n_support_, self.kernel_parameters_ = len(model.expansion.alpha), model.kernel_parameters
 

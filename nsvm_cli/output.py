@@ -67,8 +67,7 @@ def flash(text: str) -> None:
 def standard_streams() -> Iterator[list[OSError]]:
     """Context manager: replace standard output and standard error by streams that never raise an error.
 
-    After an error, such as a closed pipe or a full disk, text is discarded. Yields the list of the errors of
-    standard output.
+    After an error, such as a closed pipe, text is discarded. Yields the list of errors of standard output.
     """
     errors: list[OSError] = []
     out: Any = _Unfailing(sys.stdout, errors)

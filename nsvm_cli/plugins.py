@@ -26,10 +26,8 @@ _sources: dict[str, bytes] = {}
 def load_plugins(modules: Iterable[str]) -> None:
     """Import modules, also from the current folder, which is appended to ``sys.path``.
 
-    Importing runs code. Names must therefore never come from a model file or a run directory.
-
-    Raises:
-        InputError: a module does not exist, or cannot be imported.
+    Importing runs code. Names must therefore never come from a model file or a run directory. An InputError
+    is raised if a module does not exist or cannot be imported.
     """
     for name in modules:
         if not isinstance(name, str) or not all(part.isidentifier() for part in name.split(".")):
@@ -54,7 +52,7 @@ def code_sha256(modules: Iterable[str] | None = None) -> str | None:
     """Return the SHA-256 of the user's modules in ``modules`` and of the user's modules that they import.
 
     All of the user's modules are included if ``modules`` is None or contains a module of another library, for
-    example because of a ``functools.partial``. The result is None without such modules.
+    example because of a ``functools.partial``. The result is None if there are no such modules.
     """
     pending = [""] if modules is None else [name for name in modules if name.partition(".")[0] != "nsvm_cli"]
     if not _sources.keys() >= {*pending}:

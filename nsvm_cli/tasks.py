@@ -138,7 +138,7 @@ class Classification(Task):
             _, tp, fp = _counts(positive, column)
             steps = np.diff(tp, prepend=0)
             roc_auc = (np.diff(fp, prepend=0) * (tp - steps / 2)).sum() / P / N
-            areas.append((roc_auc, (steps * tp / (tp + fp)).sum() / P))  # neither interpolates
+            areas.append((roc_auc, (steps * tp / (tp + fp)).sum() / P))  # without interpolation
         roc_auc, average_precision = (float(np.mean(values)) for values in zip(*areas, strict=True))
         return {"roc_auc": roc_auc, "average_precision": average_precision}
 

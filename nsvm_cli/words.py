@@ -162,7 +162,7 @@ def no_better(result: Figures) -> str:
     """Return a warning if the model is not better than the constant baseline, otherwise an empty string."""
     split = held_out(result)
     score, majority = (result.get(f"{split}_{model}accuracy") for model in ("", "majority_"))
-    # with any other metric, a model may give up accuracy to find a rare class
+    # with other metrics, a model may trade accuracy for finding a rare class
     uses_accuracy = result.get("metric", "accuracy") == "accuracy"
     if uses_accuracy and score is not None and majority is not None and score <= majority:
         return f"No better than always deciding for the most frequent class: {percent(majority)}."
@@ -209,7 +209,6 @@ def training_rows(figures: Figures) -> Rows:
 
 
 def _learnt_rows(figures: Figures) -> Rows:
-    """Return rows with the learnt parameters of the kernel and, if known, their initial values."""
     initial = figures.get("initial_kernel_parameters", {})
     rows: Rows = []
     for name, value in figures.get("kernel_parameters", {}).items():
@@ -245,7 +244,7 @@ def figures_of(record: Figures) -> list[str]:
     return [
         f"{FIGURES[key].name} {FIGURES[key].written(value)}"
         for key in (*keys, "support_vectors", *objectives)
-        if (value := record.get(key)) is not None and (value or key not in of_svm)  # hidden while zero
+        if (value := record.get(key)) is not None and (value or key not in of_svm)  # hidden while 0
     ]
 
 

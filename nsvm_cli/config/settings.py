@@ -84,8 +84,7 @@ class Checkpoints:
 class Settings:
     """The settings of a run, which ``conf/train.yaml`` explains.
 
-    A section such as ``kernel`` contains the name of a registered class and its settings; see
-    ``registry.build``.
+    A section such as ``kernel`` contains the name of a registered class and the settings of the class.
     """
 
     dataset: Section
@@ -173,11 +172,7 @@ def is_record_of(recorded: Mapping[str, Any], settings: Settings) -> bool:
 
 
 def with_values(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a copy of plain values with changes, whose keys are dotted, such as ``optimizer.lr``.
-
-    Raises:
-        InputError: the section of a key does not exist.
-    """
+    """Return a copy of values with changes by dotted key. Raise an InputError if a section does not exist."""
     changed = deepcopy(dict(values))
     for key, value in changes.items():
         *sections, name = key.split(".")

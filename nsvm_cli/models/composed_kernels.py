@@ -131,7 +131,7 @@ def learnt(K: Kernel | None) -> dict[str, nn.Parameter]:
 
 
 def learnt_values(K: Kernel) -> dict[str, Tensor]:
-    """Return the current values of a kernel's learnt settings and other parameters, by name."""
+    """Return a kernel's learnt settings and other parameters, by name."""
     values: dict[str, Tensor] = {**learnt(K)}
     for name, part in parts_of(K):
         if isinstance(part, Learnt):
@@ -155,7 +155,7 @@ def with_gamma_of_scale(
 ) -> dict[str, Any]:
     """Return a kernel's settings, with 1/(n var z) instead of gamma=None, like scikit-learn's ``scale``.
 
-    The variance is taken over all numbers in z(), with weights w of the rows. If it is 0, gamma is 1/n.
+    The variance is over all numbers in z(), with weights w of the rows. If the variance is 0, gamma is 1/n.
     """
     if not isinstance(name := settings.get("name"), str) or name not in KERNELS:
         return dict(settings)
@@ -172,7 +172,7 @@ def with_gamma_of_scale(
 
 
 def kernel_of(settings: Settings) -> Kernel:
-    """Return the kernel of a run, which depends only on its settings and seed."""
+    """Return the kernel of a run. The seed determines random numbers that its constructor draws."""
     with seeded(derived_seed(settings.seed, Stream.KERNEL)):
         return build_kernel(settings.kernel)
 

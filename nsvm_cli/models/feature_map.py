@@ -33,8 +33,7 @@ from nsvm_cli.storage.files import open_regular
 from nsvm_cli.storage.state_dict import StateDict, loaded_value, saved_value
 
 CHUNK = 2**17
-"""Number of values of x in one forward pass. It is fixed, so that predictions have the same bits
-everywhere."""
+"""Number of values of x in one forward pass, fixed so that predictions have the same bits everywhere."""
 
 SMALL_BATCH, WIDE_LAYER = 64, 1024
 """More than ``SMALL_BATCH`` samples are split into smaller chunks if a layer is wider than ``WIDE_LAYER``."""

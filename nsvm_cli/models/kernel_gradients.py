@@ -63,8 +63,7 @@ class FiniteDifference(Differences):
 class SPSA(Differences):
     """Simultaneous perturbation (Spall 1992): differences along random vectors d of signs, multiplied by d.
 
-    An estimate takes 2 * ``samples`` kernel matrices. Its expected value is the finite difference, since E[d
-    d^T] = I.
+    An estimate takes 2 * ``samples`` kernel matrices. Since E[d d^T] = I, its mean is the finite difference.
     """
 
     samples: PositiveInt = 1

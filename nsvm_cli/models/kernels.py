@@ -92,9 +92,7 @@ exp(-gamma ||a_i - b_j||^2) by 1e-5 or more for a_i near b_j."""
 
 
 def squared_distances(a: Points, b: Others, gamma: float | Tensor | None = None) -> Gram:
-    """Return ||a_i - b_j||^2 for all i, j, as precisely as a kernel with this gamma requires (see
-    ``FAR``).
-    """
+    """Return ||a_i - b_j||^2 for all i, j. ``gamma`` determines the precision; see ``FAR``."""
     if _few(a, b):
         return _differences(a, b).square().sum(-1)
     # Distances are translation invariant; centring the data reduces cancellation in the three-term form.
@@ -181,7 +179,7 @@ class Polynomial(Kernel):
 class Normalized(Kernel):
     """K~(a, b) = K(a, b) / (sqrt K(a, a) sqrt K(b, b))  (paper, "Adjusting the Kernel").
 
-    Where K(a, a) is 0 or subnormal, K(a, b) is not divided by its root.
+    If K(a, a) is 0 or subnormal, K(a, b) is not divided by sqrt K(a, a).
     """
 
     K: Kernel
@@ -195,9 +193,7 @@ class Normalized(Kernel):
 
 @dataclass(frozen=True, config=ConfigDict(**STRICT, arbitrary_types_allowed=True))
 class Biased(Kernel):
-    """K + 1, which adds a regularised bias to f. With an unregularised bias, Pegasos would converge more
-    slowly (Shalev-Shwartz et al. 2011, Section 6).
-    """
+    """K + 1, which adds a regularised bias to f (Shalev-Shwartz et al. 2011, Section 6)."""
 
     K: Kernel
 
@@ -313,15 +309,14 @@ def is_linear(K: Kernel) -> bool:
 def check_kernel(
     K: Kernel, name: str, a: Float[Tensor, "p n"], b: Float[Tensor, "q n"], differentiable: bool
 ) -> None:
-    """Raise an InputError unless a kernel, which may be user-defined, returns valid values at features a and
-    b.
+    """Raise an InputError unless a user-defined kernel returns valid values at features a and b.
 
     Values must have shape (p, q) and the dtype of the features, and must not be random. They may have
-    gradients with respect to the features only, and these must be finite if ``differentiable``.
+    gradients with respect to the features only, and these gradients must be finite if ``differentiable``.
     """
     formula = K.unbiased
     formula = formula.K if isinstance(formula, Normalized) else formula
-    for rows in (a, a[:1]):  # for example, squeeze() changes the shape for a single row
+    for rows in (a, a[:1]):  # a formula with squeeze() fails for a single row
         returned = formula(rows.detach(), b.detach())
         got, expected = _described(returned), _described(a.new_empty(len(rows), len(b)))
         if got != expected:

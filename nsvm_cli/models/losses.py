@@ -5,31 +5,19 @@ Algorithms 0 to 4 take stochastic subgradient steps with rate 1/(lambda t) on la
 
     alpha_i += -dl/df(y_i, f(x_i))
 
-A loss is a formula of the margin or the residual. ``CrammerSinger`` and ``OneVsRest`` define the margins of
-several classes.
-
 The slopes of squared losses are unbounded, and explicit steps would overshoot while lambda t < K(z_i, z_i).
 Squared losses therefore take implicit steps (Kulis and Bartlett 2010, "Implicit online learning"), with the
 derivative at f(x_i) plus the value of the new term at x_i. With kappa = K(z_i, z_i)/(lambda t)
 
     alpha_i += a,  a = -dl/df(y_i, f(x_i) + kappa a) = -dl/df(y_i, f(x_i)) / (1 + kappa l'')
 
-This ignores that the step also shrinks f by 1 - 1/t. In a batch of k samples, a is computed for each sample
-alone, and a/k is added.
-
-With sample weights w_i, whose mean is 1, f minimises
-
-    lambda/2 ||f||^2 + 1/m sum_i w_i l(y_i, f(x_i))
-
-and l is replaced by w_i l. Since all samples of a batch move f(x_i) together, the denominator of implicit
-steps contains the mean weight w_A of the batch:
+This ignores that the step also shrinks f by 1 - 1/t. Sample weights w_i, with a mean of 1, multiply the
+losses. Since all k samples of a batch A move f(x_i) together, the mean weight w_A of the batch enters:
 
     alpha_i += a/k,  a = -w_i dl/df(y_i, f(x_i)) / (1 + kappa w_A l'')
 
 Steps in theta use the same derivative -a. With K(z_i, z_i) held fixed, they are gradient descent steps on the
-Moreau envelope of the loss
-
-    min_a l(y_i, f(x_i) + kappa a) + kappa a^2 / 2
+Moreau envelope of the loss, min_a l(y_i, f(x_i) + kappa a) + kappa a^2 / 2.
 """
 
 from __future__ import annotations

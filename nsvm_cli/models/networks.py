@@ -131,8 +131,8 @@ def torchvision_network(
 ) -> nn.Module:
     """Return one of torchvision's classifiers, randomly initialised and without its last layer.
 
-    With GroupNorm instead of BatchNorm, F_theta(x) depends on x alone in training. For images below 64 pixels
-    per side, the first convolution is 3x3 with stride 1, and ResNets have no max-pooling after it.
+    With GroupNorm instead of BatchNorm, F_theta(x) depends on x alone, also in training. For images below 64
+    pixels per side, the first convolution is 3x3 with stride 1, and ResNets have no max-pooling after it.
     """
     expect_images(model, shape, SMALLEST_SIDE)
     factory = getattr(import_torchvision("models"), model)
@@ -180,8 +180,8 @@ def own_name(network: nn.Module, name: str) -> str:
 class Output:
     """Settings that apply to the output of any network.
 
-    ``normalize`` adds ``Normalize(scale, eps)``. ``head`` adds a linear layer with one output, or C outputs
-    for C > 2 classes.
+    ``normalize`` adds ``Normalize(scale, eps)``. ``head`` adds a linear layer onto R, or R^C for C > 2
+    classes.
     """
 
     normalize: bool = False
@@ -226,14 +226,8 @@ def trains_otherwise(network: nn.Module) -> bool:
 def build_network(settings: Mapping[str, Any], shape: Shape, seed: int, outputs: Shape = ()) -> nn.Module:
     """Return the network selected in a ``network:`` section, with initial parameters and in evaluation mode.
 
-    Args:
-        settings: ``name``, the settings of that network, and optionally the settings in ``Output``.
-        shape: the shape of one sample.
-        seed: determines the initial theta.
-        outputs: the shape of one decision value (see ``Task.outputs``), which a head needs.
-
-    Raises:
-        InputError: a setting is invalid or does not fit the shape.
+    ``settings`` may contain the settings in ``Output``. ``shape`` is the shape of one sample, and ``outputs``
+    the shape of one decision value, which a head needs. An InputError is raised for invalid settings.
     """
     values = dict(settings)
     output = construct(Output, "network", {key: values.pop(key) for key in OUTPUT if key in values})

@@ -27,7 +27,7 @@ from nsvm_cli.models.kernels import Kernel, kernel_sums
 from nsvm_cli.tasks import Regression, Task, task_for
 
 ROUNDING = 1e-3
-"""Maximum rounding error of decision values, relative to a margin of 1, before float64 is used."""
+"""Rounding error of decision values, relative to a margin of 1, above which float64 is used."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Expansion:
 
     ``alpha`` is the paper's alpha_s y_s. For C classes, each term has C numbers or, with ``one_vs_one``, a
     number for each pair of classes. ``scale`` is lambda t after step t. ``i`` contains the indices in the
-    training set of the samples with features z_s, or is None if the z_s are not features of samples.
+    training set of the samples with features z_s, or is None for other z_s.
     """
 
     z: Float[Tensor, "s n"]
@@ -56,8 +56,8 @@ class Expansion:
 
     @cached_property
     def exact(self) -> Expansion:
-        """The same function, in float64 if the rounding errors of kernel values could exceed ``ROUNDING``."""
-        # no sample enters the choice, so that no prediction depends on its batch
+        """The same function, in float64 if the rounding errors of g could exceed ``ROUNDING``."""
+        # for kernel values up to 1; the samples to predict are not used, so that batches do not matter
         eps = torch.finfo(self.z.dtype).eps
         if not float(eps / self.scale * self.alpha.norm(dim=0).max()) > ROUNDING:
             return self
@@ -72,7 +72,7 @@ class Expansion:
 def votes(g: Float[Tensor, "p pairs"]) -> Float[Tensor, "p C"]:
     """Return for each class how many pairs (i, j), i < j, it wins. Class i wins if g > 0, otherwise class j.
 
-    Ties are broken by sums of g, like in scikit-learn's SVC with break_ties=True.
+    Sums of g break ties, like in scikit-learn's SVC with break_ties=True.
     """
     C = round((1 + math.sqrt(1 + 8 * g.shape[1])) / 2)
     first, second = (functional.one_hot(k, C).to(g) for k in torch.triu_indices(C, C, 1, device=g.device))
@@ -88,8 +88,8 @@ Sigmoids = Float[Tensor, "2 *outputs"]
 def fit_sigmoids(g: Float[Tensor, " p *outputs"], positive: Bool[Tensor, " p *outputs"]) -> Sigmoids:
     """Return the maximum-likelihood sigmoids for the probability that samples are ``positive``.
 
-    The targets are (m_1 + 1) / (m_1 + 2) for the m_1 positive samples, and 1 / (m_0 + 2) for the m_0 negative
-    samples, which keeps probabilities away from 0 and 1 (Lin, Lin and Weng, 2007).
+    The targets (m_1 + 1) / (m_1 + 2) of the m_1 positive samples and 1 / (m_0 + 2) of the m_0 negative
+    samples keep probabilities away from 0 and 1 (Lin, Lin and Weng, 2007).
     """
     columns = zip(g.double().reshape(len(g), -1).T, positive.reshape(len(g), -1).T, strict=True)
     fitted = [_fit(column.numpy(), is_positive.numpy()) for column, is_positive in columns]
@@ -190,7 +190,6 @@ class ModelMetadata:
 
     @property
     def task(self) -> Task:
-        """The task that the model was trained for."""
         return Regression(*self.target) if self.target else task_for(self.classes)
 
     @property
@@ -239,7 +238,7 @@ class NSVM:
 
     @property
     def parameters(self) -> int:
-        """The number of parameters in theta, including the parameters of the kernel."""
+        """The number of parameters in theta."""
         return sum(p.numel() for p in theta_of(self.network, self.kernel).values())
 
     @property
@@ -270,7 +269,6 @@ class NSVM:
 
     @property
     def _rows(self) -> int:
-        """The number of samples in a block of features and decision values."""
         z, alpha = self.expansion.z, self.expansion.alpha
         return rows_at_a_time(max(z.shape[1] * z.element_size(), OUTPUT_BYTES * math.prod(alpha.shape[1:])))
 
@@ -285,7 +283,7 @@ class NSVM:
         return replace(self, network=network, kernel=K)
 
     def with_facts(self, **changes: Any) -> NSVM:
-        """Return a copy of the model with changed metadata. Raise a ValueError if they are invalid."""
+        """Return a copy of the model with changed metadata. Raise a ValueError for invalid metadata."""
         return replace(self, facts=replace(self.facts, **changes))
 
     def calibrated(self, x: Real[Tensor, "p ..."], y: Float[Tensor, " p"]) -> NSVM:

@@ -51,7 +51,7 @@ def alignment(
         A = sum_ij U_ij K_ij  /  (sqrt(sum_ij U_ij^2) * sqrt(sum_ij K_ij^2))
 
     If ``centred``, K and U are replaced by H K H and H U H, where H = I - 1/k subtracts means (Cortes, Mohri
-    and Rostamizadeh 2012). The result is 0 if one of them is 0, for example in a batch of one class. With
+    and Rostamizadeh 2012). The result is 0 if H K H or H U H is 0, for example in a batch of one class. With
     weights, each term of the sums is multiplied by w_i w_j, and H = I - 1 w^T / sum_i w_i.
     """
     if not centred:
@@ -92,9 +92,9 @@ def full_objective(
     lam: float,
     w: Float[Tensor, " m"] | None = None,
 ) -> float | None:
-    """Return lambda/2 ||f||^2_H + 1/m sum_i w_i l(y_i, f(z_i))  (paper, Section 3), without a bias in ||f||.
+    """Return lambda/2 ||f||^2_H + 1/m sum_i w_i l(y_i, f(z_i))  (paper, Section 3).
 
-    The result is None with ``one_vs_one``, where g counts votes.
+    The norm excludes the bias. The result is None with ``one_vs_one``, where g counts votes.
     """
     if f.one_vs_one:
         return None
@@ -123,7 +123,7 @@ def _of_rows(w: Float[Tensor, " k"], a: Float[Tensor, "k ..."]) -> Float[Tensor,
 
 
 def _cosine(K: Float[Tensor, "k k"], a: Float[Tensor, " k *outputs"], w: Float[Tensor, " k"] | None) -> Value:
-    """Return <U, K> / (||U|| ||K||), weighted, with U_ij = <a_i, a_j>: 0 if U is 0, and NaN if K is 0."""
+    """Return <U, K> / (||U|| ||K||), with U_ij = <a_i, a_j> and weights w: 0 if U is 0, and NaN if K is 0."""
     if w is not None:
         s = w.sqrt()
         K, a = torch.outer(s, s) * K, _of_rows(s, a) * a

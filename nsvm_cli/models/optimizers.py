@@ -39,8 +39,7 @@ class Rule(ABC):
         lr: the learning rate, which is multiplied by ``schedule``.
         warmup: the fraction of the run during which the rate rises linearly from 0. With ``warmup=1``, the
             rise compensates for the factor 1/(t-1) of the objective of Algorithms 1 and 2.
-        groups: settings that differ for parameters whose names have a prefix. The last matching prefix
-            applies.
+        groups: settings for parameters by prefixes of their names. The last matching prefix applies.
     """
 
     kept: ClassVar[Mapping[str, Callable[[Tensor], Tensor]]]

@@ -28,10 +28,7 @@ def scaled(K: Float[Tensor, "k k"]) -> Float[Tensor, "k k"]:
 
 
 def entropy(K: Float[Tensor, "k k"]) -> Value:
-    """Return the von Neumann entropy of K / tr K, divided by its maximum, log k, for k >= 2.
-
-    The result is 0 if all entries of K are equal, 1 for the identity, and not finite if K is not finite.
-    """
+    """Return the von Neumann entropy of K / tr K, divided by log k: 0 for constant K, 1 for the identity."""
     K = scaled(K) / len(K)
     if not K.isfinite().all():  # eigvalsh would raise an error
         return K.sum()
@@ -41,10 +38,7 @@ def entropy(K: Float[Tensor, "k k"]) -> Value:
 
 
 def distance(K: Float[Tensor, "k k"], other: Float[Tensor, "k k"]) -> Value:
-    """Return the Frobenius distance between K, scaled to a mean diagonal of 1, and ``other``.
-
-    The unit is the distance between the identity and the matrix of ones.
-    """
+    """Return the Frobenius norm of ``scaled(K) - other``, divided by the norm of identity minus ones."""
     k = len(K)
     value: Value = torch.linalg.vector_norm(scaled(K) - other) / math.sqrt(k * (k - 1))
     return value

@@ -13,8 +13,7 @@ from nsvm_cli.errors import InputError
 def select_device(name: str, threads: int | None) -> torch.device:
     """Return the device for the setting ``auto``, ``cpu`` or ``cuda``, and set torch's number of threads.
 
-    Raises:
-        InputError: ``name`` is ``cuda``, but torch finds no CUDA device.
+    An InputError is raised if ``name`` is ``cuda``, but torch finds no CUDA device.
     """
     if threads is not None:
         torch.set_num_threads(threads)

@@ -71,7 +71,7 @@ class Signals(contextlib.ExitStack):
                     self._checkpoint_wanted = True
                 if signum not in STOPPING:
                     continue
-                # after Ctrl-C a launcher also sends SIGTERM, and both together are a single request
+                # a launcher sends SIGTERM after Ctrl-C; both together are a single request
                 again = now - first.setdefault(signum, now) > ONE_REQUEST
                 if self._last_words is not None or (again and signum in INSISTING):
                     self._leave(signum)
