@@ -34,7 +34,7 @@ SHORTAGES = (
 
 
 def out_of_memory(error: Exception) -> RunError | None:
-    """Return a RunError with a message of one line if ``error`` means that memory ran out, otherwise None."""
+    """Return a RunError with a short message if ``error`` means that memory ran out, otherwise None."""
     lines = str(error).strip().splitlines()
     reasons = [line for line in lines if any(phrase in line.lower() for phrase in SHORTAGES)]
     if not reasons and isinstance(error, (OSError, ImportError)) and isinstance(error.__context__, Exception):
@@ -74,8 +74,7 @@ class Interrupted(KeyboardInterrupt):
 def did_you_mean(name: object, expected: Iterable[str], elsewhere: Iterable[str] = ()) -> str:
     """Return the end of a message about an unknown name: the most similar name and the ``expected`` names.
 
-    Names are compared by their part after the last dot. Names in ``elsewhere`` may be suggested, but are not
-    listed.
+    Only the last parts of dotted names are compared. Names in ``elsewhere`` are suggested, but not listed.
     """
     names = sorted(expected)
     further_names = sorted({*elsewhere} - {*names})

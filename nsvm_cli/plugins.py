@@ -84,7 +84,7 @@ def _imports(source: bytes, package: str | None) -> list[str]:
 
 @contextlib.contextmanager
 def plugin_errors() -> Iterator[None]:
-    """Context manager: convert errors of plugins, and a lack of memory, to errors with a message of one line.
+    """Context manager: convert errors of plugins to errors with a message of one line.
 
     Raises:
         InputError: a plugin raised a ``ValueError`` or ``OSError``, because its input is invalid.

@@ -98,7 +98,7 @@ FIGURES: Mapping[str, Figure] = {
 
 
 def sign_of(figure: str) -> int:
-    """Return 1 if larger values of a metric are better, -1 otherwise and for names that end in ``loss``."""
+    """Return 1 if larger values of a metric are better, otherwise -1. Names that end in ``loss`` give -1."""
     losses = ("loss", *(name for name, entry in FIGURES.items() if entry.sign < 0))
     return -1 if figure.endswith(losses) else 1
 
@@ -114,7 +114,7 @@ def held_out(result: Figures) -> str:
 
 
 def score_of(result: Figures, by: object = None) -> tuple[str, str, float] | None:
-    """Return split, metric and value of a result's held-out score, using metric ``by`` if known, or None."""
+    """Return the split, metric and value of a held-out score, of the metric ``by`` if possible, or None."""
     metrics = sorted(TASK_METRICS, key=lambda metric: metric != by)
     for split, metric in product(("validation", "test"), metrics):
         if isinstance(value := result.get(f"{split}_{metric}"), (int, float)):

@@ -209,8 +209,8 @@ class Residual(Loss):
 class CrammerSinger(Loss):
     """The margin m = g_y - g_r* of the class y over the best other class, r* = argmax of g_r over r != y.
 
-    A step adds -l'(m) to alpha_i at y and subtracts it at r* (Shalev-Shwartz et al. 2011, "Pegasos"; Crammer
-    and Singer 2001). With two classes, steps equal the steps of ``Binary`` with lambda / 2.
+    A step adds -l'(m) to alpha_i at y and subtracts -l'(m) at r* (Shalev-Shwartz et al. 2011, "Pegasos";
+    Crammer and Singer 2001). With two classes, the steps equal steps of ``Binary`` with lambda / 2.
     """
 
     @property
@@ -250,8 +250,7 @@ MULTICLASS: dict[str, type[Loss]] = {"crammer_singer": CrammerSinger, "one_vs_re
 def build_loss(settings: Mapping[str, Any] | None, multiclass: str, task: Task) -> Loss:
     """Return the loss selected in a ``loss:`` section, or the default loss of the task for None.
 
-    Raises:
-        InputError: the name or a setting is invalid, or the loss is for another kind of task.
+    An InputError is raised for an invalid setting, or a loss for another kind of task.
     """
     settings = settings or {"name": DEFAULTS[task.kind]}
     formula: Formula = build(LOSSES, "loss", settings)

@@ -154,10 +154,9 @@ class ModelMetadata:
         scale, bias, one_vs_one: see ``Expansion``. For C > 2 classes, the bias is a tensor in the file.
         shape: the shape of one sample.
         absent: the classes without training samples, which are never predicted.
-        sha256: the checksum of the training data.
+        sha256, plugins_sha256: checksums of the training data and of the user's modules.
         target: the mean and standard deviation of the targets for regression, which has no classes.
         theta_change, feature_change: see ``nsvm_cli.models.objectives``.
-        plugins_sha256: the checksum of the user's modules.
     """
 
     scale: Positive

@@ -58,8 +58,7 @@ class Rule(ABC):
     def grouped(self, names: Sequence[str]) -> list[tuple[Rule, list[int]]]:
         """Return the rule of each group in ``groups``, and the indices of its parameters in ``names``.
 
-        Raises:
-            InputError: a prefix matches no name, or a setting is invalid.
+        An InputError is raised if a prefix matches no name, or a setting is invalid.
         """
         settings = {field.name: getattr(self, field.name) for field in fields(self)} | {"groups": None}
         groups: list[tuple[Rule, list[int]]] = [(self, [*range(len(names))])]
