@@ -1,4 +1,4 @@
-"""Data sets: one class and one YAML file for each source; splits and scaling are common to all."""
+"""Data sets: a registry of sources, and functions that load and split their samples."""
 
 from __future__ import annotations
 
@@ -49,10 +49,7 @@ DATASETS |= {
 
 
 class Splits(dict[str, Split]):
-    """The unscaled splits ``train``, ``validation``, ``test`` and ``all``.
-
-    Each split is created on first access, so that an unused test set is never read.
-    """
+    """The unscaled splits ``train``, ``validation``, ``test`` and ``all``, each created on first access."""
 
     def __init__(self, samples: Samples, rows: Mapping[str, np.ndarray]) -> None:
         self._samples, self.rows = samples, rows
@@ -60,7 +57,7 @@ class Splits(dict[str, Split]):
 
     @property
     def held_out(self) -> Literal["validation", "test"]:
-        """The split that runs are scored on: ``validation`` if it has samples, otherwise ``test``."""
+        """The split used to score runs: ``validation`` if it has samples, otherwise ``test``."""
         return "validation" if self.sizes["validation"] else "test"
 
     def __missing__(self, name: str) -> Split:
@@ -72,7 +69,7 @@ class Splits(dict[str, Split]):
 
 @dataclass(frozen=True)
 class Data:
-    """A data set and its splits; for a table, also how its columns were read, and their encoder."""
+    """A data set and its splits. For a table, also descriptions of its columns, and its encoder."""
 
     samples: Samples
     splits: Splits
@@ -83,18 +80,18 @@ class Data:
 
     @property
     def held_out(self) -> Split:
-        """The samples that runs are scored on; see ``Splits.held_out``."""
+        """The samples used to score runs; see ``Splits.held_out``."""
         return self.splits[self.splits.held_out]
 
     @functools.cached_property
     def absent(self) -> tuple[str, ...]:
-        """The classes without training samples of a weight above 0, which are never predicted."""
+        """Classes without training samples of positive weight; they are never predicted."""
         present = self.task.strata(self.splits["train"].y)
         return tuple(name for name, members in present if name and not members.any())
 
     @property
     def training(self) -> tuple[Task, Tensor]:
-        """The task of training, with the classes that are not ``absent``, and its targets."""
+        """The task restricted to classes that are not ``absent``, and the training targets for that task."""
         y, names = self.splits["train"].y, self.task.classes
         if not isinstance(self.task, Classification) or not self.absent:
             return self.task, self.task.targets(y)
@@ -106,13 +103,12 @@ class Data:
         return task_for([names[r] for r in present]), torch.from_numpy(codes)
 
     def weights(self, class_weight: ClassWeight) -> Float64[np.ndarray, " m"] | None:
-        """Return the weights of the training samples times the weights of their classes, with mean 1.
+        """Return sample weights times class weights, normalised to mean 1, or None if there are no weights.
 
-        Return None if there are neither. With ``balanced`` the weights of each class have the same sum, as
-        in scikit-learn's ``compute_class_weight``.
+        With ``balanced``, the weights of each class have the same sum, as in scikit-learn.
 
         Raises:
-            InputError: ``class_weight`` names an unknown class.
+            InputError: ``class_weight`` contains an unknown class.
         """
         train, names = self.splits["train"], self.task.classes
         if class_weight is None and train.weight is None:
@@ -131,7 +127,7 @@ class Data:
 
     @functools.cached_property
     def duplicates(self) -> int:
-        """The number of held-out samples with exactly the features of a training sample."""
+        """Number of held-out samples with exactly the same features as a training sample."""
         trained, held_out = (
             [hash((row + 0).tobytes()) for row in split.x.numpy()]  # no -0.0
             for split in (self.splits["train"], self.held_out)
@@ -140,12 +136,12 @@ class Data:
 
     @property
     def unseen(self) -> list[str]:
-        """Lines about categories that no training row has."""
+        """Messages about categories that do not occur in the training rows."""
         x = self.samples.x
         return unseen_categories(self.encoder.unseen(x), len(x)) if self.encoder else []
 
     def remarks(self) -> list[str]:
-        """Return lines about how the data were read, and warnings that affect how far to trust a score."""
+        """Return messages about how the data were read, and reasons to doubt the score."""
         lines, name = [*summary(self.columns or ()), *self.unseen], self.splits.held_out
         lines += [f"class {c} is never predicted: its training samples have weight 0" for c in self.absent]
         size = self.splits.sizes[name]
@@ -160,7 +156,7 @@ class Data:
 
 
 def build_source(settings: Mapping[str, Any]) -> Source:
-    """Return the source that a ``dataset:`` section names, without loading its data."""
+    """Construct the data set described by a ``dataset:`` section, without loading it."""
     return build(DATASETS, "dataset", settings)
 
 
@@ -172,11 +168,11 @@ def load_data(
     task: Task | None = None,
     encoder: TableEncoder | None = None,
 ) -> Data:
-    """Load and split the data set that a ``dataset:`` section names.
+    """Load and split the data set described by a ``dataset:`` section.
 
     Args:
         memory_budget: see ``memory_limit``.
-        task, encoder: the task and the encoder of a trained model, if the data are meant for one.
+        task, encoder: the task and encoder of a trained model, if the data are for this model.
 
     Raises:
         InputError: a setting is wrong, or the data are missing or damaged.
@@ -208,14 +204,13 @@ def split_data(
     fold: str | None = None,
     table: Table | None = None,
 ) -> Data:
-    """Split samples, whose features are encoded from ``table`` if it is given; see ``split_rows``.
+    """Split samples; if they come from a table, encode their features first.
 
-    The encoder and the scale of real targets are fitted to the training set, without samples of weight 0.
-    With the task of a trained model, classes may be absent or rare.
+    The encoder and the scale of real targets are fitted to the training set, from which samples of weight 0
+    are removed. For a trained model, whose ``task`` is given, classes may be absent or rare.
 
     Raises:
-        InputError: there are too few samples for the split, the table cannot be encoded, or the task does not
-            suit the data.
+        InputError: samples are too few, the table cannot be encoded, or its labels do not suit ``kind``.
     """
     columns, doubtful = None, dict[str, list[str]]()
     if kind != (expected := samples.task.kind):
@@ -242,7 +237,7 @@ def split_data(
 
 
 def _task(samples: Samples, train: np.ndarray) -> Task:
-    """Return the task that the training samples define."""
+    """Return the task of the samples; for regression, with the mean and scale of the training targets."""
     if samples.classes:
         return samples.task
     y = samples.y[train]

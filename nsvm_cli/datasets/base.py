@@ -1,4 +1,4 @@
-"""The contract of data sets: a source loads labelled samples or a table, which are then split."""
+"""Base classes of data sets, and the samples, tables and splits that they load."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     import pandas as pd
 
 BLOCK_ROWS = 256
-"""Number of samples to convert at a time, to save memory."""
+"""Number of samples converted at a time, to save memory."""
 
 
 def as_float(x: Values) -> Values:
-    """Return samples as float64; the bytes of pixels are divided by 255."""
+    """Return samples as floats: pixel bytes become values from 0 to 1, and other samples are unchanged."""
     if x.dtype not in (np.uint8, torch.uint8):
         return x
     values: Values = x.astype(np.float64) if isinstance(x, np.ndarray) else x.double()
@@ -37,25 +37,23 @@ def as_float(x: Values) -> Values:
 
 
 ARRAYS = "arrays"
-"""The source of arrays that were passed to an estimator."""
+"""The ``source`` of samples that were passed to an estimator as arrays."""
 
 
 @dataclass(frozen=True)
 class Samples:
-    """All samples of a source.
+    """The samples of a data set.
 
     Attributes:
-        x: numbers, or the bytes of images (see ``as_float``).
-        y: the codes of ``classes``: -1 and +1 for two, 0, 1, 2, ... for more; without classes, real targets.
-        official_test: the first row of the official test set, which is the same for every seed.
-        official_validation: the first row of the official validation set, which precedes the test set.
-        generated: whether the samples were drawn for this seed, so that runs of other seeds are independent.
-        origins: names of the data that the samples were chosen from, if they differ from the data set's name;
-            data sets with a common origin are not independent.
-        groups, times: the group or time of each sample, if they decide how to split (see ``split_rows``).
-        weight: how much each sample counts in training; see ``Data.weights``.
-        numbers: the numbers of a table's rows in their files, from 1.
-        remarks: lines about how the samples were read, for the user.
+        x: features, or images as bytes (see ``as_float``).
+        y: codes of ``classes`` (-1 and +1 for two classes, otherwise 0, 1, 2, ...), or real targets.
+        official_validation, official_test: first rows of the official sets, which follow the training set.
+        generated: whether samples are drawn anew for each seed, which makes different seeds independent.
+        origins: names of the original data, if they differ from the data set's name.
+        groups, times: the group or time of each sample; see ``split_rows``.
+        weight: weights of the samples in training; see ``Data.weights``.
+        numbers: row numbers in the files of a table, from 1.
+        remarks: messages to the user about how the samples were read.
     """
 
     x: Float64[np.ndarray, "m ..."] | UInt8[np.ndarray, "m ..."]
@@ -96,12 +94,12 @@ class Samples:
 
     @property
     def task(self) -> Task:
-        """The task that y defines; for real targets, before they are standardised."""
+        """The task that y defines; for regression, before the targets are standardised."""
         return task_for(self.classes) if self.classes else Regression()
 
     @functools.cached_property
     def sha256(self) -> str:
-        """The SHA-256 of x and y as little-endian float64, independent of the file format."""
+        """The SHA-256 of x and y as little-endian float64, which does not depend on the file format."""
         digest = hashlib.sha256()
         for array in (self.x, self.y):
             for row in range(0, len(array), BLOCK_ROWS):
@@ -111,13 +109,13 @@ class Samples:
 
 
 def expect_column(setting: str, source: object, name: str | None, names: Iterable[object]) -> None:
-    """Raise an InputError unless the column that a setting names exists."""
+    """Raise an InputError unless ``names`` contains the column ``name``, which a setting refers to."""
     if name not in (columns := [*map(str, names)]):
         raise InputError(f"{setting}: {source} has no column {name!r}; {did_you_mean(str(name), columns)}")
 
 
 EACH = " each"
-"""Ending of a number of validation samples per class, such as "200 each"."""
+"""Suffix of a number of validation samples per class, for example "200 each"."""
 
 Validation = Annotated[
     Annotated[int, Field(ge=0, le=10**12)]
@@ -125,7 +123,7 @@ Validation = Annotated[
     | Annotated[str, Field(pattern=f"^[1-9][0-9]{{0,11}}{EACH}$")],
     expecting("a number of samples, a share such as 0.2, or a number of each class such as '200 each'"),
 ]
-"""The number of validation samples; see ``split_rows``."""
+"""Type of ``dataset.validation``: a number of samples, a fraction, or a number per class."""
 
 
 def _fold(text: str) -> str:
@@ -136,20 +134,19 @@ def _fold(text: str) -> str:
 
 
 ScalingKind = Literal["standard", "channels", "minmax", "none"]
-"""How samples are scaled; see ``fit_scaling``."""
+"""Names of scaling methods; see ``fit_scaling``."""
 
 
 @pydantic.dataclasses.dataclass(frozen=True, kw_only=True, config=STRICT)
 class Source:
-    """A data set. To add one, derive from this class and register it in ``DATASETS``.
+    """Base class of data sets. To add a data set, register a subclass in ``DATASETS``.
 
-    ``validation`` is the number of validation samples, which are taken from the training set, or their share,
-    or their number per class; models and settings are selected by these samples. ``fold`` = K/N makes fold K
-    of N, counted from 0, the test set. See ``split_rows``.
+    Models and settings are selected on ``validation`` samples: a number, a fraction, or a number per class.
+    With ``fold`` = K/N, the test set is fold K of N, counted from 0. See ``split_rows``.
     """
 
     global_scaling: ClassVar[bool] = False
-    """Whether to scale all features by one mean and standard deviation, rather than each by its own."""
+    """Whether all features share one mean and standard deviation."""
 
     scaling: ScalingKind = "standard"
 
@@ -158,7 +155,7 @@ class Source:
     fold: Annotated[str, AfterValidator(_fold)] | None = None
 
     def load(self, rng: np.random.Generator) -> Samples | Table:
-        """Return all samples, drawn with ``rng`` if the source generates them.
+        """Return all samples; generated samples are drawn with ``rng``.
 
         Raises:
             InputError: the data are missing or damaged.
@@ -168,14 +165,15 @@ class Source:
 
 @pydantic.dataclasses.dataclass(frozen=True, kw_only=True, config=STRICT)
 class TableSource(Source):
-    """A source of tables.
+    """Base class of tables. ``load`` also takes ``text``, the names of additional columns to read as text.
 
-    Columns in ``drop``, and identifiers that ``include`` does not name, are not used as features; columns in
-    ``text`` hold categories even if they look like numbers. The class ``positive`` comes last; with two
-    classes, F1 and average precision are computed for it. Rows are split by the columns ``group`` and
-    ``time`` (see ``split_rows``), and weighted in training by the column ``weight``.
-
-    ``load`` takes an argument ``text`` with the names of more columns to read as text.
+    Attributes:
+        drop: columns that are not used as features.
+        include: columns that are used as features although they look like identifiers.
+        text: columns of categories, even if their cells are numbers.
+        positive: the last class. With two classes, F1 and average precision are computed for this class.
+        group, time: columns that decide how rows are split; see ``split_rows``.
+        weight: the column of sample weights for training.
     """
 
     drop: Annotated[tuple[Text, ...], BeforeValidator(lambda names: names or ())] = ()  # null in older files
@@ -189,15 +187,15 @@ class TableSource(Source):
 
 @dataclass(frozen=True)
 class Table:
-    """Labelled rows before encoding, whose cells may hold text or be empty; see ``datasets/encoding.py``.
+    """The rows of a table before encoding; cells may hold text or be empty.
 
     Attributes:
-        rows: the rows of all files; the index is the number of a row in its file, from 0.
-        files: the files, or other names of the origin of the rows, for messages.
-        label: the column of labels, if there is one.
-        settings: the settings that name columns with a role other than a feature.
-        official_test, official_validation, origins, remarks: as in ``Samples``.
-        signs: the signs of numbers that the user has stated; see ``Dialect.signs``.
+        rows: the rows of all files. The index is the position of a row in its file, from 0.
+        files: paths or other origins of the rows, for messages.
+        label: the column of labels, or None.
+        settings: settings that give other columns a role.
+        official_test, official_validation, origins, remarks: see ``Samples``.
+        signs: decimal and thousands signs set by the user.
     """
 
     rows: pd.DataFrame
@@ -212,24 +210,24 @@ class Table:
 
     @property
     def roles(self) -> dict[str, str]:
-        """The role of each column that is not a feature, by name."""
+        """Maps each column that is not a feature to its role, such as "label" or "group"."""
         names = {role: getattr(self.settings, role) for role in ("group", "time", "weight")}
         roles = {name: role for role, name in {**names, "label": self.label}.items() if name is not None}
         return roles | dict.fromkeys(self.settings.drop, "left out")
 
     @property
     def starts(self) -> list[int]:
-        """The first rows of the files of the official sets."""
+        """Indices of the first rows of the official validation and test sets that exist."""
         return [start for start in (self.official_validation, self.official_test) if start is not None]
 
     @property
     def first_file(self) -> slice:
-        """The rows of the first file."""
+        """The slice of rows that come from the first file."""
         return slice(min(self.starts, default=None))
 
     @functools.cached_property
     def written(self) -> dict[str, Numbers | Doubt | None]:
-        """How the numbers of each column of text are written, judged by all rows of the first file."""
+        """The notation of numbers in each text column, recognised from all rows of the first file."""
         first = self.rows.iloc[self.first_file]
         text = {
             str(name): cells if cells.dtype == "str" else cells.map(str, na_action="ignore")
@@ -240,7 +238,7 @@ class Table:
 
     @functools.cached_property
     def cells(self) -> pd.DataFrame:
-        """The features."""
+        """The columns that are features."""
         return self.rows.drop(columns=[*self.roles], errors="ignore")
 
     @property
@@ -249,14 +247,14 @@ class Table:
         return self.files[0]
 
     def place(self, row: int, column: object) -> str:
-        """Return the place of a cell, for the beginning of a message."""
+        """Return the location of a cell for error messages: its file, column and row."""
         file = self.files[sum(row >= start for start in self.starts)]
         return f"{file}: column {column}, row {self.rows.index[row] + 1}"
 
 
 @dataclass(frozen=True)
 class Split:
-    """The samples of one split, as tensors; see ``Samples``."""
+    """The samples of one split as tensors; see ``Samples``."""
 
     x: Float[Tensor, "m ..."] | UInt8[Tensor, "m ..."]
     y: Float64[Tensor, " m"]
