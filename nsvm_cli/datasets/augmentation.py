@@ -1,8 +1,7 @@
 """Image augmentation with torchvision's ``transforms.v2``.
 
-``dataset.augment`` lists transforms in the order in which they are applied: each is a name in ``TRANSFORMS``,
-or a section with a name and the arguments of torchvision's class. Like dropout, augmentation acts only in the
-forward pass of a theta step; margins, stored features and predictions use the original images.
+Augmentation acts only in the forward pass of a theta step, like dropout. Margins, stored features and
+predictions use the original images.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ TRANSFORMS = (
     *("RandomAffine", "RandomPerspective", "RandomErasing"),
     *("ElasticTransform", "ColorJitter", "GaussianBlur"),
 )
-"""The classes of ``torchvision.transforms.v2`` that ``dataset.augment`` may name."""
+"""Classes of ``torchvision.transforms.v2`` that ``dataset.augment`` may contain."""
 
 
 def _section(value: object) -> Mapping[str, Any]:
@@ -44,15 +43,14 @@ Augment = Annotated[
     tuple[Annotated[dict[str, Any], BeforeValidator(_section)], ...],
     BeforeValidator(lambda sections: () if sections is None else sections),
 ]
-"""The type of the setting ``dataset.augment``."""
+"""Type of ``dataset.augment``: transforms in order, each a name, or a section with ``name`` and arguments."""
 
 
 @dataclass(frozen=True)
 class Augmentation:
-    """Apply transforms to standardised images, independently for each image.
+    """Apply random transforms to standardised images.
 
-    The change of an image depends on the key of the step and on the image's index in the training set, not on
-    the other images of the batch.
+    The result depends only on the image, its index in the training set and the key of the step.
     """
 
     transforms: Sequence[nn.Module]
@@ -61,7 +59,7 @@ class Augmentation:
     def __call__(
         self, x: Float[Tensor, "p c h w"], i: Int64[np.ndarray, " p"], key: int
     ) -> Float[Tensor, "p c h w"]:
-        """Return transformed copies of images, given their indices i in the training set."""
+        """Return transformed copies of the images x, which have the indices i in the training set."""
         mean, std = self.scaling.mean, self.scaling.std
         images = x.to("cpu", torch.float64) * std + mean
         with seeded(0):
@@ -75,10 +73,10 @@ class Augmentation:
 def build_augmentation(
     sections: Sequence[object] | None, scaling: Scaling, shape: tuple[int, ...]
 ) -> Augmentation | None:
-    """Return the augmentation for samples of this shape; None if ``dataset.augment`` lists no transforms.
+    """Return the augmentation for images of this shape, or None if there are no sections.
 
     Raises:
-        InputError: an argument is unknown or invalid, or does not suit images of this size.
+        InputError: an argument of a transform is unknown, invalid or unsuitable for this shape.
     """
     if not sections:
         return None

@@ -1,4 +1,4 @@
-"""Descriptions of a table's columns for people: kinds, gaps, first cells, and likely mistakes."""
+"""Descriptions of a table's columns for the user: kinds, empty cells, first cells and likely mistakes."""
 
 from __future__ import annotations
 
@@ -41,29 +41,27 @@ if TYPE_CHECKING:
     import pandas as pd
 
 LONGEST_LINE = 300
-"""The maximum length of a line that names columns."""
+"""Maximum length of a line that lists columns."""
 
 FIRST = 6
-"""The number of cells of a column to show."""
+"""Number of cells of a column to show."""
 
 MOST_ROWS = 3000
-"""The maximum number of rows in which single columns are tried as the only feature."""
+"""Maximum number of rows used to predict the labels from single columns."""
 
 GIVEN_AWAY = 0.95
-"""The minimum share of the errors of a constant prediction that a suspicious column avoids."""
+"""Minimum fraction of a constant prediction's errors that a suspicious column avoids."""
 
 FEWEST = 5
-"""The minimum number of rows with similar cells."""
+"""Minimum number of rows with similar cells that are evidence about a column."""
 
 LIKELY = ("label", "class", "target", "y", "outcome", "diagnosis", "survived", "churn", "species", "quality")
-"""Usual names of labels."""
+"""Common names of label columns."""
 
 
 @dataclass(frozen=True)
 class Column:
-    """The description of a column: its kind, number of categories of text, number of empty cells, first cells
-    as they are read, and lines about it.
-    """
+    """The description of a column. ``categories`` is a count, ``missing`` the number of empty cells."""
 
     name: str
     kind: str
@@ -79,8 +77,8 @@ def describe(
     """Return the description of each column of a table.
 
     Args:
-        columns: the columns by name, as ``read_columns`` returns them.
-        doubtful: more lines about columns, by name.
+        columns: the result of ``read_columns``.
+        doubtful: additional remarks by column name.
     """
 
     def described(name: Any) -> Column:
@@ -118,7 +116,7 @@ def describe(
 
 @dataclass(frozen=True)
 class Survey:
-    """The description of a table: number of rows, classes with their shares, columns, and lines about it."""
+    """The description of a table: number of rows, fraction of each class, columns and remarks."""
 
     rows: int
     classes: dict[str, float]
@@ -127,14 +125,14 @@ class Survey:
 
 
 def survey(path: str, written: Mapping[str, Any], label: str | None) -> Survey:
-    """Return the description of a file as training would read it, with all rows in the training set.
+    """Describe a file as training would read it if all rows were in the training set.
 
     Args:
-        written: how the file is written; see ``Dialect``.
-        label: the column of labels; by default "label", if there is such a column.
+        written: settings of a ``Dialect``.
+        label: the column of labels, by default "label" if it exists.
 
     Raises:
-        InputError: the file cannot be read, or has no such column.
+        InputError: the file cannot be read, or lacks the column.
     """
     dialect = construct(Dialect, "", written)
     rows, lines = read_cells(path, "", dialect, label)
@@ -178,7 +176,7 @@ def survey(path: str, written: Mapping[str, Any], label: str | None) -> Survey:
 
 
 def _about_rows(rows: pd.DataFrame, classes: Mapping[str, float]) -> Iterator[str]:
-    """Yield lines about the classes and about repeated rows."""
+    """Yield remarks on the classes and on duplicate rows."""
     if classes:
         shares = ", ".join(f"{name} {share:.1%}" for name, share in classes.items())
         yield shortened(f"{len(classes)} classes: {shares}", LONGEST_LINE)
@@ -187,7 +185,7 @@ def _about_rows(rows: pd.DataFrame, classes: Mapping[str, float]) -> Iterator[st
 
 
 def remarks_on(columns: Sequence[Column]) -> list[str]:
-    """Return the remarks on columns, one line for each remark with the columns that have it."""
+    """Return the remarks on columns, with the names of all columns that share a remark on one line."""
     names: dict[str, list[str]] = {}
     for column in columns:
         for remark in column.remarks:
@@ -196,7 +194,7 @@ def remarks_on(columns: Sequence[Column]) -> list[str]:
 
 
 def _targets(table: Table) -> tuple[np.ndarray, tuple[str, ...]]:
-    """Return the codes of the labels and the classes; or real targets if numbers are too many or too rare."""
+    """Return coded labels and classes or, for numbers with many rare values, real targets and ()."""
     try:
         samples = labelled(table, "classification")
         counts = table.rows[table.label].value_counts()
@@ -209,7 +207,7 @@ def _targets(table: Table) -> tuple[np.ndarray, tuple[str, ...]]:
 
 
 def summary(columns: Sequence[Column]) -> list[str]:
-    """Return a few lines about the columns of a run's table; none without columns."""
+    """Return lines that summarise the columns of a table."""
     names: dict[str, list[str]] = {}
     for column in columns:
         names.setdefault(column.kind, []).append(column.name)
@@ -227,7 +225,7 @@ def summary(columns: Sequence[Column]) -> list[str]:
 
 
 def unseen_categories(counts: Mapping[str, int], rows: int) -> list[str]:
-    """Return lines about categories unseen in training, given the number of such cells in each column."""
+    """Return messages about unseen categories, given the number of cells that hold them in each column."""
     everywhere = [name for name, count in counts.items() if count == rows > 1]
     warning = "all {} cells of {} are unseen in training: is the file in another encoding?"
     lines = [warning.format(rows, name) for name in everywhere]
@@ -241,7 +239,7 @@ def unseen_categories(counts: Mapping[str, int], rows: int) -> list[str]:
 def suspicions(
     x: Float64[np.ndarray, "m n"], y: Float64[np.ndarray, " m"] | None, encoder: TableEncoder, classes: bool
 ) -> dict[str, list[str]]:
-    """Return warnings about columns by name, given features x and the codes or targets y."""
+    """Return warnings by column name, given features x and coded labels or targets y."""
     lines: dict[str, list[str]] = {}
     rows = np.random.default_rng(0).permutation(len(x))[:MOST_ROWS]
     for name, kind, part in encoder.parts(x):
@@ -260,9 +258,7 @@ def suspicions(
 
 
 def _ends(x: np.ndarray) -> Iterator[tuple[float, float, bool]]:
-    """Yield the minimum and the maximum of x, each with the minimum of the other values, and whether it is
-    farther from these than their range.
-    """
+    """Yield x's minimum and maximum, each with the minimum of other values and whether it is an outlier."""
     for value in (float(x.min()), float(x.max())):
         if np.count_nonzero(others := x != value) >= FEWEST:
             low = float(x.min(where=others, initial=np.inf))
@@ -271,11 +267,7 @@ def _ends(x: np.ndarray) -> Iterator[tuple[float, float, bool]]:
 
 
 def _codes(x: np.ndarray) -> list[str]:
-    """Return lines about numbers that may be codes of missing values, or identifiers.
-
-    A code is a repeated integer that is either the only negative number, or far from all other numbers and
-    negative or written with nines, such as -999 or 9999.
-    """
+    """Return warnings about identifiers, and about codes of missing values such as -999 or 9999."""
     lines = []
     for value, low, far in _ends(x):
         alone = value < 0 <= low
@@ -290,11 +282,7 @@ def _codes(x: np.ndarray) -> list[str]:
 
 
 def _gives_away(x: np.ndarray, y: np.ndarray, classes: bool) -> str:
-    """Return how well the values of one column predict y, if they nearly do; otherwise "".
-
-    Each half of the rows is predicted from the other half: by the mean, or the most frequent class, of at
-    least ``FEWEST`` rows with similar values.
-    """
+    """Return how well a column x predicts y, or "" unless y is predicted almost perfectly on unseen rows."""
     codes = np.unique(y)
     if classes and 2 * FEWEST * len(codes) > len(y):
         return ""
