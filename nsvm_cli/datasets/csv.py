@@ -1,4 +1,4 @@
-"""Tables in files, read by pandas: one column holds labels, the others are features."""
+"""Tables in CSV, Excel, Parquet, Feather and JSON files, read with pandas."""
 
 from __future__ import annotations
 
@@ -27,17 +27,19 @@ if TYPE_CHECKING:
     import pandas as pd
 
 MISSING = ("", "#N/A", "#NA", "<NA>", "N/A", "NA", "NULL", "NaN", "n/a", "nan", "null")
-"""Texts that stand for missing values in all columns except labels; most of pandas' list."""
+"""Texts that mean a missing value in all columns except labels: most of pandas' defaults."""
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
 class CSV(Dialect, TableSource):
-    """A table in a file: CSV or similar text, Excel, Parquet or JSON lines, as its suffix says.
+    """A table in a file: delimited text, Excel, Parquet, Feather or JSON, according to its suffix.
 
-    Labels are the names of classes, which are sorted in ascending order, or real targets. Rows without a
-    label are an error, unless ``skip_unlabelled`` is true; classes with fewer rows than ``min_count`` are
-    left out. Features are numbers, dates or text, and may be missing. ``test_path`` and ``validation_path``
-    name tables with the test set and the validation set.
+    Labels are class names or real targets. Features are numbers, dates or text, and cells may be empty.
+
+    Attributes:
+        skip_unlabelled: whether to skip rows without a label instead of raising an error.
+        min_count: minimum number of rows of a class; classes with fewer rows are removed.
+        test_path, validation_path: tables with the test set and the validation set.
     """
 
     path: str
@@ -48,10 +50,7 @@ class CSV(Dialect, TableSource):
     validation_path: str | None = None
 
     def load(self, rng: np.random.Generator, text: Collection[str] = ()) -> Table:
-        """Return the rows of ``path``, followed by the rows of ``validation_path`` and ``test_path``.
-
-        Columns that hold text in the first file are read as text in the others.
-        """
+        """Return the rows of ``path``, ``validation_path`` and ``test_path``, in this order."""
         import pandas as pd  # slow to import, and most runs read no table
 
         files = {"path": self.path, "validation_path": self.validation_path, "test_path": self.test_path}
@@ -83,7 +82,7 @@ class CSV(Dialect, TableSource):
         )
 
     def _expect_columns(self, first: pd.DataFrame, other: pd.DataFrame, what: str) -> None:
-        """Raise an InputError unless two tables have the same columns; missing weights become 1."""
+        """Raise an InputError unless two tables have the same columns; fill missing weights with 1."""
         if self.weight in first and self.weight not in other:
             other[self.weight] = 1.0
         different = first.columns.symmetric_difference(other.columns).difference([*self.drop])
@@ -101,15 +100,15 @@ def read_cells(
     label: str | None = None,
     text: Collection[str] = (),
 ) -> tuple[pd.DataFrame, list[str]]:
-    """Return the cells of a table, and lines about how its file is written.
+    """Return the cells of a table file, and remarks about how the file is written.
 
     Args:
-        setting: the setting that names the file, for messages; empty if there is none.
+        setting: the setting that holds the path, for messages; may be empty.
         label: the column of labels, which is read as text.
         text: other columns to read as text.
 
     Raises:
-        InputError: the file or the column is missing, or the file holds no table.
+        InputError: the file or the column is missing, or the file does not hold a table.
         RunError: memory ran out.
     """
     what, file = f"{setting}={path}" if setting else path, Path(os.path.expanduser(path))
@@ -121,8 +120,8 @@ def read_cells(
             advice = f", relative to the folder where the command is run; name it with {setting}=FILE"
             relative = setting and not file.is_absolute()
             raise InputError(f"{what} {problem}: expected a CSV file{advice if relative else ''}")
-        # checked before reading, because a stranger's settings may name any file
-        if (size := file.stat().st_size) == 0:  # files in /proc, which may be endless, have size 0 as well
+        # checked before reading, because settings from a stranger may name any file
+        if (size := file.stat().st_size) == 0:  # so have endless files in /proc
             raise InputError(f"{what} cannot be read as {kind}: it is empty")
         expect_room(size, what)
         if kind == "CSV":
@@ -151,11 +150,7 @@ def read_cells(
 def _read_text(
     file: Path, layout: Layout, dialect: Dialect, labels: Collection[str], text: Collection[str]
 ) -> pd.DataFrame:
-    """Return the cells of a text file.
-
-    Columns are text if some of their cells are not numbers, or if their points may separate thousands because
-    another column has decimal commas.
-    """
+    """Return the cells of a text file; columns that pandas may have read wrongly are read again as text."""
     import pandas as pd
 
     def read(text: Collection[str]) -> pd.DataFrame:
@@ -164,7 +159,8 @@ def _read_text(
         return cells
 
     table = read(text)
-    mixed = [*map(str, table.columns[table.dtypes == "object"])]  # pandas found numbers in some blocks only
+    mixed = [*map(str, table.columns[table.dtypes == "object"])]  # only some blocks were numeric
+    # 1.200 may mean 1,200 if another column has decimal commas
     fractions = table.select_dtypes("float")
     pointed = [str(name) for name, cells in fractions.items() if _are_thousandths(cells.to_numpy())]
     words = [cells for name, cells in table.items() if cells.dtype == "str" and name not in labels]
@@ -181,7 +177,7 @@ def _are_thousandths(x: np.ndarray) -> bool:
 
 
 def tidied(table: pd.DataFrame, dialect: Dialect, labels: Collection[str] = ()) -> pd.DataFrame:
-    """Return a table with stripped text, and gaps (in labels, "") in place of codes of missing values."""
+    """Strip cells of text, and replace codes of missing values with NaN or, in labels, with ""."""
     new: dict[Any, pd.Series] = {}
     for name, cells in table.items():
         codes: set[Any] = {"", *dialect.codes(name)}
@@ -190,7 +186,7 @@ def tidied(table: pd.DataFrame, dialect: Dialect, labels: Collection[str] = ()) 
             new[name] = cells = by_value(cells, lambda texts: texts.str.strip())
         elif cells.dtype.kind == "m":
             new[name] = cells.dt.total_seconds()
-        elif cells.dtype != "object":  # 1 is no truth value
+        elif cells.dtype != "object":  # the code 1 does not match True
             codes = {float(code) for code in codes if is_number(code) and cells.dtype.kind in "iuf"}
         if codes and not is_nested(cells) and (missing := cells.isin(codes)).any():
             new[name] = cells.mask(missing, gap)
@@ -211,14 +207,14 @@ ARROW = ("Parquet", "Feather")
 
 
 def kind_of(file: Path) -> str:
-    """Return the format of a table by its file's suffix; a folder of Parquet files is one table."""
+    """Return the format of a table by its file's suffix. A folder of Parquet files is one table."""
     if os.path.isdir(file) and any(chain(file.glob("*.parquet"), file.glob("*=*/**/*.parquet"))):
         return "Parquet"
     return KINDS.get(file.suffix.lower(), "CSV")
 
 
 def parquet() -> Any:
-    """Return pyarrow.parquet, or raise an InputError that says how to install it."""
+    """Return the module pyarrow.parquet, or raise an InputError that says how to install it."""
     try:
         import pyarrow.parquet
     except ImportError:
@@ -227,7 +223,7 @@ def parquet() -> Any:
 
 
 def write_parquet(file: BinaryIO, blocks: Iterable[Mapping[str, Sequence[Any]]]) -> int:
-    """Write blocks of columns to a Parquet file, and return the number of rows."""
+    """Write blocks of columns to a Parquet file and return the number of rows."""
     import pandas as pd
 
     parquet()
@@ -237,7 +233,7 @@ def write_parquet(file: BinaryIO, blocks: Iterable[Mapping[str, Sequence[Any]]])
 
 
 def arrow(file: Path) -> Any:
-    """Return a Parquet or Feather file, or a folder of Parquet files, as a Dataset of pyarrow."""
+    """Return a Parquet or Feather file, or a folder of Parquet files, as a pyarrow Dataset."""
     parquet()
     from pyarrow import dataset
 
@@ -246,13 +242,13 @@ def arrow(file: Path) -> Any:
 
 
 def read_frame(file: Path, dialect: Dialect) -> tuple[pd.DataFrame, list[str]]:
-    """Return the cells of a file that is not a text file, and remarks about how it is written."""
+    """Return the cells of a file that is not text, and remarks about how the file was read."""
     import pandas as pd
 
     if (kind := kind_of(file)) in ARROW:
         table = arrow(file)
-        expect_room(8 * table.count_rows() * len(table.schema.names), str(file))  # it is compressed
-        return table.to_table().to_pandas(ignore_metadata=True), []  # which would set pandas' index
+        expect_room(8 * table.count_rows() * len(table.schema.names), str(file))  # files are compressed
+        return table.to_table().to_pandas(ignore_metadata=True), []  # metadata may set an index
     if kind == "Excel":
         return _read_excel(file, dialect)
     how: Any = {"dtype": False, "precise_float": True, "encoding": dialect.encoding or "utf-8"}
@@ -284,7 +280,7 @@ def _read_excel(file: Path, dialect: Dialect) -> tuple[pd.DataFrame, list[str]]:
 
 
 def layout_of(file: Path, dialect: Dialect) -> Layout:
-    """Return the layout of a text file, or the names of the columns of another file."""
+    """Return the layout of a text file, or a layout with only the column names of another file."""
     if (kind := kind_of(file)) == "CSV":
         return recognise(file, dialect)
     return Layout([*map(str, arrow(file).schema.names if kind in ARROW else read_frame(file, dialect)[0])])
@@ -313,9 +309,9 @@ def blocks_of_cells(
 def parsing(
     layout: Layout, dialect: Dialect, labels: Collection[str], text: Collection[str]
 ) -> dict[str, Any]:
-    """Return arguments of pandas' ``read_csv``, which keep labels and columns of text verbatim."""
+    """Return arguments of ``pandas.read_csv`` that keep labels and text columns verbatim."""
     names = layout.names
-    if dialect.decimal == "," or dialect.thousands == ".":  # which pandas would take for a decimal sign
+    if dialect.decimal == "," or dialect.thousands == ".":  # pandas expects a decimal point
         text = names
     return {
         "sep": r"\s+" if layout.separator == WHITESPACE else layout.separator,
@@ -328,17 +324,13 @@ def parsing(
         "dtype": dict.fromkeys({*text, *labels} & {*names}, "str"),
         "keep_default_na": False,
         "na_values": {name: [*MISSING, *dialect.codes(name)] for name in names if name not in labels},
-        "index_col": False,  # else the first column would silently turn into row names
+        "index_col": False,  # otherwise the first column may become row names
     }
 
 
 @contextmanager
 def reading(what: str) -> Iterator[None]:
-    """Turn the errors and warnings of pandas or a decompressor into an InputError about ``what``.
-
-    Raises:
-        RunError: memory ran out.
-    """
+    """Turn pandas' errors and warnings into an InputError about ``what``; a lack of memory is a RunError."""
     import pandas as pd
 
     try:

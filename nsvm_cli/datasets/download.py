@@ -1,4 +1,4 @@
-"""Downloads into the user's cache folder, with pooch."""
+"""Downloads into the user's cache folder."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from nsvm_cli.output import say
 
 
 def cache_folder() -> Path:
-    """Return the folder for downloads; on Linux ``$XDG_CACHE_HOME/nsvm``, by default ``~/.cache/nsvm``."""
+    """Return the folder for downloads: on Linux ``$XDG_CACHE_HOME/nsvm``, by default ``~/.cache/nsvm``."""
     return platformdirs.user_cache_path("nsvm", appauthor=False)
 
 
 def fetch(address: str, sha256: str | None, folder: Path) -> Path:
-    """Return a file in the folder, downloaded from its address if it is missing or damaged.
+    """Return the path of a file in a folder, downloading the file if it is missing or damaged.
 
     Raises:
         OSError: the file cannot be downloaded.
-        ValueError: the file does not have the checksum, if one is given.
+        ValueError: the file does not have the checksum ``sha256``.
     """
     import pooch  # slow to import, and most runs download nothing
 
@@ -38,12 +38,12 @@ def fetch(address: str, sha256: str | None, folder: Path) -> Path:
     pooch.get_logger().setLevel("WARNING")
     try:
         return Path(pooch.retrieve(address, sha256, address.rpartition("/")[2], folder, downloader=download))
-    except (OSError, ValueError) as error:  # requests' errors are OSErrors
+    except (OSError, ValueError) as error:  # requests raises OSErrors
         raise type(error)(f"{address}: {reason(error)}") from None
 
 
 def reason(error: Exception) -> str:
-    """Return the cause of a failed download, without urllib3's details of connections and retries."""
+    """Return the cause of a failed download, without urllib3's details."""
     from urllib3.exceptions import NewConnectionError
 
     cause = getattr(error.args[0], "reason", error) if error.args else error
