@@ -1,4 +1,4 @@
-"""Tables as numbers: labels become codes, text one-hot features, dates numbers, and gaps are filled."""
+"""Tables as arrays: coded labels, dates as numbers, one-hot text and filled gaps."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ if TYPE_CHECKING:
     import pandas as pd
 
 ID, EMPTY = "id", "empty"
-"""Why a column has no features: it holds identifiers, or is empty."""
+"""Kinds of columns that are not used as features: identifiers and empty columns."""
 
 MOST_CATEGORIES = 1000
-"""The maximum number of categories in a column of text."""
+"""Maximum number of categories in a text column."""
 
 MOST_CLASSES = 1000
-"""The maximum number of classes, each with a coefficient for every support vector and a row of confusions."""
+"""Maximum number of classes, since each class adds a coefficient to every support vector."""
 
 MAX_FRACTIONAL_CLASSES = 20
-"""The maximum number of distinct labels that are classes if some labels are not integers."""
+"""Maximum number of classes if some labels are fractions."""
 
 PLAIN = Numbers()
 
 TRUTH = {"TRUE": "True", "true": "True", "FALSE": "False", "false": "False"}
-"""Other spellings of truth values that pandas reads."""
+"""Maps spellings of truth values that pandas reads to Python's spelling."""
 
 Name = Annotated[str, Field(max_length=4096)]
 """The name of a column, a category or a class."""
@@ -48,12 +48,12 @@ Name = Annotated[str, Field(max_length=4096)]
 Categories = Annotated[tuple[Name, ...], Field(min_length=1, max_length=MOST_CATEGORIES, fail_fast=True)]
 
 ISO = "ISO8601"
-"""pandas' name for the formats of ISO dates and times."""
+"""pandas' name for the ISO 8601 formats of dates."""
 
 
 @dataclass(frozen=True, config=STRICT)
 class Dates:
-    """How the dates of a column are written, as a format of pandas, and their median in days since 1970."""
+    """A column of dates: their format for pandas, and their median in days since 1970."""
 
     format: Annotated[str, Field(max_length=64)]
     median: Annotated[float, Field(ge=-1e7, le=1e7)]
@@ -66,49 +66,46 @@ class Dates:
 
 
 DATE_FEATURES = ("days", "month", "weekday")
-"""The features of a date, in UTC: days since 1970 with a fraction, 1 to 12, and 0 (Monday) to 6."""
+"""Features of a date in UTC: days since 1970 with a fraction, month (1 to 12) and weekday (Monday is 0)."""
 
 Kind: TypeAlias = Numbers | Dates | tuple[str, ...]
-"""The notation of numbers or dates with their median, or the categories of text, of a column."""
+"""How a column is encoded: the notation and median of numbers or dates, or the categories of text."""
 
 Columns = dict[Name, float | Categories | Dates | Numbers]
-"""The columns of a model's table by name, in the order of the table: the median of plain numbers, the
-notation of other numbers or of dates, or the categories of text, where "" stands for an empty cell.
-"""
+"""Encodings by column name, in table order. A float is the median of plain numbers; the text "" is a gap."""
 
 
 @dataclass(frozen=True, config=STRICT)
 class TableEncoder:
-    """Encode the rows of a table as features: first columns of numbers, then columns of dates, then text.
+    """Encode the rows of a table as features: first columns of numbers, then dates, then text.
 
-    A column of numbers is one feature, and a column of dates has ``DATE_FEATURES``; the median fills empty
-    cells of both. A column of text has one feature for each category, which is 1 in its rows and otherwise
-    0; unseen categories are encoded as zeros.
+    A number is one feature, and a date has ``DATE_FEATURES``; empty cells are filled with the median. Text is
+    one-hot encoded, and unseen categories are encoded as zeros.
     """
 
     columns: Columns
 
     @functools.cached_property
     def kinds(self) -> dict[str, Kind]:
-        """The columns in the order of their features, with plain numbers as ``Numbers``."""
+        """The columns in the order of their features; medians of plain numbers become ``Numbers``."""
         kinds = {name: Numbers(median=k) if isinstance(k, float) else k for name, k in self.columns.items()}
         return dict(sorted(kinds.items(), key=lambda item: (Numbers, Dates, tuple).index(type(item[1]))))
 
     @property
     def text(self) -> list[str]:
-        """The columns to read as text: pandas would take 01 and 1 for one number."""
+        """Names of the columns to read as text, because pandas would read both 01 and 1 as the number 1."""
         return [name for name, kind in self.columns.items() if not isinstance(kind, float)]
 
     @property
     def features(self) -> list[str]:
-        """The names of the features, such as ``age`` and ``colour=red``."""
+        """Names of the features, such as ``age`` and ``colour=red``."""
         return [name + ending for name, kind in self.kinds.items() for ending in _endings(kind)]
 
     def __call__(self, table: Table) -> Float64[np.ndarray, "m n"]:
-        """Return the features of all rows. Columns are matched by name; other columns are ignored.
+        """Return the features of all rows. Columns are matched by name, and additional columns are ignored.
 
         Raises:
-            InputError: a column is missing, or a cell is not a number or a date in a column of these.
+            InputError: a column is missing, or a cell in a column of numbers or dates is invalid.
         """
         cells = table.cells
         if missing := [name for name in self.columns if name not in cells]:
@@ -130,12 +127,12 @@ class TableEncoder:
         return x
 
     def parts(self, x: Float64[np.ndarray, "m n"]) -> Iterator[tuple[str, Kind, Float64[np.ndarray, "m _"]]]:
-        """Yield the name, the kind and the features of each column."""
+        """Yield the name, kind and features of each column, given the features x of all columns."""
         ends = np.cumsum([len(_endings(kind)) for kind in self.kinds.values()])
         yield from zip(self.kinds, self.kinds.values(), np.split(x, ends, axis=1), strict=False)
 
     def cells(self, x: Sequence[float]) -> dict[str, str]:
-        """Return the cells of an encoded row, with gaps filled and unseen text left out."""
+        """Return the cells by column name that an encoded row stands for; unseen text becomes ""."""
         cells = dict.fromkeys(self.columns, "")
         for name, kind, [part] in self.parts(np.array([x])):
             if isinstance(kind, tuple):
@@ -145,21 +142,21 @@ class TableEncoder:
         return cells
 
     def unseen(self, x: Float64[np.ndarray, "m n"]) -> dict[str, int]:
-        """Return the number of rows with unseen categories for each column of text that has any."""
+        """Return the number of rows with unseen categories, for each text column that has such rows."""
         text = {name: part for name, kind, part in self.parts(x) if isinstance(kind, tuple)}
         counts = {name: int((~part.any(1)).sum()) for name, part in text.items()}
         return {name: count for name, count in counts.items() if count}
 
 
 def _places(cells: pd.Series, categories: Sequence[str]) -> Float64[np.ndarray, " m"]:
-    """Return the index of each cell among the categories; NaN if it is not among them."""
+    """Return the index of each cell in the categories, or NaN for an unseen category."""
     places = {text: r for r, text in enumerate(categories)}
     filled = cells.fillna("") if cells.dtype == "str" else texts(cells)
     return by_value(filled, lambda values: texts(values).map(places)).to_numpy(float)
 
 
 def _endings(kind: Kind) -> list[str]:
-    """Return the endings of the names of a column's features."""
+    """Return the suffixes that turn a column's name into the names of its features."""
     if isinstance(kind, Numbers):
         return [""]
     if isinstance(kind, Dates):
@@ -168,11 +165,10 @@ def _endings(kind: Kind) -> list[str]:
 
 
 def fit_encoder(table: Table, rows: np.ndarray) -> TableEncoder:
-    """Return the encoder fitted to the training rows; see ``read_columns``.
+    """Return an encoder fitted to the training rows; see ``read_columns``.
 
     Raises:
-        InputError: a column is ambiguous, or has a number or name that a model file cannot hold; or no column
-            has features.
+        InputError: a column is ambiguous or unfit for a model file, or no column is a feature.
     """
     _expect_columns(table)
     columns = read_columns(table, rows)
@@ -196,9 +192,9 @@ def fit_encoder(table: Table, rows: np.ndarray) -> TableEncoder:
 
 
 def read_columns(table: Table, rows: np.ndarray) -> dict[str, Any]:
-    """Return each column as in ``Columns``, as a ``Doubt``, or with the reason why it is left out.
+    """Return the encoding of each column, a ``Doubt``, or why the column is excluded (``ID`` or ``EMPTY``).
 
-    The kind of a column depends on all rows of the first file; medians and categories on the training rows.
+    Kinds are recognised in all rows of the first file; medians and categories come from the training rows.
     """
     rows = np.sort(rows)
     read = {str(name): _read(table, cells, rows) for name, cells in table.cells.items()}
@@ -206,21 +202,18 @@ def read_columns(table: Table, rows: np.ndarray) -> dict[str, Any]:
     named = {
         name: ID if identifies and name not in wanted else kind for name, (kind, identifies) in read.items()
     }
-    if all(isinstance(kind, str) for kind in named.values()):  # identifiers are all there is to learn from
+    if all(isinstance(kind, str) for kind in named.values()):  # there are only identifiers to learn from
         return {name: kind for name, (kind, _) in read.items()}
     return named
 
 
 def _read(table: Table, cells: pd.Series, rows: np.ndarray) -> tuple[Any, bool]:
-    """Return a column as ``read_columns`` does, and whether it holds identifiers.
-
-    Identifiers are counters, and texts that are too many for categories.
-    """
+    """Return a column as in ``read_columns``, and whether it holds identifiers (counters or many texts)."""
     present, training = cells.iloc[table.first_file].dropna(), cells.iloc[rows]
     if present.empty or training.isna().all():
         return EMPTY, False
     if cells.dtype != "category" and str(cells.name) not in table.settings.text:
-        plain = PLAIN if cells.dtype.kind in "iuf" else None  # truth values and dates are no numbers
+        plain = PLAIN if cells.dtype.kind in "iuf" else None  # truth values and dates are not numbers
         notation = table.written.get(str(cells.name), plain)
         if isinstance(notation, Doubt):
             return notation, False
@@ -236,7 +229,7 @@ def _read(table: Table, cells: pd.Series, rows: np.ndarray) -> tuple[Any, bool]:
 
 
 def _counts(x: pd.Series) -> bool:
-    """Return whether numbers are integers that only rise or only fall, mostly by equal steps."""
+    """Return whether numbers are integers that only rise or only fall, mostly in equal steps."""
     steps = x.diff().iloc[1:]
     if len(x) < 3 or not ((steps > 0).all() or (steps < 0).all()):
         return False
@@ -244,10 +237,10 @@ def _counts(x: pd.Series) -> bool:
 
 
 def features(table: Table, encoder: TableEncoder | None) -> Float64[np.ndarray, "m n"]:
-    """Return the features of all rows; without an encoder, the columns of the table, which must hold numbers.
+    """Return the features of all rows. Without an encoder, all columns must hold numbers.
 
     Raises:
-        InputError: a cell is empty or not a number, a column of the encoder is missing, or there are none.
+        InputError: a cell is empty or invalid, or a column of the encoder is missing.
     """
     if encoder is not None:
         return encoder(table)
@@ -259,15 +252,12 @@ def features(table: Table, encoder: TableEncoder | None) -> Float64[np.ndarray, 
 
 
 def labelled(table: Table, kind: str, task: Task | None = None) -> Samples:
-    """Return the samples of a table without their features.
+    """Return the samples of a table with empty features x.
 
-    Args:
-        task: the task of a trained model, which has the classes and does not need groups, times and weights;
-            None for the classes of the table, in ascending order.
+    The task of a trained model sets the classes; groups, times and weights may then be missing.
 
     Raises:
-        InputError: there are no rows, a label is missing or unknown, a target is not a number, or a column of
-            groups, times or weights is missing or has invalid cells.
+        InputError: there are no rows, or a label, target, group, time or weight is missing or invalid.
     """
     y, classes = _code_labels(table, kind, task.classes if task else None)
     lenient = task is not None
@@ -306,7 +296,7 @@ def _code_labels(
 
 
 def _classes(labels: pd.Series, table: Table) -> tuple[str, ...]:
-    """Return the classes in ascending order, of numbers if all are numbers; the positive class last."""
+    """Return the classes in ascending order (numerical if all are numbers), with the positive class last."""
     import pandas as pd
 
     names = pd.Series(sorted(labels.unique()), dtype=object)
@@ -330,7 +320,7 @@ def _classes(labels: pd.Series, table: Table) -> tuple[str, ...]:
 
 
 def _by_role(table: Table, role: Literal["group", "time", "weight"], lenient: bool) -> np.ndarray | None:
-    """Return the column with a role; None if the settings name none, or, if ``lenient``, if it is missing."""
+    """Return the column that has a role, or None if the role is not set or, if ``lenient``, missing."""
     name = getattr(table.settings, role)
     if name is None or (lenient and name not in table.rows):
         return None
@@ -365,16 +355,12 @@ def _expect_columns(table: Table) -> None:
 
 
 def is_nested(cells: pd.Series) -> bool:
-    """Return whether cells hold lists or records, as Parquet and JSON may."""
+    """Return whether a column holds lists or records, which can occur in Parquet and JSON files."""
     return cells.dtype == "object" and any(isinstance(cell, list | dict | np.ndarray) for cell in cells)
 
 
 def parsed(cells: pd.Series, notation: Numbers = PLAIN) -> tuple[pd.Series, pd.Series]:
-    """Return cells as numbers in float64, NaN where they are not, and a mask of the cells that are text.
-
-    Text is neither empty nor a number in this notation, such as True and 1_0. In a data frame, cells that
-    hold numbers need no currency or unit.
-    """
+    """Return cells as float64, with NaN for all but numbers, and a mask of cells that hold other text."""
     import pandas as pd
     from pandas.api.types import is_bool_dtype, is_numeric_dtype
 
@@ -394,11 +380,10 @@ def parsed(cells: pd.Series, notation: Numbers = PLAIN) -> tuple[pd.Series, pd.S
 def numbers(
     table: Table, cells: pd.Series, notation: Numbers | None = None, what: str = "", hint: str = ""
 ) -> pd.Series:
-    """Return a column as finite numbers, NaN where it is empty.
+    """Return a column as finite numbers, with NaN for empty cells.
 
     Args:
         notation: how the numbers are written; recognised by default.
-        what, hint: see ``expect_cells``.
 
     Raises:
         InputError: a cell is neither empty nor a finite number.
@@ -414,7 +399,7 @@ def numbers(
 
 
 def expect_cells(table: Table, cells: pd.Series, wrong: pd.Series, what: str, hint: str = "") -> None:
-    """Raise an InputError about the first ``wrong`` cell: ``what`` was expected, and ``hint`` is advice."""
+    """Raise an InputError about the first ``wrong`` cell; ``what`` describes the expected cell."""
     for row in np.flatnonzero(wrong)[:1].tolist():
         cell = cells.iloc[[row]]
         got = shown(cell.item()) if texts(cell).item() else "an empty cell"
@@ -422,16 +407,14 @@ def expect_cells(table: Table, cells: pd.Series, wrong: pd.Series, what: str, hi
 
 
 def _format_of(cells: pd.Series) -> str | None:
-    """Return pandas' format of a column of dates: ISO, or the only format of all cells; otherwise None.
-
-    Dates such as 03/04/2024 are ambiguous, unless one of them has a day above 12.
-    """
+    """Return the date format of a column, or None unless exactly one format (or ISO) fits all cells."""
+    # 03/04/2024 fits two formats, unless another cell has a day above 12
     fitting = [form for form, share in date_formats(cells).items() if share == 1]
     return fitting[0] if fitting and (len(fitting) == 1 or fitting[0] == ISO) else None
 
 
 def date_formats(cells: pd.Series) -> dict[str, float]:
-    """Return formats that suit the first dates, with the shares of all cells that they suit."""
+    """Return formats that fit the first dates, with the fraction of all cells that each format fits."""
     from pandas.tseries.api import guess_datetime_format
 
     present = cells.dropna().drop_duplicates() if cells.dtype == "str" else cells.dropna()
@@ -449,7 +432,7 @@ def date_formats(cells: pd.Series) -> dict[str, float]:
 
 
 def days(cells: Any, form: str) -> pd.Series:
-    """Return dates as days since 1970 in UTC; NaN where a cell is not a date in this format."""
+    """Return dates as days since 1970 in UTC, with NaN for cells that are not dates in this format."""
     import pandas as pd
 
     cells = pd.Series(cells)
@@ -457,7 +440,7 @@ def days(cells: Any, form: str) -> pd.Series:
         return by_value(cells, lambda values: days(values.astype(object), form))
     if cells.dtype.kind != "M":
         cells = cells.astype(object).map(str, na_action="ignore")
-        cells = cells.mask(cells.isin(["now", "today"]))  # which pandas would read as dates
+        cells = cells.mask(cells.isin(["now", "today"]))  # pandas reads these as dates
     dates = pd.to_datetime(cells, format=form, errors="coerce", utc=True)
     epoch = pd.Timestamp("1970-01-01", tz="UTC").as_unit("us")
     since: pd.Series = (dates.dt.as_unit("us") - epoch) / np.timedelta64(86400, "s")
@@ -465,12 +448,12 @@ def days(cells: Any, form: str) -> pd.Series:
 
 
 def day(since: float) -> str:
-    """Return days since 1970 as text: the date, and the time unless it is midnight."""
+    """Return days since 1970 as an ISO date, with the time unless it is midnight."""
     return str(np.datetime64(round(since * 86400), "s")).replace("T00:00:00", "")
 
 
 def texts(cells: pd.Series) -> pd.Series:
-    """Return cells as text, "" where they are empty, with one spelling of truth values and without ".0"."""
+    """Return cells as text: "" if empty, True or False for truth values, and whole floats without ".0"."""
 
     def text(cell: object) -> str:
         written = str(cell)

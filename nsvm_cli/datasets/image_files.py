@@ -1,4 +1,4 @@
-"""Images: scikit-learn's digits, and the verified files of MNIST, Fashion-MNIST, KMNIST and CIFAR-10."""
+"""Image data sets: scikit-learn's digits, MNIST, Fashion-MNIST, KMNIST and CIFAR-10."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from nsvm_cli.storage.files import read_regular
 from nsvm_cli.tasks import encode
 
 LARGEST_FILE = 2**28
-"""The maximum size of a file in bytes, above the sizes of all published files."""
+"""Maximum size of a file in bytes; all published files are smaller."""
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
 class Images(Source):
-    """Images of the ``classes`` with these names; None for all classes."""
+    """Base class of image data sets. ``classes`` selects classes by name; None selects all."""
 
     global_scaling: ClassVar[bool] = True
 
@@ -41,13 +41,12 @@ class Images(Source):
     def chosen(
         self, source: str, names: Sequence[str], parts: Mapping[str, tuple[np.ndarray, np.ndarray]]
     ) -> Samples:
-        """Return the images of the chosen classes.
+        """Return the images of the selected classes.
 
         Args:
             source: the origin of the images.
             names: the names of the classes, in the order of their labels.
-            parts: images (m, c, h, w) and labels of the splits ``train`` and, if they are official,
-                ``validation`` and ``test``, in this order.
+            parts: images (m, c, h, w) and labels of ``train`` and the official ``validation`` and ``test``.
         """
         label = {name: r for r, name in enumerate(names)}
         classes = tuple(dict.fromkeys(self.classes or label))
@@ -65,7 +64,7 @@ class Images(Source):
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
 class SklearnDigits(Images):
-    """scikit-learn's 8x8 digits, pixels in 0..1, enlarged to MNIST's 28x28 by bilinear interpolation."""
+    """scikit-learn's 8x8 digits in 0..1, enlarged to MNIST's 28x28 pixels by bilinear interpolation."""
 
     classes: tuple[Text, ...] | None = ("0", "1")
 
@@ -82,17 +81,14 @@ class SklearnDigits(Images):
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
 class ImageFiles(Images):
-    """Images from published files below ``root``. Pixels are bytes, which stand for 0..1.
-
-    Without ``root``, files are downloaded once into the user's cache folder.
-    """
+    """Images from published files in ``root``, or downloaded once into the user's cache folder."""
 
     address: ClassVar[str]
-    """The address of the files, without their names."""
+    """URL of the files, without their names."""
     below: ClassVar[str]
-    """The folder of the files below ``root``."""
+    """The folder in ``root`` that holds the files."""
     sums: ClassVar[Mapping[str, str]]
-    """The SHA-256 checksums of the files."""
+    """SHA-256 checksums of the files by name."""
 
     root: str | None = None
 
@@ -104,7 +100,7 @@ class ImageFiles(Images):
         return cache_folder() / (self.below or published.__name__)
 
     def read(self, name: str) -> bytes:
-        """Return the content of a published file.
+        """Return the content of a published file, after checking its SHA-256.
 
         Raises:
             InputError: the file is missing or damaged, or cannot be downloaded.
@@ -129,7 +125,7 @@ class ImageFiles(Images):
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
 class MNIST(ImageFiles):
-    """MNIST with the official split, by default the classes 0 and 1 (paper, Section 5.2).
+    """MNIST with its official split; by default, the classes 0 and 1 (paper, Section 5.2).
 
     The files are ``root/MNIST/raw/*-ubyte.gz``, as in torchvision.
     """
@@ -153,7 +149,7 @@ class MNIST(ImageFiles):
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
 class FashionMNIST(MNIST):
-    """Fashion-MNIST."""
+    """Fashion-MNIST, with the same settings as MNIST."""
 
     address = "https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion/"
     below = "FashionMNIST/raw"
@@ -167,7 +163,7 @@ class FashionMNIST(MNIST):
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
 class KMNIST(MNIST):
-    """Kuzushiji-MNIST."""
+    """Kuzushiji-MNIST, with the same settings as MNIST."""
 
     address = "https://codh.rois.ac.jp/kmnist/dataset/kmnist/"
     below = "KMNIST/raw"
@@ -180,7 +176,7 @@ class KMNIST(MNIST):
 
 
 def _values(file: bytes) -> UInt8[np.ndarray, "..."]:
-    """Return the array in a compressed IDX file of bytes. Its fourth byte is the number of dimensions."""
+    """Return the array in a compressed IDX file. Byte 3 is the number of dimensions."""
     content = gzip.decompress(file)
     shape = np.frombuffer(content, ">u4", count=content[3], offset=4)
     return np.frombuffer(content, np.uint8, offset=4 + 4 * content[3]).reshape(shape)
@@ -193,10 +189,9 @@ CIFAR10_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
 class CIFAR10(ImageFiles):
-    """CIFAR-10 with the official split, 60,000 colour images of ten classes (Krizhevsky, 2009).
+    """CIFAR-10 with its official split: 60,000 colour images of ten classes (Krizhevsky, 2009).
 
-    The images are read from ``root/cifar-10-binary.tar.gz``. torchvision reads another archive, which holds
-    pickles.
+    The images are read from ``root/cifar-10-binary.tar.gz``, not from torchvision's archive of pickles.
     """
 
     address = "https://www.cs.toronto.edu/~kriz/"
@@ -218,6 +213,6 @@ class CIFAR10(ImageFiles):
 
 
 def _records(content: bytes) -> tuple[np.ndarray, np.ndarray]:
-    """Return images and labels from records, each a label followed by the red, green and blue pixels."""
+    """Return images and labels from records of one label byte and the red, green and blue pixels."""
     records = np.frombuffer(content, np.uint8).reshape(-1, 1 + 3 * 32 * 32)
     return records[:, 1:].reshape(-1, 3, 32, 32), records[:, 0]
