@@ -1,4 +1,4 @@
-"""Images of any size as bytes of pixels: turned, scaled and cropped, in a folder for each class or listed."""
+"""Image files of any size, in a folder for each class or listed in a table of labels."""
 
 from __future__ import annotations
 
@@ -48,28 +48,25 @@ ENDINGS = {
     "PPM": ".pbm .pgm .ppm .pnm",
 }
 FORMATS = {ending: kind for kind, endings in ENDINGS.items() for ending in endings.split()}
-"""Suffixes of images and their formats. EPS is not among them, because Pillow would start Ghostscript."""
+"""Maps suffixes of image files to formats. EPS is excluded, because Pillow would run Ghostscript."""
 
 MODES = {1: "L", 3: "RGB"}
-"""Pillow's modes for one and three channels."""
+"""Maps numbers of channels to Pillow's modes."""
 
 EXACT = ("1", "L", "P", "RGB")
-"""Pillow's modes that convert to ``MODES`` without clipping and without losing transparency."""
+"""Pillow's modes that can be converted to ``MODES`` without clipping or loss of transparency."""
 
 KEPT_SECONDS, KEPT_DAYS = 1.0, 30
-"""The seconds from which on decoding is cached, and the days after which unused entries are deleted."""
+"""Minimum seconds of decoding for which images are cached, and days until unused images are deleted."""
 
 
 def is_hidden(name: str) -> bool:
-    """Return whether a file or folder of this name is hidden, or holds metadata."""
+    """Return whether the name of a file or folder is hidden, or belongs to the metadata of macOS."""
     return name.startswith(".") or name == "__MACOSX"
 
 
 def images_below(folder: Path) -> tuple[list[Path], Counter[str]]:
-    """Return the images in a folder and its subfolders, and counts of the suffixes of other files.
-
-    The images are in the order of torchvision's ImageFolder. Hidden files and folders are skipped.
-    """
+    """Return all visible images below a folder in torchvision's order, and counts of other suffixes."""
     images, others = [], Counter[str]()
     for root, _, names in sorted(os.walk(folder, followlinks=True)):
         for file in (Path(root, name) for name in sorted(names)):
@@ -83,12 +80,12 @@ def images_below(folder: Path) -> tuple[list[Path], Counter[str]]:
 
 
 class ImageReader:
-    """Read image files as samples of one shape.
+    """Read image files as arrays of one shape.
 
     Args:
-        shape: channels, 1 or 3, height and width.
-        background: the colour below transparent pixels, a name or #rrggbb. Images are scaled to cover height
-            and width, and cropped at the centre. With None, an image must have this shape and be opaque.
+        shape: channels (1 or 3), height and width.
+        background: the colour behind transparent pixels; images are then also scaled and cropped. With None,
+            images must be opaque and have this shape.
     """
 
     def __init__(self, shape: tuple[int, ...], background: str | None) -> None:
@@ -97,7 +94,7 @@ class ImageReader:
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """Lines about images that were read inexactly."""
+        """Messages about images that were read inexactly."""
         lines = []
         for what, files in sorted(self._inexact.items()):
             many = f"{len(files)} images, such as {min(files)}, have " if len(files) > 1 else ""
@@ -105,14 +102,14 @@ class ImageReader:
         return tuple(lines)
 
     def __call__(self, file: Path) -> UInt8[np.ndarray, "c h w"]:
-        """Return the pixels of an image file, turned by its EXIF orientation.
+        """Return the pixels of an image file, rotated according to its EXIF orientation.
 
         Raises:
-            InputError: the image is damaged or has another size, or would be clipped or lose transparency.
+            InputError: the image is damaged, has another size, or would be clipped or lose transparency.
         """
         from PIL import Image, UnidentifiedImageError
 
-        # any file may look like a TGA
+        # the format TGA has no signature, so that any file may look like it
         formats = {"TGA"} if file.suffix.lower() == ".tga" else ENDINGS.keys() - {"TGA"}
         try:
             with open_regular(file) as content, Image.open(content, formats=[*formats]) as image:
@@ -128,7 +125,7 @@ class ImageReader:
         from PIL import Image, ImageOps
 
         c, height, width = self.shape
-        if getattr(image, "is_animated", False) and image.format != "MPO":  # a photo with its thumbnails
+        if getattr(image, "is_animated", False) and image.format != "MPO":  # MPO: photos with thumbnails
             self._note("several frames; the first is used", file)
         if image.mode == "CMYK":
             self._note("CMYK colours: RGB is computed without their profile", file)
@@ -137,7 +134,7 @@ class ImageReader:
             advice = "save it as 8-bit grey or RGB, without transparency"
             raise InputError(f"{file} has pixels of mode {mode}: {advice}")
         if self.background is not None:
-            side = 2 * max(height, width)  # large photographs are decoded at a half, a quarter or an eighth
+            side = 2 * max(height, width)  # large JPEG images are decoded at a fraction of their size
             image.draft(None, (side, side))
             image = self._opaque(ImageOps.exif_transpose(image), file).convert(MODES[c])
             image = ImageOps.fit(image, (width, height), Image.Resampling.BILINEAR)
@@ -149,7 +146,7 @@ class ImageReader:
         return np.array(image).reshape(height, width, c).transpose(2, 0, 1)
 
     def _opaque(self, image: Any, file: Path) -> Any:
-        """Return an image with 8 bits a channel and without transparency."""
+        """Return an image with 8 bits per channel and without transparency."""
         from PIL import Image
 
         if image.mode.startswith("I"):
@@ -171,7 +168,7 @@ class ImageReader:
         self._inexact.setdefault(what, []).append(str(file))
 
     def all(self, files: Sequence[Path]) -> tuple[UInt8[np.ndarray, "m c h w"], dict[int, str]]:
-        """Return the pixels of image files, and the reasons why some cannot be read, by index."""
+        """Return the pixels of image files, and the error message of each unreadable file by index."""
         size = len(files) * int(np.prod(self.shape))
         expect_room(size, f"{len(files)} images")
         x, unreadable = np.zeros((len(files), *self.shape), np.uint8), dict[int, str]()
@@ -193,11 +190,11 @@ class ImageReader:
         return x, dict(sorted(unreadable.items()))
 
     def cached(self, files: Sequence[Path]) -> tuple[UInt8[np.ndarray, "m c h w"], dict[int, str]]:
-        """Return the result of ``all``, from the user's cache folder if the files were decoded before."""
+        """Return the result of ``all``, using the user's cache folder if the files were decoded before."""
         settings: list[Any] = [self.shape, self.background]
         for file in files:
             settings.append(str(file.absolute()))
-            with contextlib.suppress(OSError):  # which reading the file reports
+            with contextlib.suppress(OSError):  # reported when the file is read
                 state = file.stat()
                 settings += [state.st_size, state.st_mtime_ns]
         name = hashlib.sha256(json.dumps(settings).encode()).hexdigest()[:32]
@@ -224,13 +221,13 @@ class ImageReader:
 
 NAMES = {"train": "train training", "validation": "val valid validation dev", "test": "test testing"}
 SPLITS = {name: split for split, names in NAMES.items() for name in names.split()}
-"""The names of folders of splits, in lower case."""
+"""Maps names of folders, in lower case, to splits."""
 
 FILLERS = {"data", "dataset", "set", "image", "images", "imgs", "samples"}
-"""Words beside the names of splits, as in train_images and Test-Data."""
+"""Words that are ignored in the names of folders of splits, such as train_images and Test-Data."""
 
 LONGEST_LIST = 1000
-"""The maximum length of a list of files in a message."""
+"""Maximum length of a list of files in a message."""
 
 
 def _colour(name: str) -> str:
@@ -245,13 +242,13 @@ Side = Annotated[int, Field(ge=1, le=1024)]
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
 class ImageFolder(Images):
-    """Images below ``path``, in a folder for each class, or in such folders below train, val and test.
+    """Images in ``path``: folders of classes, or folders such as train, val and test with folders of classes.
 
-    ``validation_path`` and ``test_path`` name folders elsewhere, which may lack classes. ``labels`` is a
-    table with the columns ``file``, a path below ``path``, and ``label``.
-
-    Images are scaled to cover ``size``, a side or height and width, and cropped at the centre. Transparent
-    pixels are laid on ``background``.
+    Attributes:
+        validation_path, test_path: folders of the other splits, which may lack classes.
+        labels: a table with the columns ``file`` (below ``path``) and ``label``, instead of class folders.
+        size: side, or height and width; images are scaled to cover this size and cropped at the centre.
+        background: the colour behind transparent pixels.
     """
 
     path: str
@@ -295,7 +292,7 @@ class ImageFolder(Images):
         return replace(self.chosen(self.path, names, parts), remarks=tuple(remarks))
 
     def _folders(self, remarks: list[str]) -> dict[str, Path]:
-        """Return the folders of the splits, the training set first."""
+        """Return the folder of each split, starting with the training set."""
         paths = {"train": self.path, "validation": self.validation_path, "test": self.test_path}
         folders = {split: Path(os.path.expanduser(path)) for split, path in paths.items() if path is not None}
         for split, folder in folders.items():
@@ -321,7 +318,7 @@ class ImageFolder(Images):
         return folders
 
     def _named(self, folder: Path, remarks: list[str]) -> list[tuple[Path, str]]:
-        """Return the images in the folders of the classes, each with its class."""
+        """Return the images in the folders of classes, each with its class."""
         files, others = images_below(folder)
         in_class = [(file, file.relative_to(folder).parts[0]) for file in files if file.parent != folder]
         if loose := len(files) - len(in_class):
@@ -342,7 +339,7 @@ class ImageFolder(Images):
         return in_class
 
     def _listed(self, folder: Path, remarks: list[str]) -> list[tuple[Path, str]]:
-        """Return the images that the table of labels names, by path, name or name without suffix."""
+        """Return the images and labels in the table of labels; a name without folder or suffix is enough."""
         columns = ["file", "label"]
         table, lines = read_cells(str(self.labels), "dataset.labels", Dialect(), text=columns)
         for name in columns:
@@ -369,11 +366,10 @@ class ImageFolder(Images):
 
 
 def _split(folder: str) -> str | None:
-    """Return the split that a folder is named after; None for other folders."""
+    """Return the split that a folder is named after, or None."""
     words = [word for word in re.split(r"[\s_-]+", folder.lower()) if word not in FILLERS]
     return SPLITS.get(" ".join(words))
 
 
 def _subfolders(folder: Path) -> Sequence[Path]:
-    """Return the folders in a folder, except hidden ones."""
     return sorted(below for below in folder.iterdir() if below.is_dir() and not is_hidden(below.name))

@@ -1,4 +1,4 @@
-"""The layout of a table in a text file: its encoding, its separator, and the line of its names."""
+"""The layout of a table in a text file: its encoding, separator and line of column names."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ from nsvm_cli.datasets.notation import Decimal, Thousands, number_parts
 from nsvm_cli.errors import InputError
 
 SEPARATORS = ("\t", ";", "|", ",")
-"""Recognised separators, those that are least common within cells first."""
+"""Recognised separators, starting with the separator that is rarest in cells."""
 
 WHITESPACE = "whitespace"
-"""The separator of columns with any number of blanks between them."""
+"""The separator of columns that are separated by any number of blanks."""
 
 HEAD, FEWEST_LINES, HEAD_ROWS = 2**18, 20, 1000
-"""The characters and lines of a text file, and the rows of any file, by which a layout is recognised."""
+"""Size in characters, minimum lines and maximum rows of the part of a file that determines its layout."""
 
 ZEROS = re.compile(r"0\d+")
-"""Digits with leading zeros, such as a postal code."""
+"""Matches digits with leading zeros, such as a postal code."""
 
-csv.field_size_limit(2**31 - 1)  # names that are too long for a model are refused later
+csv.field_size_limit(2**31 - 1)  # long names are rejected later
 
 
 def parse_separator(typed: str) -> str:
-    """Return the separator of cells, or raise an InputError if it is invalid."""
-    separator = "\t" if typed == r"\t" else typed  # as a tab is typed in a shell
+    """Return the separator that a user typed, or raise an InputError if it is invalid."""
+    separator = "\t" if typed == r"\t" else typed  # how a shell user types a tab
     if separator != WHITESPACE and (len(separator) != 1 or not separator.isascii() or separator in '"\r\n'):
         expected = (
             rf"expected one ASCII character as separator, such as ; or \t, or {WHITESPACE}, and no quote"
@@ -52,16 +52,15 @@ def parse_separator(typed: str) -> str:
 
 
 Code = Annotated[str, BeforeValidator(str), Field(max_length=256)]
-"""The text of a missing value, which may be typed as a number, such as -999."""
+"""A text that means a missing value; it may be typed as a number, such as -999."""
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
 class Dialect:
-    """How a table is written; settings that are None are recognised.
+    """How a table is written. A setting that is None is recognised from the file.
 
-    ``header`` is the line of the names of columns, counted from 1; true: the first line; false: no line.
-    ``missing`` lists codes of missing values for all columns, or for each column by its name. ``sheet`` is a
-    sheet of an Excel file.
+    ``header`` is the line number of the column names, from 1; true for the first line, false for none.
+    ``missing`` lists codes of missing values, for all columns or by column name.
     """
 
     separator: Annotated[str, AfterValidator(parse_separator)] | None = None
@@ -81,7 +80,7 @@ class Dialect:
 
     @property
     def signs(self) -> dict[str, Any]:
-        """The signs of decimals and thousands that are stated."""
+        """The decimal and thousands signs that are set."""
         stated = {"decimal": self.decimal, "thousands": self.thousands}
         return {name: sign for name, sign in stated.items() if sign is not None}
 
@@ -91,12 +90,12 @@ class Dialect:
 
 
 def written_as(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of a data set that also apply to other tables that its model reads."""
+    """Return the settings of a data set that also apply to tables from which its model predicts."""
     return {key: settings[key] for key in ("decimal", "thousands", "missing") if key in settings}
 
 
 class Layout(NamedTuple):
-    """The names of columns, the number of rows before the first sample, and how a file is written."""
+    """How a table is written. ``rows`` is the number of rows before the first sample."""
 
     names: list[str]
     rows: int = 0
@@ -106,7 +105,7 @@ class Layout(NamedTuple):
 
 
 def opened(file: Path) -> Any:
-    """Return a file opened for reading, decompressed if its suffix says so."""
+    """Open a file for reading, and decompress it according to its suffix."""
     suffix = file.suffix.lower()
     if suffix == ".zip":
         archive = zipfile.ZipFile(file)
@@ -119,7 +118,7 @@ def opened(file: Path) -> Any:
 
 
 def recognise(file: Path, dialect: Dialect) -> Layout:
-    """Return the layout of a text file, with remarks unless it has commas or tabs and is in UTF-8.
+    """Return the layout of a text file.
 
     Raises:
         InputError: the file is not text.
@@ -137,7 +136,7 @@ def recognise(file: Path, dialect: Dialect) -> Layout:
 
 
 def _encoding(file: Path) -> str:
-    """Return the first of several encodings in which the whole file can be read."""
+    """Return the first of several encodings in which the whole file can be decoded."""
     with opened(file) as stream:
         start = stream.read(2**12)
     if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
@@ -155,7 +154,7 @@ def _encoding(file: Path) -> str:
 
 
 def _rows(lines: Sequence[str], separator: str, comment: str | None) -> Iterator[list[str]]:
-    """Yield the cells of each line; an empty list for an empty line or a comment."""
+    """Yield the cells of each line, and an empty list for an empty line or a comment."""
     if separator == WHITESPACE:
         rows: Iterator[list[str]] = (
             [quoted or bare for quoted, bare in re.findall(r'"([^"]*)"|(\S+)', line)] for line in lines
@@ -168,11 +167,11 @@ def _rows(lines: Sequence[str], separator: str, comment: str | None) -> Iterator
 
 
 def _separator(lines: Sequence[str], comment: str | None) -> str:
-    """Return the separator that gives the most lines the same number of cells, more than one."""
+    """Return the separator with which most lines have the same number of cells, at least two."""
 
     def alike(separator: str) -> tuple[float, int]:
         widths = [len(row) for row in _rows(lines, separator, comment or "#") if row]
-        widths = widths[1:] or widths  # without the line of names, which may lack a name for the first column
+        widths = widths[1:] or widths  # the line of names may lack the first name
         width, count = Counter(widths).most_common(1)[0] if widths else (1, 0)
         return (count / len(widths), width) if width > 1 else (0.0, 1)
 
@@ -185,11 +184,10 @@ def _separator(lines: Sequence[str], comment: str | None) -> str:
 
 
 def find_names(rows: Sequence[list[str]], header: bool | int | None) -> Layout:
-    """Return the layout of a table, given the first rows of its file, which may be empty.
+    """Return the layout of a table, given the first rows of its file (an empty list for an empty row).
 
-    Rows at the top that have fewer cells than most rows, or only one, are titles. The first row of the table
-    holds names, unless it has numbers in columns of numbers. The second row continues the names if it has
-    words in columns of numbers.
+    Short rows at the top are titles. The next row holds names, unless it has numbers in columns of numbers.
+    The row below continues the names if it has words in columns of numbers.
     """
     filled = [at for at, row in enumerate(rows) if any(row)]
     if not filled:
@@ -212,7 +210,7 @@ def find_names(rows: Sequence[list[str]], header: bool | int | None) -> Layout:
     elif header is None and len(below) > 2 and _are_more_names(below[0], below[1:]):
         first = [" ".join(filter(None, pair)) for pair in zip(first, below[0], strict=False)]
         end, remarks = filled[start + 1] + 1, [*remarks, "two lines of names, joined"]
-    if len(first) == width - 1:  # separators at the ends of lines, or names of rows at their beginning
+    if len(first) == width - 1:  # lines end with a separator, or begin with row names
         last_empty = not any(row[-1] for row in below if len(row) == width)
         first = [*first, ""] if last_empty else ["", *first]
     names = _unique(first)
@@ -225,7 +223,7 @@ def find_names(rows: Sequence[list[str]], header: bool | int | None) -> Layout:
 
 
 def _begins(rows: Sequence[list[str]], filled: Sequence[int], width: int) -> bool:
-    """Return whether a table of this width begins at the first of the rows ``filled``."""
+    """Return whether a table with ``width`` columns begins at the first of the ``filled`` rows."""
     row, below = rows[filled[0]], [len(rows[at]) for at in filled[1:2]]
     if row[0].startswith("#") and len(row) != width:
         return False
@@ -235,17 +233,17 @@ def _begins(rows: Sequence[list[str]], filled: Sequence[int], width: int) -> boo
 
 
 def _numeric(rows: Sequence[list[str]]) -> set[int]:
-    """Return the indices of the columns in which most cells are numbers."""
+    """Return the indices of columns of numbers."""
     columns = enumerate(zip_longest(*rows, fillvalue=""))
     numbers = {c: [number_parts(cell) is not None for cell in cells if cell] for c, cells in columns}
     return {c for c, are_numbers in numbers.items() if 2 * sum(are_numbers) > len(are_numbers)}
 
 
 def _are_names(first: list[str], below: Sequence[list[str]]) -> bool:
-    """Return whether a row names the columns of the rows below it."""
+    """Return whether a row holds the names of the columns in the rows below."""
     cells = [(c, first[c]) for c in _numeric(below) if c < len(first)]
     numbers = [(c, cell) for c, cell in cells if (parts := number_parts(cell)) and parts[0] == ("", "")]
-    if numbers:  # such as years, or the numbers that pandas gives columns without names
+    if numbers:  # years, or the numbers of columns that pandas wrote without names
         whole = [int(cell) if cell.isdecimal() else -1 for _, cell in numbers]
         counted = whole == [*range(whole[0], whole[0] + len(whole))] and whole[0] in (0, 1)
         years = all(1900 <= year < 2100 for year in whole)
@@ -258,7 +256,7 @@ def _are_names(first: list[str], below: Sequence[list[str]]) -> bool:
 
 
 def _are_more_names(second: list[str], below: Sequence[list[str]]) -> bool:
-    """Return whether the row below the names has words where all other rows have numbers."""
+    """Return whether a second row has words where the rows below have numbers, and so continues the names."""
     numeric = _numeric(below)
     words = [second[c] for c in numeric if c < len(second)]
     seen = {(c, cell) for row in below for c, cell in enumerate(row) if cell}
@@ -271,7 +269,7 @@ def _are_more_names(second: list[str], below: Sequence[list[str]]) -> bool:
 
 
 def _unique(names: Sequence[str]) -> list[str]:
-    """Return the names, made unique as pandas does."""
+    """Return the names, made unique in the same way as in pandas."""
     unique: list[str] = []
     for k, name in enumerate(names):
         name = name or f"Unnamed: {k}"
