@@ -1,4 +1,4 @@
-"""Numbers as people write them: with separators of thousands, a currency, a unit, or as times of day."""
+"""Notations of numbers in tables: separators of thousands, currencies, units and times of day."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 SAME = str.maketrans({"\u2212": "-", "\u2019": "'", "\u00a0": " ", "\u202f": " ", "\u2009": " "})
-"""Minus signs, apostrophes and blanks, and the ASCII characters that they are read as."""
+"""Maps typographic minus signs, apostrophes and blanks to ASCII."""
 
 CURRENCY = "$€£¥₹₽₩₺₪₫₦฿"
 
@@ -31,17 +31,15 @@ NUMBER = re.compile(
     r"(?P<core>(?:\d(?:[\d.,' ]*\d)?[.,]?|[.,]\d+)(?:[eE][+-]?\d+)?)"
     r"\s*(?P<suffix>(?:\+|[^\d\s.,'+-][^\d]{0,15}(?:(?<=m)[23])?)?)"
 )
-"""A number with a prefix and a suffix. Letters before a number are a currency only if they are two or three
-capitals and a blank follows: C00017 and Ward 1 are names.
-"""
+"""Matches a number with a currency or unit, but not names such as C00017 and Ward 1."""
 
 CLOCK = re.compile(r"(-?)(\d{1,4}):([0-5]\d)(?::([0-5]\d(?:\.\d+)?))?(?:\s*([AP])\.?M\.?)?", re.IGNORECASE)
 
 FEW = 20
-"""The maximum number of distinct cells that may be codes, such as ratings or missing values."""
+"""Maximum number of distinct cells that may be codes, such as ratings or missing values."""
 
 MOST_CODES = 8
-"""The maximum number of codes of missing values that advice lists."""
+"""Maximum number of codes of missing values that advice lists."""
 
 Decimal = Literal[".", ","]
 Thousands = Literal["", ".", ",", "'", " "]
@@ -49,7 +47,7 @@ Thousands = Literal["", ".", ",", "'", " "]
 
 @functools.lru_cache(2**16)
 def number_parts(text: str) -> tuple[tuple[str, str], str, str] | None:
-    """Return the prefix and suffix of a number, its sign, and its digits; None if the text is no number."""
+    """Return (prefix, suffix), the sign and the digits of a number; None if the text is not a number."""
     match = NUMBER.fullmatch(text.translate(SAME).strip())
     if match is None or (match["before"] and match["sign"]):
         return None
@@ -58,9 +56,9 @@ def number_parts(text: str) -> tuple[tuple[str, str], str, str] | None:
 
 @dataclass(frozen=True, config=STRICT)
 class Numbers:
-    """How the numbers of a column are written, and their median in the training rows, which fills gaps.
+    """The notation of the numbers in a column, and their median in the training rows, which fills gaps.
 
-    With ``clock`` they are times of day, or durations, read as seconds.
+    With ``clock``, the numbers are times of day or durations, which are read as seconds.
     """
 
     decimal: Decimal = "."
@@ -72,10 +70,7 @@ class Numbers:
 
     @functools.cached_property
     def form(self) -> re.Pattern[str]:
-        """The pattern of a number without its sign and unit.
-
-        Groups have three digits, or two before the last group as in India, and do not begin with 0.
-        """
+        """The pattern of a number without its sign and unit. Digits may be grouped as in India: 1,00,000."""
         between, point = re.escape(self.thousands), re.escape(self.decimal)
         groups = rf"[1-9]\d{{0,2}}(?:{between}\d{{3}})+|[1-9]\d?(?:{between}\d{{2}})+{between}\d{{3}}"
         whole = rf"\d+|{groups}" if self.thousands else r"\d+"
@@ -83,12 +78,12 @@ class Numbers:
 
     @property
     def is_plain(self) -> bool:
-        """Whether the numbers are written as in Python."""
+        """Whether numbers are written as in Python."""
         return replace(self, median=0.0) == Numbers()
 
     @property
     def rescales(self) -> bool:
-        """Whether a number without its unit may have another value, as 0.05 for 5 %."""
+        """Whether a number without its unit may be on another scale, for example 0.05 instead of 5 %."""
         return self.clock or self.suffix in ("%", "‰")
 
     def number(self, text: str) -> float | None:
@@ -105,20 +100,20 @@ class Numbers:
         return float(sign + core.replace(self.thousands, "").replace(self.decimal, "."))
 
     def __call__(self, texts: pd.Series) -> pd.Series:
-        """Return the values of cells of text in float64; NaN where they are empty or not numbers."""
+        """Return cells of text as float64, with NaN for empty cells and text that is not a number."""
         import pandas as pd
 
         def numbers(texts: pd.Series) -> pd.Series:
             x = pd.Series(np.nan, texts.index)
             if self.is_plain:
                 x = pd.to_numeric(texts, errors="coerce").astype("float64")
-            others = texts[x.isna()]  # may be plain numbers with a typographic minus sign
+            others = texts[x.isna()]  # for example with a typographic minus sign
             return x.fillna(pd.Series([*map(self.number, others)], others.index, "float64"))
 
         return by_value(texts, numbers)
 
     def __str__(self) -> str:
-        """Return how the numbers differ from plain ones."""
+        """Return how this notation differs from Python's notation."""
         lines = [f"decimal sign {self.decimal!r}"] * (self.decimal != ".")
         lines += [f"thousands separated by {self.thousands!r}"] * bool(self.thousands)
         lines += [f"{affix!r} is not part of the number" for affix in (self.prefix, self.suffix) if affix]
@@ -132,14 +127,14 @@ READINGS = (
     Numbers(decimal=",", thousands="."),
     *(Numbers(decimal=decimal, thousands=thousands) for decimal in (".", ",") for thousands in ("'", " ")),
 )
-"""The signs of numbers; of several that suit a column, the first that is not in doubt counts."""
+"""Candidate signs of numbers, in order of preference."""
 
 
 @plain_dataclass(frozen=True)
 class Doubt:
     """A column that may or may not hold numbers.
 
-    ``cells`` counts the cells that are not numbers, the most frequent first. If it is empty, the comma in
+    ``cells`` counts the cells that are not numbers, most frequent first. If it is empty, the comma in
     ``example`` is ambiguous.
     """
 
@@ -155,12 +150,12 @@ class Doubt:
 
 
 def remedies(doubts: Mapping[str, Doubt]) -> list[tuple[str, Any, str]]:
-    """Return settings of a data set that resolve the doubts, with their values and meanings."""
+    """Return (setting, value, meaning) for each data-set setting that would resolve the doubts."""
     cells = dict.fromkeys(cell for doubt in doubts.values() for cell in doubt.cells)
     columns = {name: [*doubt.cells] for name, doubt in doubts.items() if doubt.cells}
     settings: list[tuple[str, Any, str]] = []
     if 0 < len(cells) <= MOST_CODES:
-        numeric = any(is_number(cell.split()[0]) for cell in cells)  # other columns may hold such numbers
+        numeric = any(is_number(cell.split()[0]) for cell in cells)  # that other columns may hold
         settings.append(("missing", columns if numeric else [*cells], "missing values"))
     if columns:
         settings.append(("text", [*columns], "categories"))
@@ -170,7 +165,7 @@ def remedies(doubts: Mapping[str, Doubt]) -> list[tuple[str, Any, str]]:
 
 
 def remedy(doubts: Mapping[str, Doubt]) -> str:
-    """Return the advice to add the settings that resolve the doubts."""
+    """Return advice on settings that would resolve the doubts."""
     words = [f"{override(f'dataset.{key}', value)} for {use}" for key, value, use in remedies(doubts)]
     return f"add {', or '.join(words)}"
 
@@ -183,7 +178,7 @@ def is_number(text: str) -> bool:
 
 
 def by_value(cells: pd.Series, function: Callable[[pd.Series], Any]) -> pd.Series:
-    """Return a function of cells, computed once for each distinct value; NaN where they are empty."""
+    """Return ``function(cells)``, evaluated once for each distinct value, with NaN for empty cells."""
     import pandas as pd
 
     codes, unique = pd.factorize(cells)
@@ -195,12 +190,10 @@ def by_value(cells: pd.Series, function: Callable[[pd.Series], Any]) -> pd.Serie
 def notations(
     columns: Mapping[str, pd.Series], decimal: Decimal | None = None, thousands: Thousands | None = None
 ) -> dict[str, Numbers | Doubt | None]:
-    """Return how the numbers of columns of text are written; None for columns that hold no numbers.
+    """Return the notation of the numbers in each column of text; None for columns that hold no numbers.
 
-    A decimal sign that is certain in one column applies to all columns.
-
-    Args:
-        decimal, thousands: the signs that the user has stated.
+    A decimal sign that is certain in one column applies to all columns. ``decimal`` and ``thousands`` are
+    signs that the user has set.
     """
     read = {name: _Column.of(cells.dropna()) for name, cells in columns.items()}
     if decimal is None and thousands in (".", ","):
@@ -212,7 +205,7 @@ def notations(
 
 
 def _suits(affix: tuple[str, str] | None, core: str, wanted: tuple[str, str]) -> bool:
-    """Return whether a number has the currency and unit ``wanted``, or is 0 without any."""
+    """Return whether a number has the prefix and suffix ``wanted``; the number 0 may lack both."""
     return affix == wanted or (affix == ("", "") and not core.strip("0."))
 
 
@@ -225,10 +218,7 @@ def _shape(core: str) -> str:
 
 @plain_dataclass(frozen=True)
 class _Column:
-    """A column of text: its cells with their counts, and the shapes of the cells that are numbers.
-
-    In a shape each digit is 9, except for a leading 0.
-    """
+    """A column of text: counts of its cells, and shapes of its numbers, in which 9 stands for any digit."""
 
     counts: Mapping[str, int]
     affix: tuple[str, str]
@@ -250,23 +240,19 @@ class _Column:
         return cls(counts, affix, {text: _shape(core) for text, core in suits.items()})
 
     def best(self, among: Sequence[Numbers] = READINGS) -> list[Numbers]:
-        """Return the readings in which the most cells are numbers."""
+        """Return the candidate notations that match the maximum number of cells."""
         shapes = Counter(self.shapes.values())
         fits = [sum(n for shape, n in shapes.items() if way.form.fullmatch(shape)) for way in among]
         return [way for way, count in zip(among, fits, strict=True) if count == max(fits)]
 
     @property
     def proven(self) -> Decimal | None:
-        """The decimal sign, if only one suits the cells."""
+        """The decimal sign, if only one sign suits the cells."""
         decimals = {way.decimal for way in self.best()}
         return decimals.pop() if not self.clock and len(decimals) == 1 else None
 
     def notation(self, decimal: Decimal | None, thousands: Thousands | None) -> Numbers | Doubt | None:
-        """Return the notation of the cells, or a doubt about it; None if they are text.
-
-        Args:
-            decimal, thousands: the only signs to consider; None for any.
-        """
+        """Return the notation with these signs (None: any), a ``Doubt`` about it, or None for text."""
         if self.clock:
             return self._unless_others(Numbers(clock=True), {*self.shapes})
         among = [
@@ -274,12 +260,12 @@ class _Column:
         ]
         best = self.best(among)
         shapes = {*self.shapes.values()}
-        if not any(way.form.fullmatch(shape) for way in READINGS for shape in shapes):  # such as 1,2,3
+        if not any(way.form.fullmatch(shape) for way in READINGS for shape in shapes):  # for example 1,2,3
             return None
         fitting = {shape for shape in shapes if best[0].form.fullmatch(shape)}
         notation: Numbers | Doubt = replace(best[0], prefix=self.affix[0], suffix=self.affix[1])
         if best[0] == Numbers(thousands=",") and Numbers(decimal=",") in best:
-            # in 1,308 the comma separates thousands if whole numbers are all below 1,000
+            # the comma of 1,308 separates thousands if all whole numbers are below 1,000
             whole = [len(shape) for shape in self.shapes.values() if shape.isdecimal()]
             if max(whole, default=4) > 3:
                 notation = Doubt({}, next(text for text in self.shapes if "," in text))
@@ -288,11 +274,7 @@ class _Column:
         )
 
     def _unless_others(self, notation: Numbers | Doubt, numbers: Set[str]) -> Numbers | Doubt | None:
-        """Return ``notation`` if all cells are ``numbers``, otherwise a doubt; None if the column is text.
-
-        A few other cells may be codes of missing values or typing errors, which is a doubt. Ratings such as
-        3+, many words, and many cells that mix digits and letters make the column text.
-        """
+        """Return ``notation`` if all cells are ``numbers``, None if they are text, otherwise a ``Doubt``."""
         others = Counter({text: n for text, n in self.counts.items() if text not in numbers})
         if not others:
             return notation
@@ -303,6 +285,7 @@ class _Column:
             for text in mixed
             if any(map(str.isalpha, text)) and not (number_parts(text) and len(affixes) < 4)
         ]
+        # ratings such as 3+, many words, and many cells of letters and digits are text
         often = sum(others[text] for text in named) >= 0.05 * sum(self.counts.values())
         words = [text for text in others if not any(map(str.isdecimal, text))]
         if often or (mixed and len(numbers) <= FEW) or len(words) > FEW:

@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
 class OpenML(TableSource):
-    """A data set of OpenML, by its number. The openml package downloads it once into its cache.
+    """A data set of OpenML by its number, downloaded once into the cache of the openml package.
 
-    The label is the column ``label``, by default the target that OpenML names. ``path`` is a local copy to
-    read instead: a CSV file with the label in its last column, with or without a header.
+    The default ``label`` is OpenML's target. With ``path``, a local CSV file is read instead, with the label
+    in its last column.
     """
 
     id: PositiveInt
@@ -53,9 +53,9 @@ class OpenML(TableSource):
 
 
 def _from_openml(number: int) -> tuple[pd.DataFrame, str | None]:
-    """Return the table of a data set, and the name of its target."""
+    """Return the table of an OpenML data set, and the name of its target."""
     logging.disable(logging.WARNING)  # errors are reported below in one line
-    os.environ["OPENML_SKIP_PARQUET"] = "true"  # openml gets parquet over plain http, without a checksum
+    os.environ["OPENML_SKIP_PARQUET"] = "true"  # openml gets it by http, without a checksum
     try:
         import openml  # slow to import, and needed only here
 
@@ -77,7 +77,7 @@ def _from_openml(number: int) -> tuple[pd.DataFrame, str | None]:
 
 
 REVISION = "7c1f4bdc00136dc2e55c87fa6b8ba6e8af6d1a68"
-"""The commit of PMLB whose tables are downloaded, of February 2025."""
+"""The commit of PMLB, of February 2025, from which tables are downloaded."""
 
 ADDRESS = f"https://media.githubusercontent.com/media/EpistasisLab/pmlb/{REVISION}/datasets"
 
@@ -86,9 +86,8 @@ ADDRESS = f"https://media.githubusercontent.com/media/EpistasisLab/pmlb/{REVISIO
 class PMLB(TableSource):
     """A table of the Penn Machine Learning Benchmarks (Olson et al., 2017; Romano et al., 2022).
 
-    ``root`` has ``TABLE/TABLE.tsv.gz``, like ``datasets`` in PMLB's repository, or, as in its first releases,
-    ``classification/TABLE.csv.gz`` and ``regression/TABLE.tsv.gz``. Without ``root``, the table is downloaded
-    once into the user's cache folder, from a fixed commit of the repository.
+    Without ``root``, the table is downloaded once into the user's cache folder. The folder ``root`` holds
+    ``TABLE/TABLE.tsv.gz`` or, as in PMLB's first releases, ``{classification,regression}/TABLE.*.gz``.
     """
 
     table: Annotated[str, Field(pattern=r"^[_A-Za-z0-9][_A-Za-z0-9.+-]*$", max_length=128)]
@@ -113,7 +112,7 @@ class PMLB(TableSource):
         return files[self.table]
 
     def _downloaded(self) -> Path:
-        """Return the file of the table in the cache. Its address names a commit, instead of a checksum."""
+        """Return the downloaded file of the table. Its URL contains a commit, which replaces a checksum."""
         try:
             return fetch(f"{ADDRESS}/{self.table}/{self.table}.tsv.gz", None, cache_folder() / "PMLB")
         except (OSError, ValueError) as error:
