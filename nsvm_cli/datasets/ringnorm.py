@@ -1,4 +1,4 @@
-"""Breiman's Ringnorm, which is generated rather than read from a file."""
+"""Breiman's Ringnorm data set, which is generated."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from nsvm_cli.datasets.base import Samples, Source
 
 DIMENSION = 20
 MEAN = 2 / np.sqrt(DIMENSION)
-"""The mean a of class B in each feature."""
+"""The mean a of each feature in class B."""
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
 class Ringnorm(Source):
     """Two normal distributions in R^20 with equal priors (Breiman, 1996).
 
-    Class A (-1) is N(0, 4 I), class B (+1) is N((a, ..., a), I) with a = 2/sqrt(20). The best possible
+    Class A (-1) is N(0, 4 I), and class B (+1) is N((a, ..., a), I) with a = 2/sqrt(20). The best possible
     accuracy is 98.76 %.
     """
 

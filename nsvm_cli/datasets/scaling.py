@@ -16,7 +16,7 @@ Weights = Float64[Tensor, " m"] | None
 
 @dataclass(frozen=True)
 class Scaling:
-    """The map x -> (x - mean) / std, in float64. ``mean`` and ``std`` have the shape of a sample, or ()."""
+    """The map x -> (x - mean) / std in float64; ``mean`` and ``std`` have the shape of a sample, or ()."""
 
     mean: Float64[Tensor, "..."]
     std: Float64[Tensor, "..."]
@@ -32,15 +32,15 @@ class Scaling:
 
 
 def mean_and_std(x: Float64[Tensor, "m ..."], w: Weights, dim: tuple[int, ...] | int = 0) -> list[Tensor]:
-    """Return the mean and the sample standard deviation, where a sample of weight w counts as w samples.
+    """Return the mean and sample standard deviation, where a sample of weight w counts as w samples.
 
-    Weights with a mean below 1 are rescaled to mean 1 for the standard deviation.
+    For the standard deviation, weights with a mean below 1 are rescaled to mean 1.
     """
     if w is None:
         return [*reversed(torch.std_mean(x, dim=dim, correction=1))]
     w = w.reshape(-1, *[1] * (x.ndim - 1)).expand_as(x)
     total, first = w.sum(dim), x[0] if dim == 0 else x.flatten()[0]
-    mean = first + (w * (x - first)).sum(dim) / total  # exactly the first of equal values
+    mean = first + (w * (x - first)).sum(dim) / total  # exact if all values are equal
     count = total.clamp_min(w.numel() / total.numel())
     return [mean, ((w * (x - mean).square()).sum(dim) / total * count / (count - 1)).sqrt()]
 
@@ -48,15 +48,13 @@ def mean_and_std(x: Float64[Tensor, "m ..."], w: Weights, dim: tuple[int, ...] |
 def fit_scaling(
     x: Real[Tensor, "m ..."], global_scaling: bool, kind: ScalingKind = "standard", w: Weights = None
 ) -> Scaling:
-    """Return the scaling of ``kind`` fitted to x; by default, to mean 0 and *sample* standard deviation 1.
-
-    A constant feature becomes 0. With one scaling per feature, ``standard`` leaves features of zeros and ones
-    unchanged, such as one-hot features.
+    """Return the scaling fitted to samples x. A constant feature becomes 0.
 
     Args:
-        global_scaling: whether to scale all features by one mean and standard deviation.
-        kind: ``standard``; ``channels``, with one mean and standard deviation for each channel of images, as
-            pretrained networks expect; ``minmax``, which maps x to 0..1; or ``none``, which keeps all values.
+        global_scaling: whether all features share one mean and standard deviation.
+        kind: ``standard`` for mean 0 and *sample* standard deviation 1, ``channels`` for the same in each
+            channel of images, ``minmax`` for the range 0..1, or ``none``. Without ``global_scaling``,
+            ``standard`` keeps features of zeros and ones.
         w: the weights of the samples; see ``mean_and_std``.
 
     Raises:

@@ -15,24 +15,21 @@ from nsvm_cli.errors import InputError
 from nsvm_cli.randomness import Stream, derived_seed, generator
 
 TEST_FRACTION = 0.1
-"""The test set's share of data without an official split: 740 of Ringnorm's 7400, as in the paper."""
+"""Fraction of samples in a test set without official split: 740 of Ringnorm's 7400, as in the paper."""
 
 
 def split_rows(
     samples: Samples, validation: Validation, seed: int, fold: str | None = None, lenient: bool = False
 ) -> dict[str, np.ndarray]:
-    """Return the rows of each split: ``train``, ``validation``, ``test`` and ``all``.
+    """Return the row indices of the splits ``train``, ``validation``, ``test`` and ``all``.
 
-    The test set is the official one, or fold K of N with ``fold`` = K/N, or otherwise a tenth of the samples,
-    with at least one of each class. The validation set is taken from the other samples. Both are random and
-    stratified by class, unless the samples have times: the latest are then held out. Samples of the same
-    group or time stay together.
+    The test set is the official test set, fold K of N if ``fold`` is K/N, or a tenth of the samples. The
+    validation set comes from the other samples. Both are drawn at random, stratified by class. With times,
+    the latest samples are held out instead. Samples of the same group or time stay together.
 
     Args:
-        validation: the number of validation samples; their share, between 0 and 1, which leaves at least one
-            training sample of each class; or their number per class, such as ``200 each``.
-        lenient: whether classes may be absent or rare, as in data for a trained model. Sets are then as large
-            as the samples allow.
+        validation: the number of validation samples, their fraction, or their number per class ("200 each").
+        lenient: whether classes may be absent or rare, for example in data for a trained model.
 
     Raises:
         InputError: there are too few samples for the split.
@@ -66,7 +63,7 @@ def _test_set(samples: Samples, rows: np.ndarray, fold: str | None, seed: int) -
         return _latest(samples, rows, math.ceil(len(rows) * TEST_FRACTION))
     sizes = [*_sizes(samples, rows).values()]
     total = sum(sizes) * TEST_FRACTION
-    # published results use sizes rounded up for more classes and for regression
+    # published results round up, except for two classes
     total = max(round(total) if len(sizes) == 2 else math.ceil(total), sum(map(bool, sizes)))
     counts = _shared_out(sizes, TEST_FRACTION, total, sizes)
     return _draw(samples, rows, counts, generator(seed, Stream.SPLIT))
@@ -100,7 +97,7 @@ def _validation_set(
 
 
 def _fold(samples: Samples, rows: np.ndarray, k: int, n: int, seed: int, fixed: bool = False) -> np.ndarray:
-    """Return the rows of fold k of n; unless n is ``fixed``, of fewer folds if there are fewer groups."""
+    """Return the rows of fold k of n; n is reduced if there are fewer groups, unless it is ``fixed``."""
     # slow to import, and most runs have no folds
     from sklearn.model_selection import GroupKFold, KFold, StratifiedGroupKFold, StratifiedKFold
 
@@ -120,14 +117,14 @@ def _fold(samples: Samples, rows: np.ndarray, k: int, n: int, seed: int, fixed: 
             raise InputError(f"{samples.source}: {expected}{hint}")
     of_rows = rows, samples.y[rows], None if groups is None else groups[rows]
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # classes rarer than folds: see ``Data.remarks``
+        warnings.simplefilter("ignore", UserWarning)  # about rare classes; see ``Data.remarks``
         folds = [test for _, test in splitter(n, shuffle=True, random_state=seed).split(*of_rows)]
     chosen: np.ndarray = rows[folds[k]]
     return chosen
 
 
 def _latest(samples: Samples, rows: np.ndarray, count: int) -> np.ndarray:
-    """Return the rows of at least ``count`` latest samples, and of all samples with the same times."""
+    """Return the rows of the latest samples: at least ``count``, and all samples of the same times."""
     times: np.ndarray = samples.times[rows]  # type: ignore[index]
     chosen: np.ndarray = rows[times >= np.sort(times)[-count]]
     if len(chosen) == len(rows):
@@ -136,11 +133,11 @@ def _latest(samples: Samples, rows: np.ndarray, count: int) -> np.ndarray:
 
 
 FEWEST_ROWS = 3
-"""The minimum number of rows of a class for any split."""
+"""Minimum number of rows of a class that suffices for any split."""
 
 
 def expect_two_of_each(samples: Samples) -> None:
-    """Raise an InputError unless each class has two samples, one to train on and one to hold out."""
+    """Raise an InputError unless each class has two samples: one for training and one to hold out."""
     sizes = _sizes(samples, np.arange(len(samples.y)))
     if few := [name for name, size in sizes.items() if size < 2]:
         rare = [name for name, size in sizes.items() if name and size < FEWEST_ROWS]
@@ -156,7 +153,7 @@ def expect_two_of_each(samples: Samples) -> None:
 
 
 def expect_every_class(samples: Samples, rows: Mapping[str, np.ndarray]) -> None:
-    """Raise an InputError unless each class has training samples, however groups, times or files split."""
+    """Raise an InputError unless each class has samples in the training set of ``rows``."""
     roles = {"dataset.group": samples.groups, "dataset.time": samples.times}
     how = next((name for name, values in roles.items() if values is not None), "its source")
     for name, size in _sizes(samples, rows["train"]).items():
@@ -169,16 +166,12 @@ def expect_every_class(samples: Samples, rows: Mapping[str, np.ndarray]) -> None
 
 
 def _sizes(samples: Samples, rows: np.ndarray) -> dict[str, int]:
-    """Return the number of rows of each class."""
+    """Return the number of rows of each class by name."""
     return {name: int(members.sum()) for name, members in samples.task.strata(samples.y[rows])}
 
 
 def _shared_out(sizes: list[int], share: float, total: int, most: list[int]) -> list[int]:
-    """Return the number of samples of each class to hold out, in proportion to ``sizes``, ``total`` in all.
-
-    Larger remainders are rounded up first. Each class gets at least one sample if there are enough, and at
-    most its ``most``.
-    """
+    """Split ``total`` held-out samples over classes in proportion to ``sizes``, up to ``most`` of each."""
     shares = [size * share for size in sizes]
     counts = [min(math.floor(share), limit) for share, limit in zip(shares, most, strict=True)]
     while sum(counts) < total and (free := [r for r, limit in enumerate(most) if counts[r] < limit]):
@@ -190,7 +183,7 @@ def _shared_out(sizes: list[int], share: float, total: int, most: list[int]) -> 
 
 
 def _draw(samples: Samples, rows: np.ndarray, counts: list[int], rng: np.random.Generator) -> np.ndarray:
-    """Return random rows, ``counts`` of each class, in ascending order."""
+    """Return random rows in ascending order, ``counts`` of each class."""
     strata = samples.task.strata(samples.y[rows])
     drawn = [
         rng.choice(rows[members], count, replace=False)

@@ -1,4 +1,4 @@
-"""The only import of torchvision, which happens when a network or an augmentation of a run needs it."""
+"""The only import of torchvision, which is postponed until a run needs it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def import_torchvision(module: str) -> Any:
     """Return the module ``torchvision.<module>``.
 
     Raises:
-        RunError: torchvision is missing, or does not match this torch.
+        RunError: torchvision is missing, or does not match the installed torch.
     """
     name = f"torchvision.{module}"
     try:

@@ -1,4 +1,4 @@
-"""Samples without labels, read in blocks: rows of a table of any size, or images."""
+"""Samples without labels, read in blocks from a table of any size or from images."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from nsvm_cli.memory import rows_at_a_time
 from nsvm_cli.output import Say
 
 TABLE_ROWS, BLOCK_IMAGES = 2**14, 256
-"""The maximum number of rows of a table, and of images, to read at a time."""
+"""Maximum number of rows of a table, and of images, to read at a time."""
 
 PER_NUMBER = 64
-"""Bytes of memory per cell, value and decision value of a sample, until its prediction is written."""
+"""Bytes of memory needed for each cell, feature and decision value of a sample."""
 
 Block = tuple[Real[Tensor, "m ..."], Mapping[str, Any]]
-"""Raw samples, ``(m, *shape)``, and columns to copy: the ``file`` of each image, or columns of a table."""
+"""Samples of shape (m, *shape), and columns to copy: the ``file`` of each image, or columns of a table."""
 
 
 def blocks(
@@ -41,13 +41,13 @@ def blocks(
     keep: Sequence[str] = (),
     say: Say = str,
 ) -> Iterator[Block]:
-    """Yield the samples of a table, an image or a folder of images, in blocks within ``BLOCK_BYTES``.
+    """Yield the samples of a table, an image or a folder of images in blocks that fit into memory.
 
     Args:
         background: see ``ImageReader``.
-        skip: whether to leave out damaged images.
+        skip: whether to skip damaged images.
         keep: columns of a table to yield beside its samples.
-        say: shows, at the end, which images were read inexactly or left out.
+        say: receives messages about images that were skipped or read inexactly.
 
     Raises:
         InputError: there are no samples, or they are damaged or have another shape.
@@ -94,7 +94,7 @@ def _rows(
         rows = min(TABLE_ROWS, rows_at_a_time(PER_NUMBER * (numbers + len(layout.names))))
         for cells in blocks_of_cells(path, layout, dialect, written, text, rows):
             x = features(Table(cells, (str(path),), signs=dialect.signs), encoder)
-            kept = cells[keep].convert_dtypes()  # integers beside gaps were floats
+            kept = cells[keep].convert_dtypes()  # gaps turned integers into floats
             columns: Any = kept.astype(object).where(kept.notna(), None).to_dict("list")
             yield torch.from_numpy(x).reshape(-1, *shape), columns
 
@@ -102,7 +102,7 @@ def _rows(
 def _images(
     path: Path, shape: tuple[int, ...], numbers: int, background: str | None, skip: bool, say: Say
 ) -> Iterator[Block]:
-    """Yield an image, or the images in a folder and its subfolders."""
+    """Yield an image, or all images below a folder."""
     if len(shape) != 3 or shape[0] not in MODES:
         what = "a folder" if path.is_dir() else "an image"
         raise InputError(f"{path} is {what}: the model expects samples of shape {shape}, which no image has")
