@@ -1,1 +1,1 @@
-"""Files on disk: atomic files and locks, run directories, tensor files, state dicts. No training."""
+"""Files on disk: atomic writes, locks, run directories, tensor files and state dicts."""

@@ -1,4 +1,4 @@
-"""Atomic file writes, and folders locked by one process at a time."""
+"""Atomic file writes, and folders that only one process at a time can lock."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from typing import Any
 from nsvm_cli.errors import InputError
 
 ORPHANS = f".*.{'[0-9a-f]' * 8}.tmp"
-"""Temporary files that ``write_atomically`` leaves behind if its process is killed."""
+"""Glob pattern of temporary files that a killed process has left behind."""
 
 LINE_END = "\r\n\0"
-"""Line terminator for ``csv``, with which it quotes \\r and \\n; file names never contain \\0."""
+r"""Temporary line terminator, with which ``csv`` quotes cells that contain \r or \n."""
 PROBE_SECONDS = 0.2
-"""A time longer than ``is_locked`` holds a lock."""
+"""Seconds to keep trying to lock a folder; ``is_locked`` holds a lock for a shorter time."""
 
 
 def write_atomically(path: Path, content: bytes | bytearray, named: bool = False) -> None:
@@ -33,16 +33,14 @@ def write_atomically(path: Path, content: bytes | bytearray, named: bool = False
 
 @contextlib.contextmanager
 def writing(path: Path, named: bool = False) -> Iterator[io.BufferedWriter]:
-    """Yield a file that atomically replaces ``path`` at the end of the context, unless an error is raised.
-
-    Even a power cut leaves either the old file or the new one.
+    """Context manager: yield a file that replaces ``path`` atomically if the context ends without an error.
 
     Args:
-        named: whether the user has named the file. Then pipes and devices are written to, and links are
-            followed; in a run directory, anyone may have placed them.
+        named: whether the user chose ``path``. Only then, pipes and devices are written to and links are
+            followed, because anyone may have placed them in a run directory.
 
     Raises:
-        OSError: the file cannot be written; its ``filename`` is ``path``.
+        OSError: the file cannot be written; ``filename`` is ``path``.
     """
     if named and path.exists() and not path.is_file():
         with path.open("ab") as file:
@@ -60,13 +58,13 @@ def writing(path: Path, named: bool = False) -> Iterator[io.BufferedWriter]:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
         if isinstance(error, OSError) and error.filename in (None, str(temporary)):
-            error.filename = str(path)  # the name that the user knows
+            error.filename = str(path)  # the user does not know the temporary file
         raise
     fsync_folder(path.parent)
 
 
 def fsync_folder(path: Path) -> None:
-    """Flush the names in a folder to disk, so that renames are durable."""
+    """Flush the entries of a folder to disk, so that renamed files survive a power cut."""
     with _opened(path) as folder:
         os.fsync(folder)
 
@@ -81,24 +79,14 @@ def _opened(folder: Path) -> Iterator[int]:
 
 
 def open_regular(path: Path) -> io.BufferedReader:
-    """Open a regular file for reading. A device or a pipe is refused, since it may never end.
-
-    Raises:
-        OSError: it cannot be opened.
-        ValueError: it is not a regular file.
-    """
+    """Open a regular file for reading; raise a ValueError for devices and pipes, which may never end."""
     if path.exists() and not path.is_file():
         raise ValueError("it is not a regular file")
     return path.open("rb")
 
 
 def read_regular(path: Path, limit: int) -> bytes:
-    """Return the content of a regular file.
-
-    Raises:
-        OSError: it cannot be read.
-        ValueError: it is not a regular file, or has more than ``limit`` bytes.
-    """
+    """Return a file's content; raise a ValueError if it is not regular or has more than ``limit`` bytes."""
     with open_regular(path) as file:
         if (size := path.stat().st_size) > limit:
             raise ValueError(f"it has {size} bytes, expected at most {limit}")
@@ -106,7 +94,7 @@ def read_regular(path: Path, limit: int) -> bytes:
 
 
 def file_sha256(path: str) -> str:
-    """Return the SHA-256 of a file or, for a folder, of the checksums of its files."""
+    """Return the SHA-256 of a file or, for a folder, of the checksums of all files in it."""
     named = Path(os.path.expanduser(path))
     if named.is_dir():
         sums = [file_sha256(str(file)) for file in sorted(named.rglob("*")) if file.is_file()]
@@ -116,12 +104,12 @@ def file_sha256(path: str) -> str:
 
 
 def csv_text(rows: Sequence[Mapping[str, Any]], escape: bool = False) -> str:
-    """Return a CSV file with a header for one or more rows with the same keys; see ``csv_lines``."""
+    """Return rows with the same keys as CSV text with a header; see ``csv_lines``."""
     return csv_lines([rows[0], *([row[key] for key in rows[0]] for row in rows)], escape)
 
 
 def csv_lines(rows: Iterable[Iterable[Any]], escape: bool = False) -> str:
-    """Return rows as lines of CSV. ``escape`` applies ``escape_formula`` to all cells."""
+    """Return rows as lines of CSV, with ``escape_formula`` applied to each cell if ``escape`` is set."""
     text = io.StringIO(newline="")
     table = csv.writer(text, lineterminator=LINE_END)
     table.writerows(map(escape_formula, row) if escape else row for row in rows)
@@ -129,7 +117,7 @@ def csv_lines(rows: Iterable[Iterable[Any]], escape: bool = False) -> str:
 
 
 def escape_formula(cell: Any) -> Any:
-    """Return a cell, prefixed with a quote if a spreadsheet would read it as a formula, as OWASP advises."""
+    """Return a cell, with ' before text that a spreadsheet would read as a formula (OWASP's advice)."""
     if isinstance(cell, str) and cell.startswith(("=", "+", "-", "@", "\t", "\r", "\n")):
         try:
             float(cell)
@@ -140,19 +128,17 @@ def escape_formula(cell: Any) -> Any:
 
 @contextlib.contextmanager
 def locked(folder: Path, wait: bool = False) -> Iterator[None]:
-    """Lock a folder within the context, and remove temporary files of killed processes from it.
+    """Context manager: create and lock a folder, and delete temporary files of killed processes from it.
 
     Args:
-        folder: it is created if it is missing. The lock is on the folder itself, so that no file can be
-            removed to let a second process in.
-        wait: whether to wait for a process that holds the lock, instead of raising an error.
+        wait: whether to wait for a process that holds the lock instead of raising an error.
 
     Raises:
         InputError: another process holds the lock.
         OSError: the folder cannot be created or read.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    with _opened(folder) as descriptor:
+    with _opened(folder) as descriptor:  # not a lock file, which could be deleted to let a second process in
         if wait:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         until = time.monotonic() + PROBE_SECONDS
@@ -175,7 +161,7 @@ def _try_lock(descriptor: int, kind: int = fcntl.LOCK_EX) -> bool:
 
 
 def is_locked(folder: Path) -> bool:
-    """Return whether a process holds the lock of a folder, without writing anything."""
+    """Return whether a process holds the lock of a folder."""
     try:
         with _opened(folder) as descriptor:
             return not _try_lock(descriptor, fcntl.LOCK_SH)

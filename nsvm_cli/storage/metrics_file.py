@@ -1,7 +1,4 @@
-"""metrics.jsonl: one JSON object per line, appended during training and truncated on resuming.
-
-times.jsonl holds their times, in a separate file because times differ between otherwise equal runs.
-"""
+"""The files ``metrics.jsonl`` and ``times.jsonl``, extended during training and truncated on resuming."""
 
 from __future__ import annotations
 
@@ -21,15 +18,15 @@ from nsvm_cli.errors import InputError
 from nsvm_cli.storage.files import read_regular
 
 METRICS_BYTES = 2**26
-"""Maximum size of a file of metrics: several hundred thousand records."""
+"""Maximum size of a metrics file in bytes, enough for several hundred thousand records."""
 
 LARGEST_NUMBER, MOST_PARTS = 1e300, 9
-"""Maximum magnitude of a number in a record, so that the axes of figures are finite, and number of parts."""
+"""Maximum magnitude of a number (so that plots have finite axes) and maximum ``part`` in a record."""
 
 
 @dataclass(frozen=True, config=STRICT)
 class Position:
-    """The length and SHA-256 of the metrics at the time of a checkpoint."""
+    """The length and SHA-256 of a metrics file at the time of a checkpoint."""
 
     bytes: Annotated[int, Field(ge=0, le=2**31)]
     sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
@@ -39,7 +36,7 @@ START = Position(0, hashlib.sha256().hexdigest())
 
 
 def position_after(file: BinaryIO, size: int) -> Position:
-    """Return the position after ``size`` bytes of a file, or at the end of a shorter one."""
+    """Return the position after ``size`` bytes of a file, or at the end of a shorter file."""
     file.seek(0)
     digest, left = hashlib.sha256(), size
     while block := file.read(min(left, 2**20)):
@@ -49,11 +46,7 @@ def position_after(file: BinaryIO, size: int) -> Position:
 
 
 class JSONLines(FileIO):
-    """A file of records to append to. It is truncated at a position, since later steps are repeated.
-
-    Raises:
-        InputError: ``path`` is a symbolic link, which may lead elsewhere, or a pipe, which may block.
-    """
+    """A regular file of JSON records (not a symbolic link), opened for appending and truncated at ``at``."""
 
     def __init__(self, path: Path, at: Position | None = None) -> None:
         if path.is_symlink() or (path.exists() and not path.is_file()):
@@ -64,7 +57,7 @@ class JSONLines(FileIO):
             self.truncate(at.bytes)
 
     def append(self, record: Mapping[str, Any]) -> None:
-        """Append one line of strict JSON."""
+        """Append a record as one line of strict JSON."""
         left = memoryview(json.dumps(record, allow_nan=False).encode() + b"\n")
         try:
             while left:
@@ -74,17 +67,13 @@ class JSONLines(FileIO):
             raise
 
     def position(self) -> Position:
-        """Flush the file to disk and return its end."""
+        """Flush the file to disk and return the position of its end."""
         os.fsync(self)
         return position_after(self, self.seek(0, os.SEEK_END))
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """Return the records of a run, without an incomplete last line.
-
-    Raises:
-        InputError: the file is not regular or is too large, or a line is not a record.
-    """
+    """Return all complete records of a metrics file, or raise an InputError if the file is damaged."""
     records: list[dict[str, Any]] = []
     for number, line in enumerate(_lines(path), 1):
         record = _parsed(line, after=records[-1]["step"] if records else 0)
@@ -98,13 +87,7 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
 
 
 def read_times(path: Path) -> dict[int, float]:
-    """Return the seconds of training at each recorded step; empty if there is no such file.
-
-    A step that was repeated after resuming has its latest time. Incomplete lines are skipped.
-
-    Raises:
-        InputError: the file is not regular or is too large.
-    """
+    """Return the latest recorded time of training in seconds for each step, or {} if the file is missing."""
     records = [_parsed(line, after=0, positive="seconds") for line in _lines(path)] if path.exists() else []
     return {record["step"]: record["seconds"] for record in records if record is not None}
 
@@ -127,7 +110,7 @@ def _parsed(line: bytes, after: int, positive: str = "violations") -> dict[str, 
 
 
 def check_metrics(path: Path, at: Position) -> None:
-    """Raise a ValueError unless the metrics up to a position are unchanged."""
+    """Raise a ValueError if the metrics up to a position have changed."""
     if path.is_file():
         with path.open("rb") as file:
             if position_after(file, at.bytes) == at:
