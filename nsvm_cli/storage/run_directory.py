@@ -1,4 +1,4 @@
-"""Run directories: the configuration, metrics, checkpoints, result and model of one run."""
+"""Run directories, which hold the configuration, metrics, checkpoints, result and model of a run."""
 
 from __future__ import annotations
 
@@ -27,31 +27,28 @@ CONFIG = "config.yaml"
 TRACKING = "tracking.json"
 
 AT_THE_END = (RESULT, "final.safetensors", "final.onnx", CURVES, REPORT)
-"""The files that only a finished run has."""
+"""Files that only finished runs have."""
 
 FILES = (*AT_THE_END, "best.safetensors", "best.onnx", METRICS, TIMES, TRACKING, STATUS, CONFIG)
-"""The files of a run except checkpoints, in the order of removal: a kill in between leaves a valid run."""
+"""Files of a run except checkpoints. If deletion in this order is interrupted, a valid run remains."""
 
 IfExists = Literal["refuse", "resume", "overwrite"]
 Status = Literal["running", "finished", "failed", "interrupted"]
 
 
 class RunDirectory(contextlib.ExitStack):
-    """The files of one run, locked by this process. A run is finished once ``result.json`` exists.
+    """The directory of one run, locked by this process. A run is finished once ``result.json`` exists.
 
-    ``final`` is the path of the trained model, ``best`` of the model with the best validation score.
+    ``final`` is the path of the trained model, and ``best`` of the model with the best validation score.
     """
 
     def __init__(
         self, path: Path, settings: Mapping[str, Any], if_exists: IfExists = "refuse", wait: bool = False
     ) -> None:
-        """Lock the directory, which is created if it is missing, and record the settings of a new run.
-
-        Args:
-            wait: whether to wait for another process that holds the directory.
+        """Lock the directory, which is created if needed, and record the settings of a new run.
 
         Raises:
-            InputError: another process holds the directory, or it already holds a run.
+            InputError: the directory already holds a run, or is in use (unless ``wait`` is set).
         """
         super().__init__()
         self.path = path
@@ -69,15 +66,12 @@ class RunDirectory(contextlib.ExitStack):
                 advice = "name a new folder, or replace it with overwrite=true"
                 raise InputError(f"{path} already holds a run{'' if is_finished(path) else resume}: {advice}")
             self.recorded = read_config(path)
-            self.push(opened.pop_all())  # an error above closes it
+            self.push(opened.pop_all())  # an error before this line releases the lock
 
     def resume(self, settings: Mapping[str, Any], at: Position = START) -> None:
-        """Record the settings if they have changed, and continue the metrics from a position.
-
-        Delete a finished run's outputs, result.json last, so that a kill leaves it finished.
-        """
+        """Continue the metrics from a position, record new settings and delete a finished run's outputs."""
         if is_finished(self.path):
-            for name in reversed(AT_THE_END):
+            for name in reversed(AT_THE_END):  # the result last: if interrupted, the run stays finished
                 (self.path / name).unlink(missing_ok=True)
         if self.recorded != settings:
             write_config(self.path, settings)
@@ -85,18 +79,16 @@ class RunDirectory(contextlib.ExitStack):
         self.times = self.enter_context(JSONLines(self.path / TIMES))
 
     def add_checkpoint(self, write: Callable[[Path], None], step: int, schedule: Checkpoints) -> None:
-        """Call ``write`` with the path of the new checkpoint, and delete all but the newest ones: two, or the
-        number that is asked for if it is larger.
-        """
+        """Call ``write`` with a new checkpoint's path; keep only the newest max(2, ``schedule.kept``)."""
         write(new := self.path / f"step-{step:08d}.safetensors")
         files = checkpoints_in(self.path)
-        at = files.index(new)  # before it are later steps, which are being repeated
+        at = files.index(new)  # files before it are of later steps, which will be repeated
         for file in (*files[:at], *files[at + max(schedule.kept, 2) :]):
             file.unlink(missing_ok=True)
         fsync_folder(self.path)
 
     def finish(self, result: Mapping[str, Any], schedule: Checkpoints) -> None:
-        """Write the result, which marks the run as finished, and delete the checkpoints that are not kept."""
+        """Write the result, which marks the run as finished, and keep only ``schedule.kept`` checkpoints."""
         self.metrics.position()
         write_json(self.path / RESULT, result)
         for file in checkpoints_in(self.path)[schedule.kept :]:
@@ -112,31 +104,27 @@ def checkpoints_in(path: Path) -> list[Path]:
 
 
 def has_run(path: Path) -> bool:
-    """Return whether a run has been started in the directory."""
+    """Return whether a directory holds a run, finished or not."""
     return any((path / name).exists() for name in (CONFIG, METRICS, RESULT))
 
 
 def has_records(path: Path) -> bool:
-    """Return whether a run has recorded a step, which a method without steps never does."""
+    """Return whether a run has recorded metrics; methods without steps record none."""
     return (path / METRICS).stat().st_size > 0
 
 
 def is_finished(path: Path) -> bool:
-    """Return whether the directory holds a finished run."""
+    """Return whether a directory holds a finished run."""
     return (path / RESULT).is_file()
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """Write strict JSON atomically."""
+    """Write a JSON object to a file atomically; NaN and infinity raise a ValueError."""
     write_atomically(path, (json.dumps(content, indent=2, allow_nan=False) + "\n").encode())
 
 
 def read_json(file: Path) -> dict[str, Any]:
-    """Return a JSON object, such as the result of a finished run.
-
-    Raises:
-        InputError: it cannot be read.
-    """
+    """Return the JSON object in a file, or raise an InputError if the file cannot be read."""
     try:
         content: object = json.loads(read_regular(file, JSON_BYTES))
     except OSError as error:
@@ -149,26 +137,26 @@ def read_json(file: Path) -> dict[str, Any]:
 
 
 def write_status(path: Path, status: Status, message: str = "", **fields: Any) -> None:
-    """Write the status of a job, with further fields such as its overrides, to its directory."""
+    """Write the status of a job and additional fields, such as its overrides, to its directory."""
     path.mkdir(parents=True, exist_ok=True)
     write_json(path / STATUS, {"status": status, "message": message, **fields})
 
 
 def read_status(path: Path) -> dict[str, Any]:
-    """Return the status of the run in a directory, or an empty dict if it is missing or unreadable."""
+    """Return the status of a run, or {} if the status is missing or unreadable."""
     with contextlib.suppress(InputError):
         return read_json(path / STATUS)
     return {}
 
 
 def sweeps_in(status: Mapping[str, Any]) -> list[str]:
-    """Return the marks of the latest sweeps that started the job with this status."""
+    """Return the identifiers of the latest sweeps that started the job with this status."""
     marks = status.get("sweep")
     return [str(mark) for mark in marks[-9:]] if isinstance(marks, list) else []
 
 
 def command_in(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the overrides in a status or a result, and the ``--config-dir`` or None."""
+    """Return the overrides and the ``--config-dir`` (or None) that a status or result records."""
     words, folder = record.get("overrides"), record.get("config_dir")
     return {
         "overrides": [str(word) for word in words] if isinstance(words, list) else [],
@@ -178,7 +166,7 @@ def command_in(record: Mapping[str, Any]) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def reading(what: object, advice: str = "") -> Iterator[None]:
-    """Raise an InputError in place of errors that missing or malformed values cause within the context."""
+    """Context manager: turn errors about missing or malformed values into an InputError about ``what``."""
     try:
         yield
     except InputError:
@@ -188,7 +176,7 @@ def reading(what: object, advice: str = "") -> Iterator[None]:
 
 
 def outcome_of(path: Path, status: Mapping[str, Any]) -> tuple[str, str]:
-    """Return the status and message of a run; one that was killed counts as interrupted."""
+    """Return the status and message of a run; a killed run counts as interrupted."""
     if status.get("status") in ("finished", "failed", "interrupted"):
         return status["status"], str(status.get("message", ""))
     if is_locked(path):
@@ -205,7 +193,7 @@ def outcome_of(path: Path, status: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def resume_command(path: Path, plugins: object = None) -> str:
-    """Return the command that resumes the run in a directory, for a shell."""
+    """Return the shell command that resumes the run in a directory."""
     words = ["nsvm", "train", f"resume={path}"]
     if plugins and isinstance(plugins, list):
         words.append(f"plugins=[{','.join(map(str, plugins))}]")
@@ -216,11 +204,7 @@ CONFIG_BYTES, JSON_BYTES, LEVELS = 2**16, 2**24, 16
 
 
 def write_config(path: Path, settings: Mapping[str, Any]) -> None:
-    """Write the settings of a run to ``config.yaml``.
-
-    Raises:
-        InputError: ``read_config`` would refuse them.
-    """
+    """Write the settings of a run to ``config.yaml``; raise an InputError if the file would be too large."""
     text = yaml.safe_dump(dict(settings), sort_keys=False, allow_unicode=True).encode()
     if len(text) > CONFIG_BYTES:
         raise InputError(f"config.yaml would have {len(text)} bytes, expected at most {CONFIG_BYTES}")
@@ -228,11 +212,7 @@ def write_config(path: Path, settings: Mapping[str, Any]) -> None:
 
 
 def read_config(path: Path) -> dict[str, Any]:
-    """Return the recorded settings of a run as plain values.
-
-    Raises:
-        InputError: the file is missing, damaged, or holds more than plain values.
-    """
+    """Return the settings in ``config.yaml``, or raise an InputError if the file is missing or damaged."""
     file = path / CONFIG
     if not file.is_file():
         raise InputError(f"{path} has no config.yaml: expected the directory of a run")
@@ -240,7 +220,7 @@ def read_config(path: Path) -> dict[str, Any]:
     try:
         text = read_regular(file, CONFIG_BYTES).decode()
         for event in yaml.parse(text, Loader=loader):
-            if isinstance(event, yaml.AliasEvent):  # with which a few lines expand to gigabytes
+            if isinstance(event, yaml.AliasEvent):  # a few lines could expand to gigabytes
                 raise yaml.YAMLError("it has aliases")
             depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
             if depth > LEVELS:  # libyaml would overflow the stack

@@ -1,7 +1,4 @@
-"""State dicts, as in PyTorch: nested dicts of tensors and numbers, from which a run can resume.
-
-They are loaded into a newly constructed object, so that each value can be checked against its counterpart.
-"""
+"""State dicts as in PyTorch: nested dicts of tensors and numbers, from which a run can resume."""
 
 from __future__ import annotations
 
@@ -16,37 +13,27 @@ from torch import Tensor
 from nsvm_cli.errors import InputError
 
 StateDict = dict[str, Any]
-"""Maps names to tensors, numbers, None and nested state dicts."""
+"""Maps names to tensors, numbers, None or nested state dicts."""
 
 NOT_SAVED = {"saved": "no: saved apart, or recomputed when needed, with the same bits"}
 RESTORED = {"saved": "by state_dict, and restored by the trainer"}
-"""For ``dataclasses.field(metadata=...)``."""
+"""Values of ``metadata`` in ``dataclasses.field``."""
 
 
 class Saved:
-    """An object whose state dict holds the attributes that ``saved`` names: numbers, tensors, objects with
-    ``state_dict`` and ``load_state_dict``, or lists and dicts of these.
-    """
+    """Base class of objects whose state dict holds the attributes that ``saved`` lists."""
 
     @property
     def saved(self) -> Sequence[str]:
-        """The fields of a dataclass, except those that are NOT_SAVED."""
+        """Names of the attributes: by default, the fields of the dataclass that are not NOT_SAVED."""
         return [f.name for f in fields(self) if f.metadata != NOT_SAVED]  # type: ignore[arg-type]
 
     def state_dict(self) -> StateDict:
-        """Return the attributes as a state dict.
-
-        Raises:
-            InputError: one is neither a number nor a tensor, and has no ``state_dict``.
-        """
+        """Return the attributes as a state dict; raise an InputError if a type cannot be saved."""
         return {name: saved_value(name, getattr(self, name)) for name in self.saved}
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
-        """Set the attributes of this new object to saved values, except fields that are RESTORED.
-
-        Raises:
-            ValueError: a saved value does not match the type or shape of the current one.
-        """
+        """Set the attributes except RESTORED fields; a wrong type or shape raises a ValueError."""
         expect_keys(saved, self.saved)
         own_fields = getattr(self, "__dataclass_fields__", {})
         for name in self.saved:
@@ -72,7 +59,7 @@ def saved_value(name: str, value: Any) -> Any:
 
 
 def loaded_value(name: str, now: Any, saved: Any) -> Any:
-    """Return the saved value, checked against the current one."""
+    """Return a saved value after checking it against the current value ``now``."""
     if hasattr(now, "load_state_dict"):
         now.load_state_dict(saved)
         return now
@@ -86,7 +73,7 @@ def loaded_value(name: str, now: Any, saved: Any) -> Any:
         return loaded_like(torch.from_numpy(now), saved, name).numpy()
     if isinstance(now, Tensor):
         return loaded_like(now, saved, name)
-    # a field that is None at first may hold any value later
+    # a field that is None now may have been saved with any value
     kinds = (int, float, Tensor, type(None)) if now is None else (int,) if type(now) is int else (int, float)
     if not isinstance(saved, kinds) or isinstance(saved, bool):
         raise ValueError(f"{name}: expected {type(now).__name__}, got {type(saved).__name__}")
@@ -94,18 +81,14 @@ def loaded_value(name: str, now: Any, saved: Any) -> Any:
 
 
 def expect_keys(saved: object, keys: Iterable[str]) -> None:
-    """Raise a ValueError unless ``saved`` has exactly these keys."""
+    """Raise a ValueError unless ``saved`` is a mapping with exactly these keys."""
     if not isinstance(saved, Mapping) or saved.keys() != set(keys):
         got = ", ".join(map(str, saved)) if isinstance(saved, Mapping) else type(saved).__name__
         raise ValueError(f"expected {', '.join(keys)}, got {got}")
 
 
 def loaded_like(now: Tensor, saved: object, name: str) -> Tensor:
-    """Return the saved tensor with the strides of the current one.
-
-    Raises:
-        ValueError: it is not a tensor of the same shape and dtype.
-    """
+    """Return a saved tensor with the strides of ``now``; raise a ValueError if shape or dtype differ."""
     if not isinstance(saved, Tensor) or saved.shape != now.shape or saved.dtype != now.dtype:
         got = f"{saved.dtype} {list(saved.shape)}" if isinstance(saved, Tensor) else type(saved).__name__
         raise ValueError(f"{name}: expected {now.dtype} {list(now.shape)}, got {got}")
@@ -113,11 +96,7 @@ def loaded_like(now: Tensor, saved: object, name: str) -> Tensor:
 
 
 def nested(values: Mapping[str, Any]) -> StateDict:
-    """Return the nested dicts for values by path, such as ``state/window/s``: the inverse of ``flat``.
-
-    Raises:
-        ValueError: a path occurs twice, or leads through a value.
-    """
+    """Return nested dicts for values by path, such as ``state/window/s``; a wrong path is a ValueError."""
     tree: StateDict = {}
     for path, value in values.items():
         *names, last = path.split("/")

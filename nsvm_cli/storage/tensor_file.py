@@ -1,7 +1,7 @@
 """Tensor files: tensors and JSON in one safetensors file, with a checksum over every byte.
 
-A file may come from an untrusted source. Reading first checks its header against fixed limits, then the whole
-file against its checksum, and only then loads tensors. No pickle.
+Files may come from untrusted sources. Tensors are loaded only after the header has been checked against
+limits, and the file against its checksum.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ DTYPES |= {torch.int64: "I64", torch.int32: "I32", torch.uint8: "U8", torch.bool
 BLANK = "0" * 64
 
 Spec = tuple[str, tuple[int, ...]]
-"""The dtype, as safetensors names it, and the shape of a tensor."""
+"""The dtype of a tensor, in the notation of safetensors, and its shape."""
 
 
 @dataclass(frozen=True)
 class TensorFile:
-    """A file whose header has been checked: its JSON content and the specs of its tensors."""
+    """A tensor file whose header has been checked, with its JSON content and the specs of its tensors."""
 
     path: Path
     content: dict[str, Any]
@@ -49,11 +49,7 @@ class TensorFile:
     digest: str
 
     def tensors(self) -> dict[str, Tensor]:
-        """Verify the checksum and return all tensors.
-
-        Raises:
-            InputError: the file is damaged or cannot be read, or a tensor holds NaN or infinity.
-        """
+        """Return all tensors, or raise an InputError if the checksum is wrong or a tensor is not finite."""
         try:
             if _checksum(self.path, self.digest) != self.digest:
                 raise InputError(f"{self.path} is damaged: its checksum is wrong; use an intact copy")
@@ -75,10 +71,10 @@ def write(
     named: bool = False,
     only_check: bool = False,
 ) -> None:
-    """Write a file of this kind, see ``write_atomically``, or only check that ``read`` would accept it.
+    """Write a tensor file or, if ``only_check``, only check that ``read`` would accept it.
 
     Raises:
-        InputError: ``read`` would refuse the file.
+        InputError: ``read`` would not accept the file.
         RunError: a tensor holds NaN or infinity.
     """
     # the checksum is computed with zeros in its place
@@ -108,7 +104,7 @@ def _check_limits(path: Path, metadata: Mapping[str, str], tensors: Mapping[str,
             )
     size = sum(t.nbytes for t in tensors.values())
     specs = {n: {"dtype": "BOOL", "shape": t.shape, "data_offsets": [size, size]} for n, t in tensors.items()}
-    # a few bytes more than safetensors needs
+    # an upper bound, a few bytes above the true size
     header = len(json.dumps({"__metadata__": metadata, **specs}, separators=(",", ":")))
     if len(tensors) > TENSORS or header > HEADER_BYTES or header + size > FILE_BYTES:
         raise InputError(
@@ -118,7 +114,7 @@ def _check_limits(path: Path, metadata: Mapping[str, str], tensors: Mapping[str,
 
 
 def read(path: Path, kind: str, noun: str = "tensor file") -> TensorFile:
-    """Read and check only the header of a file of this kind, such as ``nsvm-model-3``.
+    """Check the header of a tensor file, and return the file without loading its tensors.
 
     Raises:
         InputError: the file is missing, damaged, of another kind, or exceeds a limit.
@@ -131,7 +127,7 @@ def read(path: Path, kind: str, noun: str = "tensor file") -> TensorFile:
             size, header = path.stat().st_size, int.from_bytes(file.read(8), "little")
         expect(size <= FILE_BYTES, f"it has {size} bytes, expected at most {FILE_BYTES}")
         expect(header <= HEADER_BYTES, f"its header has {header} bytes, expected at most {HEADER_BYTES}")
-        with safe_open(path, framework="pt") as opened:  # which checks the header, too
+        with safe_open(path, framework="pt") as opened:  # also checks the header
             metadata, names = opened.metadata() or {}, opened.keys()
             slices = {name: opened.get_slice(name) for name in names}
             specs = {name: (entry.get_dtype(), tuple(entry.get_shape())) for name, entry in slices.items()}
@@ -160,13 +156,13 @@ def not_finite(tensors: Mapping[str, Tensor]) -> list[str]:
 
 
 def unusable(path: Path, reason: object, what: str = "cannot be used") -> InputError:
-    """Return the error for a file that cannot be used; a long reason is shortened."""
+    """Return an InputError about a file, with the reason shortened to 300 characters."""
     reason = one_line(reason) if isinstance(reason, ValidationError) else reason
     return InputError(f"{path} {what}: {textwrap.shorten(str(reason), 300, placeholder=' ...')}")
 
 
 def _checksum(path: Path, digest: str) -> str:
-    """Return the checksum of a file with zeros in place of the digest, which its header holds once."""
+    """Return the SHA-256 of a file with zeros in place of its digest, or "none" if the header lacks it."""
     with path.open("rb") as file:
         length = file.read(8)
         header = file.read(int.from_bytes(length, "little"))
