@@ -103,12 +103,9 @@ class Data:
         return task_for([names[r] for r in present]), torch.from_numpy(codes)
 
     def weights(self, class_weight: ClassWeight) -> Float64[np.ndarray, " m"] | None:
-        """Return sample weights times class weights, normalised to mean 1, or None if there are no weights.
+        """Return sample weights times class weights with mean 1, or None if there are no weights.
 
-        With ``balanced``, the weights of each class have the same sum, as in scikit-learn.
-
-        Raises:
-            InputError: ``class_weight`` contains an unknown class.
+        With ``balanced``, the weights of all classes have the same sum. An unknown class is an InputError.
         """
         train, names = self.splits["train"], self.task.classes
         if class_weight is None and train.weight is None:
@@ -168,14 +165,9 @@ def load_data(
     task: Task | None = None,
     encoder: TableEncoder | None = None,
 ) -> Data:
-    """Load and split the data set described by a ``dataset:`` section.
+    """Load and split the data set described by a ``dataset:`` section, or raise an InputError.
 
-    Args:
-        memory_budget: see ``memory_limit``.
-        task, encoder: the task and encoder of a trained model, if the data are for this model.
-
-    Raises:
-        InputError: a setting is wrong, or the data are missing or damaged.
+    ``task`` and ``encoder`` belong to a trained model that the data are for.
     """
     source, table = build_source(settings), None
     with memory_limit(memory_budget):
@@ -204,13 +196,10 @@ def split_data(
     fold: str | None = None,
     table: Table | None = None,
 ) -> Data:
-    """Split samples; if they come from a table, encode their features first.
+    """Split samples, and encode the features of a table, or raise an InputError.
 
     The encoder and the scale of real targets are fitted to the training set, from which samples of weight 0
-    are removed. For a trained model, whose ``task`` is given, classes may be absent or rare.
-
-    Raises:
-        InputError: samples are too few, the table cannot be encoded, or its labels do not suit ``kind``.
+    are removed. With the ``task`` of a trained model, classes may be absent or rare.
     """
     columns, doubtful = None, dict[str, list[str]]()
     if kind != (expected := samples.task.kind):

@@ -73,11 +73,7 @@ class Augmentation:
 def build_augmentation(
     sections: Sequence[object] | None, scaling: Scaling, shape: tuple[int, ...]
 ) -> Augmentation | None:
-    """Return the augmentation for images of this shape, or None if there are no sections.
-
-    Raises:
-        InputError: an argument of a transform is unknown, invalid or unsuitable for this shape.
-    """
+    """Return the augmentation for images of this shape, None without sections, or raise an InputError."""
     if not sections:
         return None
     if len(shape) != 3:

@@ -50,8 +50,7 @@ class Samples:
         official_validation, official_test: first rows of the official sets, which follow the training set.
         generated: whether samples are drawn anew for each seed, which makes different seeds independent.
         origins: names of the original data, if they differ from the data set's name.
-        groups, times: the group or time of each sample; see ``split_rows``.
-        weight: weights of the samples in training; see ``Data.weights``.
+        groups, times, weight: see ``split_rows`` and ``Data.weights``.
         numbers: row numbers in the files of a table, from 1.
         remarks: messages to the user about how the samples were read.
     """
@@ -155,11 +154,7 @@ class Source:
     fold: Annotated[str, AfterValidator(_fold)] | None = None
 
     def load(self, rng: np.random.Generator) -> Samples | Table:
-        """Return all samples; generated samples are drawn with ``rng``.
-
-        Raises:
-            InputError: the data are missing or damaged.
-        """
+        """Return all samples, drawn with ``rng`` if generated, or raise an InputError for bad data."""
         raise NotImplementedError
 
 
@@ -192,10 +187,9 @@ class Table:
     Attributes:
         rows: the rows of all files. The index is the position of a row in its file, from 0.
         files: paths or other origins of the rows, for messages.
-        label: the column of labels, or None.
-        settings: settings that give other columns a role.
-        official_test, official_validation, origins, remarks: see ``Samples``.
+        settings: settings that give columns a role, except ``label``.
         signs: decimal and thousands signs set by the user.
+        official_test, official_validation, origins, remarks: see ``Samples``.
     """
 
     rows: pd.DataFrame

@@ -74,12 +74,7 @@ class Column:
 def describe(
     table: Table, columns: Mapping[str, Any], doubtful: Mapping[str, Sequence[str]]
 ) -> tuple[Column, ...]:
-    """Return the description of each column of a table.
-
-    Args:
-        columns: the result of ``read_columns``.
-        doubtful: additional remarks by column name.
-    """
+    """Describe each column of a table, given ``read_columns`` and additional remarks by column name."""
 
     def described(name: Any) -> Column:
         raw, read = table.rows[name], columns.get(str(name), ID)
@@ -125,14 +120,9 @@ class Survey:
 
 
 def survey(path: str, written: Mapping[str, Any], label: str | None) -> Survey:
-    """Describe a file as training would read it if all rows were in the training set.
+    """Describe a table file as training would read it with all rows in the training set.
 
-    Args:
-        written: settings of a ``Dialect``.
-        label: the column of labels, by default "label" if it exists.
-
-    Raises:
-        InputError: the file cannot be read, or lacks the column.
+    ``written`` holds settings of a ``Dialect``. The default label is "label", if that column exists.
     """
     dialect = construct(Dialect, "", written)
     rows, lines = read_cells(path, "", dialect, label)

@@ -100,16 +100,9 @@ def read_cells(
     label: str | None = None,
     text: Collection[str] = (),
 ) -> tuple[pd.DataFrame, list[str]]:
-    """Return the cells of a table file, and remarks about how the file is written.
+    """Return the cells of a table file and remarks about its format, or raise an InputError.
 
-    Args:
-        setting: the setting that holds the path, for messages; may be empty.
-        label: the column of labels, which is read as text.
-        text: other columns to read as text.
-
-    Raises:
-        InputError: the file or the column is missing, or the file does not hold a table.
-        RunError: memory ran out.
+    The columns ``label`` and ``text`` are read as text. ``setting`` holds the path, for messages.
     """
     what, file = f"{setting}={path}" if setting else path, Path(os.path.expanduser(path))
     labels = [] if label is None else [label]

@@ -80,7 +80,7 @@ class TableEncoder:
     """Encode the rows of a table as features: first columns of numbers, then dates, then text.
 
     A number is one feature, and a date has ``DATE_FEATURES``; empty cells are filled with the median. Text is
-    one-hot encoded, and unseen categories are encoded as zeros.
+    one-hot encoded, and unseen categories are encoded as zeros. Columns are matched by name.
     """
 
     columns: Columns
@@ -102,11 +102,7 @@ class TableEncoder:
         return [name + ending for name, kind in self.kinds.items() for ending in _endings(kind)]
 
     def __call__(self, table: Table) -> Float64[np.ndarray, "m n"]:
-        """Return the features of all rows. Columns are matched by name, and additional columns are ignored.
-
-        Raises:
-            InputError: a column is missing, or a cell in a column of numbers or dates is invalid.
-        """
+        """Return the features of all rows, or raise an InputError for a missing column or an invalid cell."""
         cells = table.cells
         if missing := [name for name in self.columns if name not in cells]:
             names = ", ".join(missing[:20])
@@ -165,11 +161,7 @@ def _endings(kind: Kind) -> list[str]:
 
 
 def fit_encoder(table: Table, rows: np.ndarray) -> TableEncoder:
-    """Return an encoder fitted to the training rows; see ``read_columns``.
-
-    Raises:
-        InputError: a column is ambiguous or unfit for a model file, or no column is a feature.
-    """
+    """Fit an encoder to the training rows, or raise an InputError for ambiguous or unusable columns."""
     _expect_columns(table)
     columns = read_columns(table, rows)
     if doubts := {name: kind for name, kind in columns.items() if isinstance(kind, Doubt)}:
@@ -237,11 +229,7 @@ def _counts(x: pd.Series) -> bool:
 
 
 def features(table: Table, encoder: TableEncoder | None) -> Float64[np.ndarray, "m n"]:
-    """Return the features of all rows. Without an encoder, all columns must hold numbers.
-
-    Raises:
-        InputError: a cell is empty or invalid, or a column of the encoder is missing.
-    """
+    """Return the features of all rows; without an encoder, cells that are not numbers raise an InputError."""
     if encoder is not None:
         return encoder(table)
     _expect_columns(table)
@@ -252,12 +240,9 @@ def features(table: Table, encoder: TableEncoder | None) -> Float64[np.ndarray, 
 
 
 def labelled(table: Table, kind: str, task: Task | None = None) -> Samples:
-    """Return the samples of a table with empty features x.
+    """Return the samples of a table with empty features x, or raise an InputError for an invalid cell.
 
     The task of a trained model sets the classes; groups, times and weights may then be missing.
-
-    Raises:
-        InputError: there are no rows, or a label, target, group, time or weight is missing or invalid.
     """
     y, classes = _code_labels(table, kind, task.classes if task else None)
     lenient = task is not None
@@ -380,14 +365,7 @@ def parsed(cells: pd.Series, notation: Numbers = PLAIN) -> tuple[pd.Series, pd.S
 def numbers(
     table: Table, cells: pd.Series, notation: Numbers | None = None, what: str = "", hint: str = ""
 ) -> pd.Series:
-    """Return a column as finite numbers, with NaN for empty cells.
-
-    Args:
-        notation: how the numbers are written; recognised by default.
-
-    Raises:
-        InputError: a cell is neither empty nor a finite number.
-    """
+    """Return a column as finite numbers, with NaN for empty cells, or raise an InputError for other cells."""
     if notation is None:
         written = table.written.get(str(cells.name))
         notation = written if isinstance(written, Numbers) else PLAIN

@@ -43,10 +43,8 @@ class Images(Source):
     ) -> Samples:
         """Return the images of the selected classes.
 
-        Args:
-            source: the origin of the images.
-            names: the names of the classes, in the order of their labels.
-            parts: images (m, c, h, w) and labels of ``train`` and the official ``validation`` and ``test``.
+        ``names`` are the classes in the order of their labels. ``parts`` holds images (m, c, h, w) and labels
+        of ``train`` and of official ``validation`` and ``test`` splits, in this order.
         """
         label = {name: r for r, name in enumerate(names)}
         classes = tuple(dict.fromkeys(self.classes or label))
@@ -100,11 +98,7 @@ class ImageFiles(Images):
         return cache_folder() / (self.below or published.__name__)
 
     def read(self, name: str) -> bytes:
-        """Return the content of a published file, after checking its SHA-256.
-
-        Raises:
-            InputError: the file is missing or damaged, or cannot be downloaded.
-        """
+        """Return the content of a published file, or raise an InputError if it is missing or damaged."""
         try:
             file = self.folder / name
             if self.root is None:

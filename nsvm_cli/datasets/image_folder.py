@@ -102,11 +102,7 @@ class ImageReader:
         return tuple(lines)
 
     def __call__(self, file: Path) -> UInt8[np.ndarray, "c h w"]:
-        """Return the pixels of an image file, rotated according to its EXIF orientation.
-
-        Raises:
-            InputError: the image is damaged, has another size, or would be clipped or lose transparency.
-        """
+        """Return an image's pixels, rotated by its EXIF orientation, or raise an InputError if unreadable."""
         from PIL import Image, UnidentifiedImageError
 
         # the format TGA has no signature, so that any file may look like it

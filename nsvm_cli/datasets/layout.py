@@ -118,12 +118,7 @@ def opened(file: Path) -> Any:
 
 
 def recognise(file: Path, dialect: Dialect) -> Layout:
-    """Return the layout of a text file.
-
-    Raises:
-        InputError: the file is not text.
-        UnicodeDecodeError: the file is not in the encoding of the dialect.
-    """
+    """Return the layout of a text file, or raise an InputError or UnicodeDecodeError for other files."""
     encoding = dialect.encoding or _encoding(file)
     with opened(file) as stream, io.TextIOWrapper(stream, encoding, newline="") as text:
         lines = text.readlines(HEAD)

@@ -48,17 +48,14 @@ def mean_and_std(x: Float64[Tensor, "m ..."], w: Weights, dim: tuple[int, ...] |
 def fit_scaling(
     x: Real[Tensor, "m ..."], global_scaling: bool, kind: ScalingKind = "standard", w: Weights = None
 ) -> Scaling:
-    """Return the scaling fitted to samples x. A constant feature becomes 0.
+    """Return the scaling fitted to x, or raise an InputError for a feature with an infinite scale.
 
     Args:
         global_scaling: whether all features share one mean and standard deviation.
         kind: ``standard`` for mean 0 and *sample* standard deviation 1, ``channels`` for the same in each
-            channel of images, ``minmax`` for the range 0..1, or ``none``. Without ``global_scaling``,
-            ``standard`` keeps features of zeros and ones.
+            channel of images, ``minmax`` for the range 0..1, or ``none``. Constant features become 0. Without
+            ``global_scaling``, ``standard`` keeps features of zeros and ones.
         w: the weights of the samples; see ``mean_and_std``.
-
-    Raises:
-        InputError: the mean or the standard deviation of a feature is not finite.
     """
     dim = (0, *range(2, x.ndim)) if kind == "channels" else tuple(range(x.ndim)) if global_scaling else 0
     mean, std = mean_and_std(as_float(x), w, dim)

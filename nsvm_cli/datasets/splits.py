@@ -21,7 +21,7 @@ TEST_FRACTION = 0.1
 def split_rows(
     samples: Samples, validation: Validation, seed: int, fold: str | None = None, lenient: bool = False
 ) -> dict[str, np.ndarray]:
-    """Return the row indices of the splits ``train``, ``validation``, ``test`` and ``all``.
+    """Return the rows of ``train``, ``validation``, ``test`` and ``all``; too few samples are an InputError.
 
     The test set is the official test set, fold K of N if ``fold`` is K/N, or a tenth of the samples. The
     validation set comes from the other samples. Both are drawn at random, stratified by class. With times,
@@ -30,9 +30,6 @@ def split_rows(
     Args:
         validation: the number of validation samples, their fraction, or their number per class ("200 each").
         lenient: whether classes may be absent or rare, for example in data for a trained model.
-
-    Raises:
-        InputError: there are too few samples for the split.
     """
     rows = np.arange(len(samples.y))
     if samples.times is not None and (samples.groups is not None or fold is not None):

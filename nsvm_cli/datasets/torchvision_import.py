@@ -15,11 +15,7 @@ _IMPORTING = threading.RLock()
 
 
 def import_torchvision(module: str) -> Any:
-    """Return the module ``torchvision.<module>``.
-
-    Raises:
-        RunError: torchvision is missing, or does not match the installed torch.
-    """
+    """Return the module ``torchvision.<module>``, or raise a RunError if it cannot be imported."""
     name = f"torchvision.{module}"
     try:
         with _IMPORTING, torch.device("cpu"):  # whatever device a caller is building its own tensors on

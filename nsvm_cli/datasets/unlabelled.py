@@ -41,16 +41,13 @@ def blocks(
     keep: Sequence[str] = (),
     say: Say = str,
 ) -> Iterator[Block]:
-    """Yield the samples of a table, an image or a folder of images in blocks that fit into memory.
+    """Yield the samples of a table, an image or a folder of images in blocks, or raise an InputError.
 
     Args:
         background: see ``ImageReader``.
         skip: whether to skip damaged images.
         keep: columns of a table to yield beside its samples.
         say: receives messages about images that were skipped or read inexactly.
-
-    Raises:
-        InputError: there are no samples, or they are damaged or have another shape.
     """
     count, numbers = 0, outputs + math.prod(shape)
     parquet = path.is_dir() and kind_of(path) == "Parquet"

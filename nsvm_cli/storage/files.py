@@ -138,7 +138,7 @@ def locked(folder: Path, wait: bool = False) -> Iterator[None]:
         OSError: the folder cannot be created or read.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    with _opened(folder) as descriptor:  # not a lock file, which could be deleted to let a second process in
+    with _opened(folder) as descriptor:  # a lock file in the folder could be deleted by a user
         if wait:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         until = time.monotonic() + PROBE_SECONDS

@@ -96,7 +96,7 @@ def loaded_like(now: Tensor, saved: object, name: str) -> Tensor:
 
 
 def nested(values: Mapping[str, Any]) -> StateDict:
-    """Return nested dicts for values by path, such as ``state/window/s``; a wrong path is a ValueError."""
+    """Return nested dicts for values by path (``state/window/s``), or raise a ValueError for a bad path."""
     tree: StateDict = {}
     for path, value in values.items():
         *names, last = path.split("/")
