@@ -103,9 +103,9 @@ class Data:
         return task_for([names[r] for r in present]), torch.from_numpy(codes)
 
     def weights(self, class_weight: ClassWeight) -> Float64[np.ndarray, " m"] | None:
-        """Return sample weights times class weights with mean 1, or None if there are no weights.
+        """Return sample weights times class weights, normalised to mean 1; None if there are no weights.
 
-        With ``balanced``, the weights of all classes have the same sum. An unknown class is an InputError.
+        With ``balanced``, all classes have the same total weight. An unknown class raises an InputError.
         """
         train, names = self.splits["train"], self.task.classes
         if class_weight is None and train.weight is None:
@@ -167,7 +167,7 @@ def load_data(
 ) -> Data:
     """Load and split the data set described by a ``dataset:`` section, or raise an InputError.
 
-    ``task`` and ``encoder`` belong to a trained model that the data are for.
+    ``task`` and ``encoder`` are taken from a trained model if the data are for this model.
     """
     source, table = build_source(settings), None
     with memory_limit(memory_budget):

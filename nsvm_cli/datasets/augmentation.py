@@ -43,7 +43,7 @@ Augment = Annotated[
     tuple[Annotated[dict[str, Any], BeforeValidator(_section)], ...],
     BeforeValidator(lambda sections: () if sections is None else sections),
 ]
-"""Type of ``dataset.augment``: transforms in order, each a name, or a section with ``name`` and arguments."""
+"""Type of ``dataset.augment``: a list of transforms, each a name, or a section of ``name`` and arguments."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,11 @@ class Augmentation:
 def build_augmentation(
     sections: Sequence[object] | None, scaling: Scaling, shape: tuple[int, ...]
 ) -> Augmentation | None:
-    """Return the augmentation for images of this shape, None without sections, or raise an InputError."""
+    """Return the augmentation for images of this shape, or None if there are no sections.
+
+    Raises:
+        InputError: an argument is invalid, or does not suit the shape.
+    """
     if not sections:
         return None
     if len(shape) != 3:

@@ -154,7 +154,7 @@ class Source:
     fold: Annotated[str, AfterValidator(_fold)] | None = None
 
     def load(self, rng: np.random.Generator) -> Samples | Table:
-        """Return all samples, drawn with ``rng`` if generated, or raise an InputError for bad data."""
+        """Return all samples, or raise an InputError if the data are bad. ``rng`` draws generated samples."""
         raise NotImplementedError
 
 
@@ -166,7 +166,7 @@ class TableSource(Source):
         drop: columns that are not used as features.
         include: columns that are used as features although they look like identifiers.
         text: columns of categories, even if their cells are numbers.
-        positive: the last class. With two classes, F1 and average precision are computed for this class.
+        positive: the class to put last; with two classes, F1 and average precision are about this class.
         group, time: columns that decide how rows are split; see ``split_rows``.
         weight: the column of sample weights for training.
     """

@@ -50,10 +50,10 @@ MOST_ROWS = 3000
 """Maximum number of rows used to predict the labels from single columns."""
 
 GIVEN_AWAY = 0.95
-"""Minimum fraction of a constant prediction's errors that a suspicious column avoids."""
+"""A column is suspicious if it avoids this fraction of the errors of a constant prediction."""
 
 FEWEST = 5
-"""Minimum number of rows with similar cells that are evidence about a column."""
+"""Minimum number of rows on which a warning about a column is based."""
 
 LIKELY = ("label", "class", "target", "y", "outcome", "diagnosis", "survived", "churn", "species", "quality")
 """Common names of label columns."""
@@ -61,7 +61,7 @@ LIKELY = ("label", "class", "target", "y", "outcome", "diagnosis", "survived", "
 
 @dataclass(frozen=True)
 class Column:
-    """The description of a column. ``categories`` is a count, ``missing`` the number of empty cells."""
+    """The description of a column; ``categories`` and ``missing`` count categories and empty cells."""
 
     name: str
     kind: str
@@ -74,7 +74,7 @@ class Column:
 def describe(
     table: Table, columns: Mapping[str, Any], doubtful: Mapping[str, Sequence[str]]
 ) -> tuple[Column, ...]:
-    """Describe each column of a table, given ``read_columns`` and additional remarks by column name."""
+    """Describe each column, given the result of ``read_columns`` and additional remarks by column name."""
 
     def described(name: Any) -> Column:
         raw, read = table.rows[name], columns.get(str(name), ID)
@@ -175,7 +175,7 @@ def _about_rows(rows: pd.DataFrame, classes: Mapping[str, float]) -> Iterator[st
 
 
 def remarks_on(columns: Sequence[Column]) -> list[str]:
-    """Return the remarks on columns, with the names of all columns that share a remark on one line."""
+    """Return one line for each distinct remark, with the names of the columns that the remark is about."""
     names: dict[str, list[str]] = {}
     for column in columns:
         for remark in column.remarks:
@@ -184,7 +184,7 @@ def remarks_on(columns: Sequence[Column]) -> list[str]:
 
 
 def _targets(table: Table) -> tuple[np.ndarray, tuple[str, ...]]:
-    """Return coded labels and classes or, for numbers with many rare values, real targets and ()."""
+    """Return coded labels and classes; for numbers with many rare values, return real targets and ()."""
     try:
         samples = labelled(table, "classification")
         counts = table.rows[table.label].value_counts()
@@ -215,7 +215,7 @@ def summary(columns: Sequence[Column]) -> list[str]:
 
 
 def unseen_categories(counts: Mapping[str, int], rows: int) -> list[str]:
-    """Return messages about unseen categories, given the number of cells that hold them in each column."""
+    """Return messages about unseen categories, given the number of affected cells in each column."""
     everywhere = [name for name, count in counts.items() if count == rows > 1]
     warning = "all {} cells of {} are unseen in training: is the file in another encoding?"
     lines = [warning.format(rows, name) for name in everywhere]

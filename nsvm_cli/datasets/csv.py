@@ -102,7 +102,7 @@ def read_cells(
 ) -> tuple[pd.DataFrame, list[str]]:
     """Return the cells of a table file and remarks about its format, or raise an InputError.
 
-    The columns ``label`` and ``text`` are read as text. ``setting`` holds the path, for messages.
+    The columns ``label`` and ``text`` are read as text. ``setting`` is the setting that holds the path.
     """
     what, file = f"{setting}={path}" if setting else path, Path(os.path.expanduser(path))
     labels = [] if label is None else [label]
@@ -114,7 +114,7 @@ def read_cells(
             relative = setting and not file.is_absolute()
             raise InputError(f"{what} {problem}: expected a CSV file{advice if relative else ''}")
         # checked before reading, because settings from a stranger may name any file
-        if (size := file.stat().st_size) == 0:  # so have endless files in /proc
+        if (size := file.stat().st_size) == 0:  # endless files in /proc have size 0, too
             raise InputError(f"{what} cannot be read as {kind}: it is empty")
         expect_room(size, what)
         if kind == "CSV":
@@ -241,7 +241,7 @@ def read_frame(file: Path, dialect: Dialect) -> tuple[pd.DataFrame, list[str]]:
     if (kind := kind_of(file)) in ARROW:
         table = arrow(file)
         expect_room(8 * table.count_rows() * len(table.schema.names), str(file))  # files are compressed
-        return table.to_table().to_pandas(ignore_metadata=True), []  # metadata may set an index
+        return table.to_table().to_pandas(ignore_metadata=True), []  # pandas' metadata may set an index
     if kind == "Excel":
         return _read_excel(file, dialect)
     how: Any = {"dtype": False, "precise_float": True, "encoding": dialect.encoding or "utf-8"}
@@ -323,7 +323,7 @@ def parsing(
 
 @contextmanager
 def reading(what: str) -> Iterator[None]:
-    """Turn pandas' errors and warnings into an InputError about ``what``; a lack of memory is a RunError."""
+    """Context manager: turn pandas' errors and warnings into an InputError, or a RunError about memory."""
     import pandas as pd
 
     try:

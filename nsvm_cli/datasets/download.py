@@ -17,7 +17,12 @@ def cache_folder() -> Path:
 
 
 def fetch(address: str, sha256: str | None, folder: Path) -> Path:
-    """Return a file in a folder, downloaded if missing or damaged, or raise an OSError or ValueError."""
+    """Return the path of a file in a folder, after downloading the file if it is missing or damaged.
+
+    Raises:
+        OSError: the file cannot be downloaded.
+        ValueError: the file does not have the checksum ``sha256``.
+    """
     import pooch  # slow to import, and most runs download nothing
 
     def keep_packed(response: Any, **_: object) -> None:

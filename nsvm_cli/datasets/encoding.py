@@ -72,7 +72,7 @@ Kind: TypeAlias = Numbers | Dates | tuple[str, ...]
 """How a column is encoded: the notation and median of numbers or dates, or the categories of text."""
 
 Columns = dict[Name, float | Categories | Dates | Numbers]
-"""Encodings by column name, in table order. A float is the median of plain numbers; the text "" is a gap."""
+"""Encodings by column name, in table order. A float is the median of plain numbers."""
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -87,7 +87,7 @@ class TableEncoder:
 
     @functools.cached_property
     def kinds(self) -> dict[str, Kind]:
-        """The columns in the order of their features; medians of plain numbers become ``Numbers``."""
+        """The columns in the order of their features, with ``Numbers`` for plain numbers."""
         kinds = {name: Numbers(median=k) if isinstance(k, float) else k for name, k in self.columns.items()}
         return dict(sorted(kinds.items(), key=lambda item: (Numbers, Dates, tuple).index(type(item[1]))))
 
@@ -184,7 +184,7 @@ def fit_encoder(table: Table, rows: np.ndarray) -> TableEncoder:
 
 
 def read_columns(table: Table, rows: np.ndarray) -> dict[str, Any]:
-    """Return the encoding of each column, a ``Doubt``, or why the column is excluded (``ID`` or ``EMPTY``).
+    """Return for each column an encoding, a ``Doubt`` about it, or ``ID`` or ``EMPTY`` if it is excluded.
 
     Kinds are recognised in all rows of the first file; medians and categories come from the training rows.
     """
@@ -345,7 +345,7 @@ def is_nested(cells: pd.Series) -> bool:
 
 
 def parsed(cells: pd.Series, notation: Numbers = PLAIN) -> tuple[pd.Series, pd.Series]:
-    """Return cells as float64, with NaN for all but numbers, and a mask of cells that hold other text."""
+    """Return cells as float64, with NaN for other cells than numbers, and a mask of cells with other text."""
     import pandas as pd
     from pandas.api.types import is_bool_dtype, is_numeric_dtype
 
@@ -377,7 +377,7 @@ def numbers(
 
 
 def expect_cells(table: Table, cells: pd.Series, wrong: pd.Series, what: str, hint: str = "") -> None:
-    """Raise an InputError about the first ``wrong`` cell; ``what`` describes the expected cell."""
+    """Raise an InputError about the first ``wrong`` cell; ``what`` describes cells that are right."""
     for row in np.flatnonzero(wrong)[:1].tolist():
         cell = cells.iloc[[row]]
         got = shown(cell.item()) if texts(cell).item() else "an empty cell"

@@ -170,7 +170,7 @@ class KMNIST(MNIST):
 
 
 def _values(file: bytes) -> UInt8[np.ndarray, "..."]:
-    """Return the array in a compressed IDX file. Byte 3 is the number of dimensions."""
+    """Return the array in a compressed IDX file. The fourth byte is the number of dimensions."""
     content = gzip.decompress(file)
     shape = np.frombuffer(content, ">u4", count=content[3], offset=4)
     return np.frombuffer(content, np.uint8, offset=4 + 4 * content[3]).reshape(shape)

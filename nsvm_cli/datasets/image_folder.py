@@ -57,7 +57,7 @@ EXACT = ("1", "L", "P", "RGB")
 """Pillow's modes that can be converted to ``MODES`` without clipping or loss of transparency."""
 
 KEPT_SECONDS, KEPT_DAYS = 1.0, 30
-"""Minimum seconds of decoding for which images are cached, and days until unused images are deleted."""
+"""Images are cached if decoding takes longer than these seconds, and deleted after these days without use."""
 
 
 def is_hidden(name: str) -> bool:
@@ -66,7 +66,7 @@ def is_hidden(name: str) -> bool:
 
 
 def images_below(folder: Path) -> tuple[list[Path], Counter[str]]:
-    """Return all visible images below a folder in torchvision's order, and counts of other suffixes."""
+    """Return visible images below a folder in torchvision's order, and counts of other files by suffix."""
     images, others = [], Counter[str]()
     for root, _, names in sorted(os.walk(folder, followlinks=True)):
         for file in (Path(root, name) for name in sorted(names)):
@@ -84,8 +84,8 @@ class ImageReader:
 
     Args:
         shape: channels (1 or 3), height and width.
-        background: the colour behind transparent pixels; images are then also scaled and cropped. With None,
-            images must be opaque and have this shape.
+        background: the colour behind transparent pixels. Images are scaled and cropped to the shape. With
+            None, images must be opaque and have this shape.
     """
 
     def __init__(self, shape: tuple[int, ...], background: str | None) -> None:
@@ -102,7 +102,7 @@ class ImageReader:
         return tuple(lines)
 
     def __call__(self, file: Path) -> UInt8[np.ndarray, "c h w"]:
-        """Return an image's pixels, rotated by its EXIF orientation, or raise an InputError if unreadable."""
+        """Return an image's pixels, rotated by its EXIF orientation, or raise an InputError."""
         from PIL import Image, UnidentifiedImageError
 
         # the format TGA has no signature, so that any file may look like it
@@ -190,7 +190,7 @@ class ImageReader:
         settings: list[Any] = [self.shape, self.background]
         for file in files:
             settings.append(str(file.absolute()))
-            with contextlib.suppress(OSError):  # reported when the file is read
+            with contextlib.suppress(OSError):  # errors are reported when the file is read
                 state = file.stat()
                 settings += [state.st_size, state.st_mtime_ns]
         name = hashlib.sha256(json.dumps(settings).encode()).hexdigest()[:32]

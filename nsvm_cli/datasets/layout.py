@@ -32,7 +32,7 @@ WHITESPACE = "whitespace"
 """The separator of columns that are separated by any number of blanks."""
 
 HEAD, FEWEST_LINES, HEAD_ROWS = 2**18, 20, 1000
-"""Size in characters, minimum lines and maximum rows of the part of a file that determines its layout."""
+"""A layout is recognised from this many characters, at least this many lines, and at most this many rows."""
 
 ZEROS = re.compile(r"0\d+")
 """Matches digits with leading zeros, such as a postal code."""
@@ -118,7 +118,7 @@ def opened(file: Path) -> Any:
 
 
 def recognise(file: Path, dialect: Dialect) -> Layout:
-    """Return the layout of a text file, or raise an InputError or UnicodeDecodeError for other files."""
+    """Return the layout of a text file; raise an InputError or UnicodeDecodeError if it is not text."""
     encoding = dialect.encoding or _encoding(file)
     with opened(file) as stream, io.TextIOWrapper(stream, encoding, newline="") as text:
         lines = text.readlines(HEAD)
@@ -238,7 +238,7 @@ def _are_names(first: list[str], below: Sequence[list[str]]) -> bool:
     """Return whether a row holds the names of the columns in the rows below."""
     cells = [(c, first[c]) for c in _numeric(below) if c < len(first)]
     numbers = [(c, cell) for c, cell in cells if (parts := number_parts(cell)) and parts[0] == ("", "")]
-    if numbers:  # years, or the numbers of columns that pandas wrote without names
+    if numbers:  # for example years, or pandas' numbers for columns without names
         whole = [int(cell) if cell.isdecimal() else -1 for _, cell in numbers]
         counted = whole == [*range(whole[0], whole[0] + len(whole))] and whole[0] in (0, 1)
         years = all(1900 <= year < 2100 for year in whole)
@@ -251,7 +251,7 @@ def _are_names(first: list[str], below: Sequence[list[str]]) -> bool:
 
 
 def _are_more_names(second: list[str], below: Sequence[list[str]]) -> bool:
-    """Return whether a second row has words where the rows below have numbers, and so continues the names."""
+    """Return whether a second row continues the names, with words where the rows below have numbers."""
     numeric = _numeric(below)
     words = [second[c] for c in numeric if c < len(second)]
     seen = {(c, cell) for row in below for c, cell in enumerate(row) if cell}

@@ -155,7 +155,7 @@ def remedies(doubts: Mapping[str, Doubt]) -> list[tuple[str, Any, str]]:
     columns = {name: [*doubt.cells] for name, doubt in doubts.items() if doubt.cells}
     settings: list[tuple[str, Any, str]] = []
     if 0 < len(cells) <= MOST_CODES:
-        numeric = any(is_number(cell.split()[0]) for cell in cells)  # that other columns may hold
+        numeric = any(is_number(cell.split()[0]) for cell in cells)  # other columns may hold such numbers
         settings.append(("missing", columns if numeric else [*cells], "missing values"))
     if columns:
         settings.append(("text", [*columns], "categories"))
@@ -252,7 +252,7 @@ class _Column:
         return decimals.pop() if not self.clock and len(decimals) == 1 else None
 
     def notation(self, decimal: Decimal | None, thousands: Thousands | None) -> Numbers | Doubt | None:
-        """Return the notation with these signs (None: any), a ``Doubt`` about it, or None for text."""
+        """Return the notation of the cells with these signs (None: any), a ``Doubt``, or None for text."""
         if self.clock:
             return self._unless_others(Numbers(clock=True), {*self.shapes})
         among = [

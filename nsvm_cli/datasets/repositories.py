@@ -55,7 +55,7 @@ class OpenML(TableSource):
 def _from_openml(number: int) -> tuple[pd.DataFrame, str | None]:
     """Return the table of an OpenML data set, and the name of its target."""
     logging.disable(logging.WARNING)  # errors are reported below in one line
-    os.environ["OPENML_SKIP_PARQUET"] = "true"  # openml gets it by http, without a checksum
+    os.environ["OPENML_SKIP_PARQUET"] = "true"  # openml downloads Parquet by http, unchecked
     try:
         import openml  # slow to import, and needed only here
 
@@ -87,7 +87,8 @@ class PMLB(TableSource):
     """A table of the Penn Machine Learning Benchmarks (Olson et al., 2017; Romano et al., 2022).
 
     Without ``root``, the table is downloaded once into the user's cache folder. The folder ``root`` holds
-    ``TABLE/TABLE.tsv.gz`` or, as in PMLB's first releases, ``{classification,regression}/TABLE.*.gz``.
+    ``TABLE/TABLE.tsv.gz`` or, as in PMLB's first releases, ``classification/TABLE.csv.gz`` and
+    ``regression/TABLE.tsv.gz``.
     """
 
     table: Annotated[str, Field(pattern=r"^[_A-Za-z0-9][_A-Za-z0-9.+-]*$", max_length=128)]

@@ -53,8 +53,8 @@ def fit_scaling(
     Args:
         global_scaling: whether all features share one mean and standard deviation.
         kind: ``standard`` for mean 0 and *sample* standard deviation 1, ``channels`` for the same in each
-            channel of images, ``minmax`` for the range 0..1, or ``none``. Constant features become 0. Without
-            ``global_scaling``, ``standard`` keeps features of zeros and ones.
+            channel of images, ``minmax`` for the range 0..1, or ``none``. Constant features become 0, unless
+            ``kind`` is ``none``. Without ``global_scaling``, ``standard`` keeps features of zeros and ones.
         w: the weights of the samples; see ``mean_and_std``.
     """
     dim = (0, *range(2, x.ndim)) if kind == "channels" else tuple(range(x.ndim)) if global_scaling else 0

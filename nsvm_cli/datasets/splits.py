@@ -21,7 +21,7 @@ TEST_FRACTION = 0.1
 def split_rows(
     samples: Samples, validation: Validation, seed: int, fold: str | None = None, lenient: bool = False
 ) -> dict[str, np.ndarray]:
-    """Return the rows of ``train``, ``validation``, ``test`` and ``all``; too few samples are an InputError.
+    """Return the row indices of the splits ``train``, ``validation``, ``test`` and ``all``.
 
     The test set is the official test set, fold K of N if ``fold`` is K/N, or a tenth of the samples. The
     validation set comes from the other samples. Both are drawn at random, stratified by class. With times,
@@ -30,6 +30,9 @@ def split_rows(
     Args:
         validation: the number of validation samples, their fraction, or their number per class ("200 each").
         lenient: whether classes may be absent or rare, for example in data for a trained model.
+
+    Raises:
+        InputError: there are too few samples for the split.
     """
     rows = np.arange(len(samples.y))
     if samples.times is not None and (samples.groups is not None or fold is not None):
@@ -94,7 +97,7 @@ def _validation_set(
 
 
 def _fold(samples: Samples, rows: np.ndarray, k: int, n: int, seed: int, fixed: bool = False) -> np.ndarray:
-    """Return the rows of fold k of n; n is reduced if there are fewer groups, unless it is ``fixed``."""
+    """Return the rows of fold k of n. Unless n is ``fixed``, n is reduced if there are too few groups."""
     # slow to import, and most runs have no folds
     from sklearn.model_selection import GroupKFold, KFold, StratifiedGroupKFold, StratifiedKFold
 
@@ -121,7 +124,7 @@ def _fold(samples: Samples, rows: np.ndarray, k: int, n: int, seed: int, fixed: 
 
 
 def _latest(samples: Samples, rows: np.ndarray, count: int) -> np.ndarray:
-    """Return the rows of the latest samples: at least ``count``, and all samples of the same times."""
+    """Return the rows of at least ``count`` latest samples, including all samples with equal times."""
     times: np.ndarray = samples.times[rows]  # type: ignore[index]
     chosen: np.ndarray = rows[times >= np.sort(times)[-count]]
     if len(chosen) == len(rows):
@@ -150,7 +153,7 @@ def expect_two_of_each(samples: Samples) -> None:
 
 
 def expect_every_class(samples: Samples, rows: Mapping[str, np.ndarray]) -> None:
-    """Raise an InputError unless each class has samples in the training set of ``rows``."""
+    """Raise an InputError unless each class has training samples; ``rows`` holds the rows of each split."""
     roles = {"dataset.group": samples.groups, "dataset.time": samples.times}
     how = next((name for name, values in roles.items() if values is not None), "its source")
     for name, size in _sizes(samples, rows["train"]).items():

@@ -41,7 +41,7 @@ def blocks(
     keep: Sequence[str] = (),
     say: Say = str,
 ) -> Iterator[Block]:
-    """Yield the samples of a table, an image or a folder of images in blocks, or raise an InputError.
+    """Yield the samples of a table, an image or a folder of images in blocks; bad data raise an InputError.
 
     Args:
         background: see ``ImageReader``.

@@ -20,7 +20,7 @@ ORPHANS = f".*.{'[0-9a-f]' * 8}.tmp"
 """Glob pattern of temporary files that a killed process has left behind."""
 
 LINE_END = "\r\n\0"
-r"""Temporary line terminator, with which ``csv`` quotes cells that contain \r or \n."""
+r"""Temporary line terminator that makes ``csv`` quote cells that contain \r or \n."""
 PROBE_SECONDS = 0.2
 """Seconds to keep trying to lock a folder; ``is_locked`` holds a lock for a shorter time."""
 
@@ -40,7 +40,7 @@ def writing(path: Path, named: bool = False) -> Iterator[io.BufferedWriter]:
             followed, because anyone may have placed them in a run directory.
 
     Raises:
-        OSError: the file cannot be written; ``filename`` is ``path``.
+        OSError: the file cannot be written. The error's ``filename`` is ``path``.
     """
     if named and path.exists() and not path.is_file():
         with path.open("ab") as file:
@@ -104,12 +104,12 @@ def file_sha256(path: str) -> str:
 
 
 def csv_text(rows: Sequence[Mapping[str, Any]], escape: bool = False) -> str:
-    """Return rows with the same keys as CSV text with a header; see ``csv_lines``."""
+    """Return CSV text with a header for rows with the same keys; see ``csv_lines``."""
     return csv_lines([rows[0], *([row[key] for key in rows[0]] for row in rows)], escape)
 
 
 def csv_lines(rows: Iterable[Iterable[Any]], escape: bool = False) -> str:
-    """Return rows as lines of CSV, with ``escape_formula`` applied to each cell if ``escape`` is set."""
+    """Return rows as lines of CSV; if ``escape``, apply ``escape_formula`` to each cell."""
     text = io.StringIO(newline="")
     table = csv.writer(text, lineterminator=LINE_END)
     table.writerows(map(escape_formula, row) if escape else row for row in rows)
@@ -117,7 +117,7 @@ def csv_lines(rows: Iterable[Iterable[Any]], escape: bool = False) -> str:
 
 
 def escape_formula(cell: Any) -> Any:
-    """Return a cell, with ' before text that a spreadsheet would read as a formula (OWASP's advice)."""
+    """Return a cell, with ' prepended to text that a spreadsheet would read as a formula (OWASP's advice)."""
     if isinstance(cell, str) and cell.startswith(("=", "+", "-", "@", "\t", "\r", "\n")):
         try:
             float(cell)
@@ -138,7 +138,7 @@ def locked(folder: Path, wait: bool = False) -> Iterator[None]:
         OSError: the folder cannot be created or read.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    with _opened(folder) as descriptor:  # a lock file in the folder could be deleted by a user
+    with _opened(folder) as descriptor:  # not a lock file, which could be deleted
         if wait:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         until = time.monotonic() + PROBE_SECONDS

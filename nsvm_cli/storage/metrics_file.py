@@ -46,7 +46,7 @@ def position_after(file: BinaryIO, size: int) -> Position:
 
 
 class JSONLines(FileIO):
-    """A regular file of JSON records (not a symbolic link), opened for appending and truncated at ``at``."""
+    """A file of JSON records to append to, truncated at ``at``. Links and pipes raise an InputError."""
 
     def __init__(self, path: Path, at: Position | None = None) -> None:
         if path.is_symlink() or (path.exists() and not path.is_file()):
@@ -87,7 +87,7 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
 
 
 def read_times(path: Path) -> dict[int, float]:
-    """Return the latest recorded time of training in seconds for each step, or {} if the file is missing."""
+    """Return the seconds of training by step, or {} if the file is missing. Later records win."""
     records = [_parsed(line, after=0, positive="seconds") for line in _lines(path)] if path.exists() else []
     return {record["step"]: record["seconds"] for record in records if record is not None}
 

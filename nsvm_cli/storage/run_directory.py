@@ -79,10 +79,10 @@ class RunDirectory(contextlib.ExitStack):
         self.times = self.enter_context(JSONLines(self.path / TIMES))
 
     def add_checkpoint(self, write: Callable[[Path], None], step: int, schedule: Checkpoints) -> None:
-        """Call ``write`` with a new checkpoint's path; keep only the newest max(2, ``schedule.kept``)."""
+        """Write a checkpoint with ``write(path)``; delete all but the newest max(2, ``schedule.kept``)."""
         write(new := self.path / f"step-{step:08d}.safetensors")
         files = checkpoints_in(self.path)
-        at = files.index(new)  # files before it are of later steps, which will be repeated
+        at = files.index(new)  # the files before it are from later steps, which are repeated
         for file in (*files[:at], *files[at + max(schedule.kept, 2) :]):
             file.unlink(missing_ok=True)
         fsync_folder(self.path)

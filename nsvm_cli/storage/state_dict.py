@@ -17,7 +17,7 @@ StateDict = dict[str, Any]
 
 NOT_SAVED = {"saved": "no: saved apart, or recomputed when needed, with the same bits"}
 RESTORED = {"saved": "by state_dict, and restored by the trainer"}
-"""Values of ``metadata`` in ``dataclasses.field``."""
+"""Values of ``dataclasses.field(metadata=...)`` for fields that ``Saved`` does not save, or does not set."""
 
 
 class Saved:
@@ -29,11 +29,11 @@ class Saved:
         return [f.name for f in fields(self) if f.metadata != NOT_SAVED]  # type: ignore[arg-type]
 
     def state_dict(self) -> StateDict:
-        """Return the attributes as a state dict; raise an InputError if a type cannot be saved."""
+        """Return the attributes as a state dict, or raise an InputError if an attribute cannot be saved."""
         return {name: saved_value(name, getattr(self, name)) for name in self.saved}
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
-        """Set the attributes except RESTORED fields; a wrong type or shape raises a ValueError."""
+        """Set all attributes but RESTORED fields; raise a ValueError for a value of another type or shape."""
         expect_keys(saved, self.saved)
         own_fields = getattr(self, "__dataclass_fields__", {})
         for name in self.saved:
@@ -88,7 +88,7 @@ def expect_keys(saved: object, keys: Iterable[str]) -> None:
 
 
 def loaded_like(now: Tensor, saved: object, name: str) -> Tensor:
-    """Return a saved tensor with the strides of ``now``; raise a ValueError if shape or dtype differ."""
+    """Return a saved tensor with the strides of ``now``; raise a ValueError if shapes or dtypes differ."""
     if not isinstance(saved, Tensor) or saved.shape != now.shape or saved.dtype != now.dtype:
         got = f"{saved.dtype} {list(saved.shape)}" if isinstance(saved, Tensor) else type(saved).__name__
         raise ValueError(f"{name}: expected {now.dtype} {list(now.shape)}, got {got}")
