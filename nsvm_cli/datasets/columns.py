@@ -166,7 +166,6 @@ def survey(path: str, written: Mapping[str, Any], label: str | None) -> Survey:
 
 
 def _about_rows(rows: pd.DataFrame, classes: Mapping[str, float]) -> Iterator[str]:
-    """Yield remarks on the classes and on duplicate rows."""
     if classes:
         shares = ", ".join(f"{name} {share:.1%}" for name, share in classes.items())
         yield shortened(f"{len(classes)} classes: {shares}", LONGEST_LINE)

@@ -228,7 +228,6 @@ def _begins(rows: Sequence[list[str]], filled: Sequence[int], width: int) -> boo
 
 
 def _numeric(rows: Sequence[list[str]]) -> set[int]:
-    """Return the indices of columns of numbers."""
     columns = enumerate(zip_longest(*rows, fillvalue=""))
     numbers = {c: [number_parts(cell) is not None for cell in cells if cell] for c, cells in columns}
     return {c for c, are_numbers in numbers.items() if 2 * sum(are_numbers) > len(are_numbers)}

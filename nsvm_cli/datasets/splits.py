@@ -166,7 +166,6 @@ def expect_every_class(samples: Samples, rows: Mapping[str, np.ndarray]) -> None
 
 
 def _sizes(samples: Samples, rows: np.ndarray) -> dict[str, int]:
-    """Return the number of rows of each class by name."""
     return {name: int(members.sum()) for name, members in samples.task.strata(samples.y[rows])}
 
 

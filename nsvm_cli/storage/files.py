@@ -131,11 +131,7 @@ def locked(folder: Path, wait: bool = False) -> Iterator[None]:
     """Context manager: create and lock a folder, and delete temporary files of killed processes from it.
 
     Args:
-        wait: whether to wait for a process that holds the lock instead of raising an error.
-
-    Raises:
-        InputError: another process holds the lock.
-        OSError: the folder cannot be created or read.
+        wait: whether to wait for a process that holds the lock instead of raising an InputError.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with _opened(folder) as descriptor:  # not a lock file, which could be deleted

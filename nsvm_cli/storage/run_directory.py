@@ -45,11 +45,7 @@ class RunDirectory(contextlib.ExitStack):
     def __init__(
         self, path: Path, settings: Mapping[str, Any], if_exists: IfExists = "refuse", wait: bool = False
     ) -> None:
-        """Lock the directory, which is created if needed, and record the settings of a new run.
-
-        Raises:
-            InputError: the directory already holds a run, or is in use (unless ``wait`` is set).
-        """
+        """Lock the directory and record the settings; raise an InputError if it is in use or not new."""
         super().__init__()
         self.path = path
         self.final, self.best = path / "final.safetensors", path / "best.safetensors"

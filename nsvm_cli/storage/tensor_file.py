@@ -114,11 +114,7 @@ def _check_limits(path: Path, metadata: Mapping[str, str], tensors: Mapping[str,
 
 
 def read(path: Path, kind: str, noun: str = "tensor file") -> TensorFile:
-    """Check the header of a tensor file, and return the file without loading its tensors.
-
-    Raises:
-        InputError: the file is missing, damaged, of another kind, or exceeds a limit.
-    """
+    """Return a tensor file whose header has been checked, or raise an InputError. Tensors are not loaded."""
     if not path.is_file():
         what = "is not a file" if path.exists() else "does not exist"
         raise InputError(f"{path} {what}: expected a {noun}")
