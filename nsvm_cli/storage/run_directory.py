@@ -45,7 +45,7 @@ class RunDirectory(contextlib.ExitStack):
     def __init__(
         self, path: Path, settings: Mapping[str, Any], if_exists: IfExists = "refuse", wait: bool = False
     ) -> None:
-        """Lock the directory and record the settings; raise an InputError if it is in use or not new."""
+        """Lock the directory and record a new run; raise an InputError if it is in use or holds a run."""
         super().__init__()
         self.path = path
         self.final, self.best = path / "final.safetensors", path / "best.safetensors"
