@@ -1,4 +1,7 @@
-"""The files ``metrics.jsonl`` and ``times.jsonl``, extended during training and truncated on resuming."""
+"""The files ``metrics.jsonl``, which is truncated on resuming, and ``times.jsonl``, which is not.
+
+Times are in a separate file, because they differ between otherwise equal runs.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +49,7 @@ def position_after(file: BinaryIO, size: int) -> Position:
 
 
 class JSONLines(FileIO):
-    """A file of JSON records to append to, truncated at ``at``. Links and pipes raise an InputError."""
+    """A file of JSON records to append to, first truncated at ``at``. Links and pipes raise an InputError."""
 
     def __init__(self, path: Path, at: Position | None = None) -> None:
         if path.is_symlink() or (path.exists() and not path.is_file()):
