@@ -1,7 +1,7 @@
-"""The engines, which take the steps of a run. The algorithm's ``step`` method defines the steps.
+"""The engines, which take the steps that the algorithm's ``step`` method defines.
 
-``literal`` calls ``step`` itself, once per step. ``torch`` evaluates many steps ahead (see ``look_ahead``).
-``numba`` takes many steps in one call of compiled code (see ``numba``), but does not cover all runs.
+``literal`` calls ``step`` itself, ``torch`` evaluates many steps ahead in one batch, and ``numba`` takes many
+steps in one call of compiled code.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def why_slower(engine: Engine, trainer: Trainer[Any], problem: Problem, F: Featu
 
 
 def taken_by(engine: Engine, trainer: Trainer[Any]) -> Trainer[Any]:
-    """Return the algorithm with the class that takes its steps with this engine."""
+    """Return the trainer, converted to the class that takes its steps with this engine."""
     if engine == LITERAL:
         return trainer
     if engine == TORCH:
@@ -72,10 +72,10 @@ def taken_by(engine: Engine, trainer: Trainer[Any]) -> Trainer[Any]:
 
 
 def compile_steps(engine: Engine, trainer: Trainer[Any], problem: Problem, say: Say) -> None:
-    """Compile the functions that take the steps of a run, after a message, if they are not compiled yet.
+    """Compile the code that an engine needs for a run, after a message, unless it is compiled already.
 
     Raises:
-        RunError: they cannot be compiled.
+        RunError: the code cannot be compiled.
     """
     if engine != LITERAL and is_usable():
         compiled = [part for part in trainer.parts if engine == NUMBA or part.chooses_steps]
@@ -83,7 +83,7 @@ def compile_steps(engine: Engine, trainer: Trainer[Any], problem: Problem, say: 
 
 
 def circumstances(engine: Engine) -> str:
-    """Return what the bits of a result depend on: the engine, its version and the processor."""
+    """Return the engine and, for numba, its version and the processor, since they determine the last bits."""
     if engine != NUMBA:
         return engine
     import llvmlite.binding

@@ -1,4 +1,4 @@
-"""Which runs the torch and Numba engines cover, and when compiled steps pay off. Numba is not required."""
+"""Decide which runs the torch and Numba engines cover, and when compiled steps pay off."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ STEP_METHODS = (
     *("moves_theta", "step", "advance", "compare", "descend", "_advance_part_1", "_solver"),
     *("fixed", "evaluate", "terms", "on_violation"),  # added by ``LookAhead``
 )
-"""The attributes that define the steps of an algorithm."""
+"""Attributes that define the steps of an algorithm."""
 
 REPLACED: dict[type, tuple[str, ...]] = {
     **dict.fromkeys((Pegasos, Alg1, Alg2, Alg3, Alg4), STEP_METHODS),
@@ -40,15 +40,11 @@ REPLACED: dict[type, tuple[str, ...]] = {
     **dict.fromkeys((Dropout, MaxPool, nn.Linear, nn.Conv2d), ("forward",)),
     **dict.fromkeys((nn.ReLU, nn.Flatten, nn.ModuleList), ("forward",)),
 }
-"""The classes for which an engine has a faster form, and the attributes that the faster form replaces."""
+"""Classes for which an engine has a faster form, and the attributes that the faster form replaces."""
 
 
 def base_of(part: object) -> type | None:
-    """Return the class in ``REPLACED`` whose faster form is equivalent to an object, or None.
-
-    This is the first class in ``REPLACED`` among the object's class and its bases, unless the object's class
-    overrides an attribute that the faster form replaces.
-    """
+    """Return the object's class in ``REPLACED`` if its faster form is equivalent to the object, or None."""
     base = next((base for base in type(part).__mro__ if base in REPLACED), None)
     return base if base and keeps(type(part), base, *REPLACED[base]) else None
 
@@ -112,7 +108,7 @@ def uncovered_by_numba(trainer: Trainer[Any], problem: Problem, F: FeatureMap) -
 
 
 def units(parts: Iterable[Trainer[Any]], problem: Problem) -> list[str]:
-    """Return the units of compiled code that these algorithms need; see ``nsvm_cli.engines.numba.code``."""
+    """Return the names of the units of compiled code that these algorithms need."""
     bases = [base for part in parts if (base := base_of(part))]
     return [unit(base.__name__.lower(), problem.x) for base in bases]
 
@@ -123,7 +119,7 @@ def unit(algorithm: str, x: Tensor) -> str:
 
 
 def covered_parts(network: nn.Module) -> tuple[MLP | CNN, Dropout, Normalize | None] | None:
-    """Return a supported network, its dropout, and the module that normalises its features, or None."""
+    """Return the MLP or CNN, its dropout and ``Normalize`` module, or None if the network is unsupported."""
     normalize: Any = None
     if type(network) is WithOutput:
         network, normalize = network
@@ -145,7 +141,7 @@ COMPILE_FROM = {"pegasos": 200_000, "alg1": 20_000, "alg2": 4_000, "alg3": 4_000
 
 
 def pays_off(trainer: Trainer[Any], F: FeatureMap, compiled_before: bool) -> bool:
-    """Return whether compiled steps are faster: if the run is long enough, and its network small enough."""
+    """Return whether compiled steps are faster, given the length of the run and the size of the network."""
     name = getattr(base_of(trainer), "__name__", "").lower()
     small = not trainer.moves_theta or sum(p.numel() for p in F.network.parameters()) <= MOST_PARAMETERS
     return small and trainer.total >= (LOAD_FROM if compiled_before else COMPILE_FROM).get(name, 0)

@@ -1,15 +1,12 @@
 """Look-ahead: evaluate all steps up to the next violation in one batch (Algorithms 0, 1 and 2).
 
-A step without a violation changes neither theta nor alpha. Until the next violation, the score
+Until the next violation, theta and alpha are constant, and so is the score of every sample, which is a number
+or, for several classes, a number for each class:
 
     s_i = sum_j alpha_j K(z_j, F_theta(x_i))
 
-of every sample (a number, or a number for each class) is therefore constant, and g_t = s_i / (lambda (t - 1))
-can be computed any number of steps ahead. A window of steps is evaluated in one batch, and used up to its
-first violation. The rest of the window is discarded or, if theta is fixed, updated with the new terms.
-
-A step draws k samples, which are k consecutive rows of the window. It changes theta or alpha if any of these
-samples violates the margin.
+g_t = s_i / (lambda (t - 1)) can therefore be computed for a whole window of steps. After a violation, the
+rest of the window is discarded or, if theta is fixed, updated with the new terms.
 """
 
 from __future__ import annotations
@@ -57,18 +54,18 @@ FIXED_WINDOW = 256
 
 @dataclass(frozen=True)
 class Evaluation:
-    """F_theta(x) for the current theta. It has a graph, unless training passes give different features."""
+    """The features F_theta(x). They have a graph, unless training passes give different features."""
 
     x: Batch
     features: Float[Tensor, "p n"]
 
     @property
     def z(self) -> Float[Tensor, "p n"]:
-        """F_theta(x) without a graph."""
+        """The features without a graph."""
         return self.features.detach()
 
     def rows(self, p: Int64[np.ndarray, " v"]) -> Evaluation:
-        """Return the evaluation of these rows, which are in ascending order."""
+        """Return the evaluation of the rows p, which must be in ascending order."""
         # a slice is a view, which costs less than a copy
         rows = slice(p[0], p[0] + 1) if len(p) == 1 else torch.from_numpy(p).to(self.features.device)
         return Evaluation(Batch(self.x.x[rows], self.x.i[p]), self.features[rows])
@@ -77,11 +74,7 @@ class Evaluation:
 def descend(
     F: FeatureMap, at: Sequence[Evaluation], objective: Objective, K: Kernel, t: int, T: int
 ) -> Float[Tensor, ""]:
-    """Take a step like ``FeatureMap.descend``, on an objective of features that have been evaluated already.
-
-    Raises:
-        NotFiniteError: the objective is not finite.
-    """
+    """Take a step in theta like ``FeatureMap.descend``, for features that are already evaluated."""
     features = [e.features for e in at]
     if F.trains_otherwise:
         x = Batch(torch.cat([e.x.x for e in at]), np.concatenate([e.x.i for e in at]))
@@ -98,20 +91,16 @@ def descend(
 
 @dataclass
 class Window(Saved):
-    """The samples i of the steps first, first + 1, ..., with k samples for each step, and their s_i.
+    """The samples i of the steps from ``first`` on, with k rows for each step, and their scores s."""
 
-    ``evaluation`` holds the features of the samples and, if theta is fixed, ``K`` their kernel matrix. ``s``
-    is saved because its bits depend on the order of past updates.
-    """
-
-    saved = ("first", "s")
+    saved = ("first", "s")  # the bits of s depend on the order of past updates
 
     first: int
     k: int
     i: Int64[np.ndarray, " rows"]
     s: Float64[np.ndarray, " rows *outputs"]
     evaluation: Evaluation | None = None
-    K: Float[np.ndarray, "rows rows"] | None = None
+    K: Float[np.ndarray, "rows rows"] | None = None  # if theta is fixed
 
     @property
     def last(self) -> int:
@@ -122,9 +111,8 @@ class Window(Saved):
 class Ahead(Saved):
     """The state of look-ahead, in addition to the state of the algorithm.
 
-    ``last_violation`` is the step of the latest violation, and ``mean_gap`` a moving average of the gaps
-    between violations. ``support`` caches the support vectors of Algorithm 2. The cache is valid while
-    (number of steps in theta, number of violations) equals ``moves``.
+    ``mean_gap`` is a moving average of the number of steps between violations. ``support`` caches the support
+    vectors of Algorithm 2, and is valid while (steps in theta, violations) equals ``moves``.
     """
 
     window: Window | None = field(default=None, metadata=RESTORED)
@@ -135,11 +123,7 @@ class Ahead(Saved):
 
 
 class LookAhead(Trainer[S]):
-    """A mixin that adds look-ahead to an algorithm whose steps change theta and alpha only after violations.
-
-    A subclass defines ``terms``, which returns the terms of s_i, and ``on_violation``, which takes a step
-    with a violation.
-    """
+    """A mixin that adds look-ahead to an algorithm that changes theta and alpha only after violations."""
 
     def fixed(self, state: S) -> bool:
         return not self.moves_theta or state.F.fixed
@@ -156,14 +140,13 @@ class LookAhead(Trainer[S]):
 
     @abstractmethod
     def terms(self, problem: Problem, state: S) -> Terms:
-        """Return the z_j and alpha_j that define the s_i."""
+        """Return the z_j and alpha_j of the scores s_i = sum_j alpha_j K(z_j, F_theta(x_i))."""
 
     @abstractmethod
     def on_violation(self, problem: Problem, state: S, t: int, at: Evaluation, a: Amount) -> None:
         """Update theta and alpha in step t. The samples ``at`` violate the margin, and add ``a`` to alpha."""
 
     def advance(self, problem: Problem, state: S, until: int) -> None:
-        """Take all steps up to ``until``, from window to window."""
         while state.t < until:
             ahead = state.engine
             if ahead.window is None or state.t == ahead.window.last:
@@ -174,7 +157,7 @@ class LookAhead(Trainer[S]):
             self._advance_within(ahead.window, problem, state, min(until, ahead.window.last))
 
     def _advance_within(self, window: Window, problem: Problem, state: S, until: int) -> None:
-        """Take all steps up to ``until``, or up to the first step with a violation."""
+        """Take the steps up to ``until`` or up to the first step with a violation, if that comes first."""
         begin, t = self.k * (state.t + 1 - window.first), np.arange(state.t + 1, until + 1).repeat(self.k)
         i, s = (of_window[begin : begin + len(t)] for of_window in (window.i, window.s))
         with np.errstate(all="ignore"):  # a g that is not finite raises an error in its step
@@ -243,9 +226,8 @@ class LookAhead(Trainer[S]):
 def window_length(gap: float, k: int = 1) -> int:
     """Return the number of steps to look ahead if a violation occurs about every ``gap`` steps.
 
-    A batch has an overhead of about 32 samples, so that a window of B steps of k samples costs 32 + k B. If
-    violations are rare, about B - B^2 / (2 gap) of the steps are used. The cost per used step is then minimal
-    near B = sqrt(64 gap / k). For small gaps, this formula is only a rule of thumb.
+    A window of B steps costs as much as about 32 + k B samples, and about B - B^2 / (2 gap) of the steps are
+    used. The cost per used step is minimal near B = sqrt(64 gap / k).
     """
     return max(1, round(math.sqrt(64 * gap / k)))
 
@@ -326,7 +308,7 @@ class LookAheadAlg2(LookAhead[SampleState], Alg2):
 
 
 class LookAheadAlg4(Alg4):
-    """Algorithm 4 with Part 1 step by step, and Part 2 with look-ahead."""
+    """Algorithm 4 with look-ahead in Part 2."""
 
     def _solver(self, steps: int) -> Trainer[Any]:
         return with_faster_class(super()._solver(steps), LOOK_AHEAD)
@@ -345,7 +327,7 @@ class WorkingSetSVC(SVC):
 
 
 def with_faster_class(trainer: Trainer[Any], trainers: Mapping[Any, type[Trainer[Any]]]) -> Trainer[Any]:
-    """Return the algorithm with the class that ``trainers`` has for it, or unchanged if there is none."""
+    """Return the trainer, converted to its faster class in ``trainers``, or unchanged if there is none."""
     if (fast := trainers.get(base_of(trainer))) is None:
         return trainer
     kind, trainer = type(trainer), copy(trainer)
