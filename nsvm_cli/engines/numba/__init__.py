@@ -1,8 +1,5 @@
-"""The compiled engine: Numba compiles stretches of many steps into one function each.
+"""The compiled engine, which covers small networks. Numba compiles *stretches* of many steps.
 
-It supports small networks, fully connected or with two convolutions (see ``nsvm_cli.engines.coverage``).
-
-A stretch may end after any step. A value that is kept after a step is therefore computed by the same
-function, in the same order, both at the end of a step and at the beginning of the next stretch. The compiler
-may rearrange a sum differently in each place where it inlines a function; ``jit_in_order`` prevents this.
+A stretch may end after any step. Values that are kept after a step are therefore computed in a fixed order
+(see ``jit_in_order``), so that their bits do not depend on where a stretch ends.
 """

@@ -1,8 +1,7 @@
-"""The cache of machine code on disk. This module does not require Numba.
+"""The cache of machine code on disk, in *units*: the steps of an algorithm for one dtype.
 
-Functions are compiled and stored in *units*: the steps of an algorithm for one dtype. A separate process
-compiles them. Functions that are compiled by the process that runs them may be inlined differently, with
-different last bits.
+A separate process compiles each unit. Functions that are compiled by the process that runs them may be
+inlined differently, with different last bits. This module does not require Numba.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ def is_usable() -> bool:
 
 
 COMPILES = "NSVM_COMPILES"
-"""The environment variable that is set in the compiling process, to the folder that it writes to."""
+"""The environment variable for the folder of the code, which is set in the compiling process only."""
 
 CODE, CHECKSUM = "code", "sha256"
 
@@ -61,12 +60,8 @@ def code_folder() -> Path:
 
 
 def _key() -> str:
-    """Return a hash of the sources, of the versions of Python, Numba and NumPy, and of the processor.
-
-    Numba notices changes of the file that defines a function, but not of the functions that the function
-    calls. Paths and times are included since Numba refuses code compiled from different files, even from
-    copies. The optimization level is included since ``python -O`` compiles different bytecode.
-    """
+    """Return a hash of the sources, of the versions of Python, Numba and NumPy, and of the processor."""
+    # Numba misses changes in files of called functions, and refuses code from files with other paths or times
     here = Path(__file__).absolute().parent
     package = here.parents[1]
     python = f"{sys.implementation.cache_tag} {platform.python_version()} {sys.flags.optimize}"
@@ -78,7 +73,7 @@ def _key() -> str:
 
 
 def _processor() -> str:
-    """Return a description of the processor for which code is compiled, with Numba's settings for it."""
+    """Return a description of the processor and of Numba's settings for it."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
@@ -93,7 +88,7 @@ def unit_folder(unit: str) -> Path:
 
 
 def is_compiled(unit: str) -> bool:
-    """Return whether the folder of a unit holds intact code."""
+    """Return whether the unit has intact code on disk."""
     folder = unit_folder(unit)
     try:
         return (folder.parent / CHECKSUM).read_text() == _checksum(folder)
@@ -109,7 +104,7 @@ def _checksum(folder: Path) -> str:
 
 
 def compile_once(units: Iterable[str], say: Say = str) -> None:
-    """Show a message and compile the units that have no code yet. Wait if other processes compile them.
+    """Show a message and compile the units that have no code yet. Wait while other processes compile them.
 
     Raises:
         RunError: a unit cannot be compiled.
@@ -126,7 +121,7 @@ def compile_once(units: Iterable[str], say: Say = str) -> None:
 
 
 def _compile(units: Sequence[str]) -> None:
-    """Compile units in a single separate process, so that functions that units share are compiled once."""
+    """Compile units in one separate process, so that functions that units share are compiled once."""
     for unit in units:
         shutil.rmtree(unit_folder(unit), ignore_errors=True)
         unit_folder(unit).mkdir()

@@ -23,12 +23,7 @@ from nsvm_cli.trainers import Problem, build_trainer
 
 
 class LinkedCode(JITCodeLibrary):
-    """Code whose functions are optimized and compiled only as part of the stretch that calls them.
-
-    Numba does both for each function, and again for each caller, which takes three quarters of its time. The
-    stretch is optimized twice. Reference counts can be removed only after its functions are inlined, and more
-    loops are vectorised after the counts are removed.
-    """
+    """Code that is compiled only as part of the stretch that calls it, to save three quarters of the time."""
 
     @property
     def _is_called_from_python(self) -> bool:
@@ -36,6 +31,7 @@ class LinkedCode(JITCodeLibrary):
 
     def _optimize_final_module(self) -> None:
         if self._is_called_from_python:
+            # twice: reference counts can be removed after inlining, and more loops are vectorised after that
             cast(Any, super())._optimize_final_module()
             cast(Any, super())._optimize_final_module()
 
@@ -52,7 +48,7 @@ class LinkedCode(JITCodeLibrary):
 
     @property
     def codegen(self) -> Any:
-        """The object that receives the globals of a function. Without machine code, it ignores them."""
+        """The object that receives the globals of functions. Without machine code, globals are ignored."""
         return self
 
     def set_env(self, name: str, env: Any) -> None:
@@ -62,7 +58,7 @@ class LinkedCode(JITCodeLibrary):
 
 
 def compile_unit(unit: str) -> None:
-    """Take a few steps of an algorithm, which compiles all of its functions."""
+    """Compile all functions of a unit, by taking a few steps of its algorithm."""
     algorithm, dtype = unit.split("-")
     x = torch.linspace(-1, 1, 80, dtype=getattr(torch, dtype)).sin().view(40, 2)
     if algorithm == DUAL:
@@ -76,7 +72,7 @@ def compile_unit(unit: str) -> None:
 
 
 def main() -> None:
-    """Compile the units on the command line; exit as soon as the parent process ends."""
+    """Compile the units on the command line. Exit as soon as the parent process ends."""
     gc.disable()  # collecting garbage would take a sixth of the time
     event.broadcast = lambda event: None  # each call of LLVM would send an event, which nothing uses
     threading.Thread(target=_end_with_parent, daemon=True).start()

@@ -21,11 +21,10 @@ from nsvm_cli.errors import RunError
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 OPTIONS: Any = {"fastmath": {"reassoc", "contract", "arcp", "nsz"}, "error_model": "numpy"}
-"""The compiler may rearrange sums and quotients. It may not assume that numbers are finite, since compiled
-functions check for NaN and infinity."""
+"""Sums and quotients may be rearranged. NaN and infinity are preserved, since functions check for them."""
 
 INNER: Any = {"nopython": True, **OPTIONS, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
-"""Options of functions that are called by compiled functions only, and have no entry point for Python."""
+"""Options of functions without an entry point for Python, which only compiled functions call."""
 
 
 class Inner(CPUDispatcher):
@@ -36,24 +35,18 @@ class Inner(CPUDispatcher):
 
 
 def jit(function: Function) -> Function:
-    """Compile a function that is called by compiled functions only."""
+    """Compile a function that only compiled functions call."""
     # a test may have wrapped the function, to check the shapes in its signature
     return cast(Any, Inner)(inspect.unwrap(function), targetoptions=INNER)
 
 
 def jit_in_order(function: Function) -> Function:
-    """Compile a function whose result is kept after a step. It rounds in the order in which it is written,
-    wherever it is inlined.
-    """
+    """Compile a function like ``jit``, but preserve the order of its operations wherever it is inlined."""
     return cast(Any, Inner)(inspect.unwrap(function), targetoptions={**INNER, "fastmath": False})
 
 
 class KeptCode(FunctionCache):
-    """Machine code on disk, to which only the compiling process adds code.
-
-    Code that any other process compiles for itself could give different last bits. Code that cannot be loaded
-    is compiled again, once.
-    """
+    """Machine code on disk, which only the compiling process writes. Damaged code is compiled again."""
 
     def __init__(self, function: Callable[..., Any], unit: str) -> None:
         cast(Any, super()).__init__(function)
@@ -79,7 +72,7 @@ class KeptCode(FunctionCache):
 
 @functools.cache
 def loaded(stretch: Callable[..., Any], unit: str) -> Any:
-    """Return a stretch as machine code of a unit, which is compiled first if necessary."""
+    """Return the machine code of a stretch, after compiling its unit if necessary."""
     compile_once([unit])
     plain = inspect.unwrap(stretch)
     compiled: Any = numba.njit(**OPTIONS)(plain)
