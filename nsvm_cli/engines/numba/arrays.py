@@ -1,11 +1,8 @@
-"""Compiled powers of two, operations on arrays and on rows, and sums of products of rows.
+"""Compiled powers of two, operations on arrays and rows, and sums of products of rows.
 
-NumPy's operations would include the code for their error messages, which takes longer to compile than the
-operations themselves.
-
-Matrix products and convolutions consist of sums of products of rows, which lie in a vector and may overlap.
-Computing twenty products at a time keeps their factors in registers. Indices of the vectors are unsigned, so
-that no code has to check for negative indices, which would count from the end.
+NumPy's own operations take longer to compile, since they include the code for their error messages. Matrix
+products and convolutions are sums of products of rows, which lie in a vector and may overlap. Twenty products
+are computed at a time, to keep their factors in registers.
 """
 
 from __future__ import annotations
@@ -21,14 +18,11 @@ from numba.extending import overload
 from nsvm_cli.engines.numba.jit import OPTIONS, jit
 
 SERIES = tuple(math.log(2) ** n / math.factorial(n) for n in range(14))
-"""The Taylor series of 2^x at 0. For x in [-1/2, 1/2], float32 needs eight terms, and float64 all terms."""
+"""Taylor coefficients of 2^x at 0. For x in [-1/2, 1/2], float32 needs the first eight, and float64 all."""
 
 
 def exp2(x: Any) -> Any:
-    """Return 2^x for x <= 0. The result is 0 if 2^x is not a normal number, and NaN for NaN.
-
-    Unlike the standard library's function, this function can be vectorised in loops.
-    """
+    """Return 2^x for x <= 0, or 0 if 2^x is not a normal number. Loops over this function are vectorised."""
     raise NotImplementedError("exp2 can only be called from compiled functions")
 
 
@@ -71,7 +65,7 @@ def add_matrix(out: Any, A: Any) -> None:
 
 @jit
 def scale(A: Any, factor: Any) -> None:
-    """Multiply A by a factor of its type."""
+    """Multiply A in place by a factor of the same type."""
     for i in range(A.shape[0]):
         for j in range(A.shape[1]):
             A[i, j] *= factor
@@ -103,11 +97,11 @@ def scaled_rows(x: Any, i: Any, factor: float, like: Any) -> Any:
     return out
 
 
-Place = np.uint64
+Place = np.uint64  # unsigned, so that compiled code does not check for negative indices
 
 
 class RowsAt(NamedTuple):
-    """Rows in a vector: row i begins at ``first`` + i ``step``."""
+    """Rows in a vector: row i begins at index ``first`` + i ``step``."""
 
     numbers: Any
     first: int
@@ -115,7 +109,7 @@ class RowsAt(NamedTuple):
 
 
 class MatrixAt(NamedTuple):
-    """A matrix in a vector: number i, k is at ``first`` + i ``down`` + k ``across``."""
+    """A matrix in a vector: entry i, k has the index ``first`` + i ``down`` + k ``across``."""
 
     numbers: Any
     first: int
@@ -189,7 +183,7 @@ def _add_product(out: RowsAt, W: MatrixAt, x: RowsAt, i: int, k: int, m: int) ->
 
 @jit
 def add_inner_products(out: MatrixAt, a: RowsAt, b: RowsAt, p: int, q: int, m: int) -> None:
-    """Add <a_i, b_k> to number i, k of ``out``, for i < p and k < q. All rows have m numbers."""
+    """Add <a_i, b_k> to entry i, k of ``out``, for i < p and k < q. All rows have m numbers."""
     many_i, many_k = p - p % 4, q - q % 5
     for i in range(0, many_i, 4):
         for k in range(0, many_k, 5):

@@ -1,8 +1,4 @@
-"""The arguments of compiled functions: a run as named tuples of numbers and arrays.
-
-Numbers that are multiplied with features have the same dtype, so that nothing is computed in float64 by
-accident.
-"""
+"""The arguments of compiled functions: named tuples of numbers and arrays that describe a run."""
 
 from __future__ import annotations
 
@@ -23,13 +19,11 @@ from nsvm_cli.models.networks import CNN, MLP
 from nsvm_cli.randomness import BLOCK
 
 Real = Any
-"""A number in the type of the features."""
+"""A number in the dtype of the features, so that nothing is computed in float64 by accident."""
 
 
 class RBF(NamedTuple):
-    """The kernel. If ``normalized``, all features have the same length. Otherwise they may be far from 0,
-    compared with their distances, which are then computed from differences to avoid cancellation.
-    """
+    """The RBF kernel. If ``normalized``, all features have the same length, and are not far from 0."""
 
     gamma: Real
     normalized: bool
@@ -40,13 +34,9 @@ def kernel_form(K: Kernel, z: Tensor, normalized: bool = False) -> RBF:
 
 
 class Layer(NamedTuple):
-    """A layer from ``c`` channels of h x w pixels to ``d`` channels of p x q, then ReLU.
+    """A layer from c channels of h x w pixels to d channels of p x q pixels, followed by ReLU.
 
-    With ``side`` 1 the layer is fully connected, with a single pixel for each channel. Otherwise it is a
-    convolution with filters of that side, followed by the maximum of each 2x2 square. ``masked`` is true if
-    dropout acts on the channels. ``weights`` is the index in theta at which the layer's weights begin,
-    followed by its bias. ``below`` is the number of values of each sample that are stored before the layer's
-    input.
+    In a fully connected layer, each channel has one pixel. A convolution is followed by 2x2 max-pooling.
     """
 
     c: int
@@ -55,39 +45,31 @@ class Layer(NamedTuple):
     d: int
     p: int
     q: int
-    side: int
-    masked: bool
-    weights: int
-    below: int
+    side: int  # of the filters, or 1 if the layer is fully connected
+    masked: bool  # whether dropout acts on the channels
+    weights: int  # index in theta of the first weight; the bias follows the weights
+    below: int  # number of values of a sample that are stored before the layer's input
 
 
 class Network(NamedTuple):
-    """F_theta, which consists of ``layers`` and possibly ``Normalize``, and the state of SGD.
+    """F_theta and the state of SGD. For the masks of dropout, see ``nsvm_cli.models.dropout``."""
 
-    ``layers`` has a row for each ``Layer``. ``theta`` is the vector of W_1, b_1, W_2, ..., where each W_l has
-    a row for each output or channel. A sample has ``width`` features, and ``height`` values in all layers
-    together. ``drops`` is true if the network has dropout. Values that are not dropped are then multiplied by
-    ``factor``. ``shared`` is true if the samples of a batch have the same mask. ``seed`` and
-    ``dropped_below`` determine the masks: see ``nsvm_cli.models.dropout``. ``momenta`` has the layout of
-    theta, and ``rates`` holds the learning rate of step t at t modulo ``BLOCK``.
-    """
-
-    theta: np.ndarray
-    layers: np.ndarray
-    width: int
-    height: int
+    theta: np.ndarray  # W_1, b_1, W_2, ...; each W_l has a row for each output or channel
+    layers: np.ndarray  # a row for each ``Layer``
+    width: int  # number of features of a sample
+    height: int  # number of values of a sample in all layers
     normalize: bool
     scale: Real
     eps: Real
-    drops: bool
-    factor: Real
-    shared: bool
+    drops: bool  # whether the network has dropout
+    factor: Real  # multiplies the values that are not dropped
+    shared: bool  # whether the samples of a batch have the same mask
     seed: int
     dropped_below: int
-    rates: np.ndarray
+    rates: np.ndarray  # the learning rate of step t at index t modulo ``BLOCK``
     momentum: Real
     weight_decay: Real
-    momenta: np.ndarray
+    momenta: np.ndarray  # in the layout of theta
 
 
 def network_form(F: FeatureMap, shape: Sequence[int]) -> Network:
@@ -154,29 +136,22 @@ class Support(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """The counters of ``State`` and ``Tally`` that steps change, as arrays.
-
-    ``objectives`` holds the sum of the objectives, their number, and the latest objective. ``decided`` counts
-    samples, correctly classified samples, and violations.
-    """
+    """The counters of ``State`` and ``Tally`` that steps change, as arrays."""
 
     t: np.ndarray
     last_violation: np.ndarray
     mean_gap: np.ndarray
-    objectives: np.ndarray
-    decided: np.ndarray
+    objectives: np.ndarray  # sum, number, latest value
+    decided: np.ndarray  # numbers of samples, correctly classified samples, and violations
     g: np.ndarray
 
 
 class Run(NamedTuple):
-    """The arguments that all stretches share. If theta does not move, x holds features, and F is None.
-
-    ``w`` holds the weights of the samples, or is empty.
-    """
+    """The arguments that all stretches share. If theta is fixed, x holds features, and F is None."""
 
     x: np.ndarray
     y: np.ndarray
-    w: np.ndarray
+    w: np.ndarray  # the weights of the samples, or empty
     lam: float
     K: RBF
     F: Network
