@@ -1,9 +1,8 @@
 """Rows of the kernel matrix of the training samples, cached within the memory budget.
 
 The bits of a row depend neither on when it is computed nor on which rows are computed with it. Matrix
-products have this property if shapes are multiples of 8 and samples begin at multiples of 64 bytes. In
-float32, the bits of a value do not depend on the other columns either. This was found by trial with MKL, and
-a test checks it.
+products have this property if shapes are multiples of 8 and samples begin at multiples of 64 bytes. This was
+found by trial with MKL, and a test checks it.
 """
 
 from __future__ import annotations
@@ -23,41 +22,36 @@ from nsvm_cli.engines.numba.jit import jit, loaded
 from nsvm_cli.models.kernels import FAR, RBF, Kernel, or_one_over_n
 
 DUAL = "svc"
-"""The first part of the name of the unit; the second is the dtype."""
+"""The first part of the name of a unit, before the dtype."""
 
 LANES = 64
 """Rows are padded to a multiple of this length."""
 
 FEW_FEATURES = 24
-"""Maximum number of features for which distances are computed from differences. With so few features,
-differences are as fast as products, and they are exact for samples that are close to each other."""
+"""Maximum number of features for which distances are computed from differences, which avoid cancellation."""
 
 GATHERED = 128
 """Minimum number of features for which reading a kernel value from a row is faster than computing it."""
 
 POOL: list[UInt8[np.ndarray, " bytes"]] = []
-"""Memory of earlier rows for reuse. Touching new memory can take half as long as computing the rows."""
+"""Memory of deleted rows for reuse, since touching new memory can take half as long as computing rows."""
 
 
 class Matrix(NamedTuple):
-    """The kernel matrix of a working set, with rows padded to a multiple of ``LANES``, and its diagonal.
-
-    ``there`` marks the rows that are computed. Any other row is computed on first use, from its row of z and
-    all ``columns``. Rows and columns from ``size`` on are 0.
-    """
+    """The kernel matrix of a working set, with rows padded to a multiple of ``LANES``, and its diagonal."""
 
     K: Any
     diagonal: Any
-    there: Any
-    z: Any
+    there: Any  # marks the computed rows
+    z: Any  # a row that is missing is computed on first use, from its row of z and all ``columns``
     columns: Any
-    size: int
+    size: int  # rows and columns from ``size`` on are 0
 
 
 class Rows:
-    """A cache of at most ``most`` rows of the kernel matrix, padded with zeros, in the dtype of z.
+    """A cache of rows of the kernel matrix, padded with zeros, in the dtype of z.
 
-    The kernel values of sample m, which is not in z, are all 0; see ``Dual``.
+    Sample m, which is not in z, has kernel values of 0; see ``Dual``.
     """
 
     def __init__(self, K: Kernel, z: Float[Tensor, "m n"], memory_budget: int) -> None:
@@ -67,6 +61,7 @@ class Rows:
         self.formula: Any = _formula(K, z, self.width)
         self.lazy = isinstance(self.formula, Differences)
         products = isinstance(self.formula, Products) and self.formula.z.dtype == torch.float32
+        # in float32, the bits of a value do not depend on the other columns either
         self.gathers = products and z.shape[1] >= GATHERED
         self.diagonal = np.append(self.formula.diagonal[: self.m], 0).astype(self.dtype)
         row = self.width * self.dtype.itemsize
@@ -86,9 +81,9 @@ class Rows:
         return memory[begin : begin + size]
 
     def slots(self, i: Int64[np.ndarray, " q"], free: Bool[np.ndarray, " s"]) -> Int64[np.ndarray, " q"]:
-        """Return the slots of the rows of samples i in the cache, after computing the missing ones.
+        """Return the slots of the rows of samples i in the cache, after computing missing rows.
 
-        New rows first replace rows of samples that are not ``free``, the least recently used rows first.
+        Rows of samples that are not ``free`` are replaced first, starting with the least recently used rows.
         """
         self.clock += 1
         self.used[self.slot[i][self.slot[i] >= 0]] = self.clock
@@ -103,7 +98,7 @@ class Rows:
         return self.slot[i]
 
     def block(self, i: Int64[np.ndarray, " q"]) -> Matrix:
-        """Return the kernel matrix of samples i, the last of which may be m."""
+        """Return the kernel matrix of samples i. The last of these samples may be sample m."""
         size, padding = len(i) - int(i[-1] == self.m), -len(i) % LANES
         padded, diagonal = np.pad(i, (0, padding)) % self.m, np.pad(self.diagonal[i], (0, padding))
         K = np.empty((len(i), len(padded)), self.dtype)
@@ -130,7 +125,7 @@ def _rounded_up(size: int, multiple: int) -> int:
 
 
 def _formula(K: Kernel, z: Float[Tensor, "m n"], width: int) -> Any:
-    """Return the fastest formula for K on these samples, which are padded to ``width``."""
+    """Return the fastest formula for K on these samples, padded to ``width`` samples."""
     if not (isinstance(K, RBF) and keeps(type(K), RBF, "__call__", "diag") and z.device.type == "cpu"):
         return AnyKernel(K, z, width)
     gamma, z = or_one_over_n(K.gamma, z), z[:, (z != z[0]).any(0)]  # constant features do not matter
@@ -144,10 +139,7 @@ def _formula(K: Kernel, z: Float[Tensor, "m n"], width: int) -> Any:
 
 
 class AnyKernel:
-    """Any kernel K, by its own formula and on z's device.
-
-    K is always evaluated for 32 rows, with even samples in even rows and odd samples in odd rows.
-    """
+    """Any kernel K, evaluated by its own formula on z's device."""
 
     def __init__(self, K: Kernel, z: Tensor, width: int) -> None:
         self.K, self.columns = K, torch.cat([z, z[:1].expand(width - len(z), -1)])
@@ -157,6 +149,7 @@ class AnyKernel:
         return self.columns[i]
 
     def write(self, i: Any, columns: Any, out: Any, slots: Any) -> None:
+        # always 32 rows, with even samples in even rows and odd samples in odd rows, to get the same bits
         for begin in range(0, len(i), 16):
             rows = i[begin : begin + 16]
             places, taken = 2 * np.arange(len(rows)) + rows % 2, np.zeros(32, np.int64)
@@ -165,7 +158,7 @@ class AnyKernel:
 
 
 class Products:
-    """RBF as 2^(<a, b> - h_a - h_b), with h = <a, a> / 2, for features scaled so that this equals K."""
+    """RBF as 2^(<a, b> - h_a - h_b) with h = <a, a> / 2, for features that are scaled to make this K."""
 
     def __init__(self, z: Tensor) -> None:
         self.z, self.diagonal = z, np.ones(len(z))
@@ -188,7 +181,7 @@ class Products:
 
 
 class Differences:
-    """RBF as 2^-|a - b|^2, for few features, scaled so that this equals K."""
+    """RBF as 2^-|a - b|^2, for few features, which are scaled to make this K."""
 
     def __init__(self, z: Tensor) -> None:
         self.z, self.columns = z.numpy(), np.ascontiguousarray(z.numpy().T)

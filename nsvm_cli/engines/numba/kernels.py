@@ -18,7 +18,7 @@ COLUMNS = 768
 
 @jit
 def of_exponents(P: Any, i: int) -> None:
-    """Replace the exponents of 2 in row i by K(a_i, b_j)."""
+    """Replace each exponent of 2 in row i by its power K(a_i, b_j)."""
     for j in range(P.shape[1]):
         P[i, j] = exp2(P[i, j])
 
@@ -49,8 +49,7 @@ def squared_lengths(a: Any) -> Any:
 
 
 FEW_VALUES = 2**13
-"""Maximum number of multiplications for which distances are computed from differences of features. Like on
-torch, a single row takes differences too. Differences avoid cancellation."""
+"""Maximum number of multiplications for which distances come from differences, to avoid cancellation."""
 
 
 @jit
@@ -159,13 +158,9 @@ def sums(K: RBF, a: Any, b: Any, w: Any) -> Any:
 
 
 class FeatureColumns(NamedTuple):
-    """Features as columns, and their squared lengths.
+    """Features as columns, in blocks of ``COLUMNS`` columns, and their squared lengths."""
 
-    ``z`` has blocks of ``COLUMNS`` columns, and each block is contiguous in memory. For products with few
-    rows, rearranging the factors would otherwise take longer than the product itself.
-    """
-
-    z: np.ndarray
+    z: np.ndarray  # contiguous blocks, since rearranging factors takes longer than products with few rows
     squares: np.ndarray
 
 
@@ -199,8 +194,7 @@ def _squared_length(z: Any) -> Any:
 
 @jit
 def centre(K: RBF, a: Any, b: FeatureColumns, count: int) -> Any:
-    """Set the squared lengths of the first ``count`` columns of b's first block. Centre these columns before,
-    unless K is normalized.
+    """Centre ``count`` columns of b's first block, unless K is normalized, and set their squared lengths.
 
     Return the rows of a with the same shift, which leaves distances unchanged.
     """
@@ -256,9 +250,9 @@ def column_sums(K: RBF, a: Any, b: FeatureColumns, w: Any) -> Any:
 
 @jit
 def column_gradient(K: RBF, a: Any, b: FeatureColumns, block: int, K_ab: Any, G: Any, out: Any) -> None:
-    """Add the gradient of sum_ij G_ij K(a_i, b_j) with respect to a, given K_ab = K(a_i, b_j), to ``out``.
+    """Add the gradient of sum_ij G_ij K(a_i, b_j) with respect to a to ``out``, and overwrite G.
 
-    The sum is over the first columns of a block. G is overwritten.
+    The columns b_j are the first columns of a block, and K_ab = K(a_i, b_j).
     """
     factor = a.dtype.type(2) * K.gamma
     for i in range(len(a)):
@@ -277,9 +271,7 @@ def column_gradient(K: RBF, a: Any, b: FeatureColumns, block: int, K_ab: Any, G:
 def add_term_gradient(
     K: RBF, z: Any, z_s: Any, columns: FeatureColumns, begin: int, end: int, c: Any, by_z: Any
 ) -> Any:
-    """Return sum_is c_is K(z_i, z_s) over terms begin to end, and add its gradient with respect to z to
-    ``by_z``.
-    """
+    """Return v = sum_is c_is K(z_i, z_s) for begin <= s < end, and add dv/dz to ``by_z``."""
     if not K.normalized:
         K_ts = values(K, z, z_s[begin:end])
         add_matrix(by_z, gradient(K, z, z_s[begin:end], K_ts, c))
