@@ -1,10 +1,9 @@
 """Compiled forward and backward passes of F_theta, with the dropout of ``nsvm_cli.models.dropout.Masks``.
 
-Blocks of ``ROWS`` samples pass all layers one after another, so that a block stays in a core's cache. The
-output of a layer for the n samples of a block consists of rows of n numbers: pixel x, y of channel c is row
-(c height + y) width + x. A row of pixels is then contiguous as well, and a convolution is a sum of matrix
-products. Each product multiplies the weights of a row of the filter and the image shifted by 0, n, 2 n, ...
-numbers.
+Samples pass through all layers in blocks of ``ROWS``, so that a block stays in a core's cache. The output of
+a layer for n samples consists of rows of n numbers: pixel x, y of channel c is row (c height + y) width + x.
+A convolution is a sum of matrix products: weights of a row of the filter times the image, shifted by 0, n,
+2 n, ... numbers.
 """
 
 from __future__ import annotations
@@ -24,18 +23,14 @@ ROWS = 256
 """Number of samples in a block."""
 
 BLAS_BELOW = 48
-"""For fewer samples than this, but more than one, BLAS multiplies by the weights of connected layers."""
+"""Fully connected layers use BLAS for at least two and fewer than this number of samples."""
 
 
 class Passed(NamedTuple):
-    """The results of a forward pass that the backward pass needs.
+    """The results of a forward pass that the backward pass needs."""
 
-    ``H`` holds the values of x and of all layers, block by block, and ``largest`` the index of the largest
-    pixel of each square.
-    """
-
-    H: np.ndarray
-    largest: np.ndarray
+    H: np.ndarray  # the values of x and of all layers, block by block
+    largest: np.ndarray  # the index of the largest pixel of each 2x2 square
 
 
 @jit
@@ -86,10 +81,10 @@ def feature_columns(F: Network, x: Any, i: Any, passed: Passed, z: Any) -> None:
 
 @jit
 def forward(F: Network, x: Any, passed: Passed, z: Any, t: int, i: Any, evaluated: int) -> None:
-    """Write z = F_theta(x) and the values that ``backward`` needs.
+    """Write z = F_theta(x), and store the values that ``backward`` needs.
 
-    Unless t is 0, dropout is active, with the masks of samples i in step t. The blocks of the first
-    ``evaluated`` samples have passed the network before, without dropout.
+    If t > 0, dropout is active, with the masks of samples i in step t. The blocks of the first ``evaluated``
+    samples have passed the network before, without dropout.
     """
     for begin in range(0, len(x), ROWS):
         end = min(begin + ROWS, len(x))
@@ -136,9 +131,7 @@ def _write_columns(x: Any, out: Any) -> None:
 
 @jit
 def _mask(F: Network, out: Any, key: int, first: int, i: Any) -> None:
-    """Multiply each channel of samples i by 0 or 1 / (1 - p), which depends on the numbers in the random
-    sequence of ``key`` from ``first`` on.
-    """
+    """Apply dropout to samples i, using the random sequence of ``key`` from place ``first`` on."""
     d, pixels, n = out.shape
     for channel in range(d):
         factor = np.empty(n, out.dtype)
@@ -183,7 +176,7 @@ def _connect(F: Network, layer: Layer, passed: Passed, start: int, n: int) -> No
 
 @jit
 def _convolve(F: Network, layer: Layer, passed: Passed, start: int, n: int) -> None:
-    """Write the output of a convolution, like ``_connect``."""
+    """Write the output of a convolution for n samples that begin at ``start``."""
     theta, (at, o) = F.theta, places(layer, start, n)
     real, (c, h, w, d, p, q, side, _, offset, _) = theta.dtype.type, layer
     weights, m = c * side * side, 2 * q * n
@@ -206,9 +199,7 @@ def _convolve(F: Network, layer: Layer, passed: Passed, start: int, n: int) -> N
 
 @jit
 def _pool(upper: Any, lower: Any, bias: Any, n: int, out: Any, largest: Any) -> None:
-    """2x2 max-pooling, then bias and ReLU: write the result to ``out``, and the position of the maximum (the
-    first in case of ties) to ``largest``.
-    """
+    """Apply 2x2 max-pooling, bias and ReLU. Write the position of the first maximum to ``largest``."""
     zero = out.dtype.type(0)
     for x in range(len(out) // n):
         left, right = upper[2 * x * n : (2 * x + 1) * n], upper[(2 * x + 1) * n : (2 * x + 2) * n]
@@ -240,7 +231,7 @@ def _lengths(features: Any) -> Any:
 
 @jit
 def _factors(F: Network, features: Any) -> Any:
-    """Return the factors that normalise the features of a block. Without normalisation, they are 1."""
+    """Return the factors that normalise the features of a block, or 1 without normalisation."""
     factor = np.ones(features.shape[1], features.dtype)
     if F.normalize:
         lengths = _lengths(features)
@@ -261,8 +252,9 @@ def _write_rows(F: Network, features: Any, z: Any) -> None:
 
 @jit
 def backward(F: Network, passed: Passed, by_z: Any) -> Any:
-    """Return the gradient with respect to theta, given the gradient with respect to the z that ``forward``
-    has written. If F has dropout, ``forward`` must have used it.
+    """Return the gradient with respect to theta, given the gradient with respect to the z of ``forward``.
+
+    If F has dropout, ``forward`` must have been called with t > 0.
     """
     by_theta = np.zeros_like(F.theta)
     for begin in range(0, len(by_z), ROWS):
@@ -319,10 +311,7 @@ def _by_features(F: Network, features: Any, by_z: Any) -> Any:
 def _connect_back(
     F: Network, layer: Layer, passed: Passed, start: int, n: int, D: Any, below: Any, by_theta: Any
 ) -> None:
-    """Add the gradient with respect to the weights of a connected layer to ``by_theta``. Unless the layer is
-    the first, write the gradient with respect to its input to ``below``. ``D`` is the gradient with respect
-    to the outputs before ReLU.
-    """
+    """Propagate the gradient D before ReLU to ``by_theta`` and, except in the first layer, to ``below``."""
     theta, H, c, d, offset = F.theta, passed.H, layer.c, layer.d, layer.weights
     at, _ = places(layer, start, n)
     if n == 1:
@@ -346,7 +335,7 @@ def _connect_back(
 def _convolve_back(
     F: Network, layer: Layer, passed: Passed, start: int, n: int, D: Any, below: Any, by_theta: Any
 ) -> None:
-    """Add the gradients of a convolution, like ``_connect_back``."""
+    """Propagate the gradient D through a convolution, like ``_connect_back``."""
     theta, H, (at, o) = F.theta, passed.H, places(layer, start, n)
     c, h, w, d, p, q, side, _, offset, _ = layer
     largest = passed.largest[o : o + len(D)]
@@ -373,7 +362,7 @@ def _convolve_back(
 
 @jit
 def _unpool(D: Any, largest: Any, lower: int, n: int, out: Any) -> None:
-    """Write the gradient with respect to the upper or the lower row of pixels of the squares."""
+    """Write the gradient with respect to the upper or lower row of pixels of the 2x2 squares."""
     zero, first = D.dtype.type(0), np.int8(2 * lower)
     for x in range(len(D) // n):
         D_x, which = D[x * n : (x + 1) * n], largest[x * n : (x + 1) * n]

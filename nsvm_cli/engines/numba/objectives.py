@@ -32,7 +32,7 @@ def _norm(U: Any) -> float:
 
 @jit
 def _centred(U: Any, w: Any) -> Any:
-    """Return H U H for a symmetric U. H subtracts means, which are weighted with w unless w is empty."""
+    """Return H U H for a symmetric U. H subtracts means, weighted with w unless w is empty."""
     k = len(U)
     means = np.empty(k, U.dtype)
     for i in range(k):
@@ -47,7 +47,7 @@ def _centred(U: Any, w: Any) -> Any:
 
 @jit
 def _mean(a: Any, w: Any) -> Any:
-    """Return the mean of a. The weighted mean of equal numbers is exact."""
+    """Return the mean of a, weighted with w unless w is empty. The mean of equal numbers is exact."""
     if len(w) == 0:
         return a.sum() / a.dtype.type(len(a))
     total = 0.0
@@ -83,7 +83,7 @@ def ideal(y: Any, classes: int, like: Any) -> Any:
 def cosine(K: Any, U: Any, w: Any) -> Any:
     """Return <U, K> / (||U|| ||K||), or 0 if U is 0, and its derivative with respect to K. U is overwritten.
 
-    With weights of samples, each term of the three sums is multiplied by w_i w_j.
+    Each term of the three sums is multiplied by w_i w_j, unless w is empty.
     """
     direction, slope = _weigh(K.copy(), w), _weigh(U, w)
     norm, norm_U = _norm(direction), _norm(slope)
@@ -113,8 +113,8 @@ def alignment(K: Any, y: Any, w: Any, classes: int, centred: bool) -> Any:
 
 @jit
 def descend_on_batch(run: Run, t: int, A: Any, alpha: Any, mu: float, classes: int, centred: bool) -> None:
-    """Take a step in theta on the batch A. The objective is ``mu`` times the norm surrogate minus the
-    alignment (Algorithm 3) or, if ``alpha`` is None, the square of 1 minus the alignment (Algorithm 4).
+    """Take a step in theta on the batch A. The objective is mu times the norm surrogate minus the alignment
+    (Algorithm 3) or, if ``alpha`` is None, (1 - alignment)^2 (Algorithm 4).
     """
     F, K, real, k = run.F, run.K, run.x.dtype.type, len(A)
     passed, z = room_for(F, k), np.empty((k, F.width), F.theta.dtype)
@@ -149,7 +149,7 @@ def _divide_rows(A: Any, w: Any) -> None:
 
 @jit
 def theta_step(run: Run, t: int, passed: Passed, by_z: Any, value: float) -> None:
-    """In step t, move theta against the gradient of an objective with this value and gradient at z."""
+    """Take a step of SGD in theta, given the value of the objective and its gradient with respect to z."""
     if not math.isfinite(value):
         raise FloatingPointError("the objective")
     F, objectives = run.F, run.progress.objectives
