@@ -1,10 +1,8 @@
-"""Compiled stretches of steps of Algorithms 0 to 4; see ``nsvm_cli.trainers``.
+"""Compiled stretches, which are functions that take the steps of Algorithms 0 to 4 up to step ``until``.
 
-A stretch is a function that takes the steps up to ``until``. Row t - ``first`` of ``drawn`` holds the samples
-of step t. Algorithms 1 and 2 evaluate groups of steps together, like ``nsvm_cli.engines.look_ahead``. A group
-begins after a violation, or with a block of steps that are drawn together. Its length depends on the gaps
-between earlier violations. The steps at which a caller pauses therefore affect neither the groups nor their
-rounding.
+Row t - ``first`` of ``drawn`` holds the samples of step t. Algorithms 1 and 2 evaluate groups of steps
+together, like ``nsvm_cli.engines.look_ahead``. A group begins after a violation, or with a block of steps
+that are drawn together. The steps at which a caller pauses therefore do not affect rounding.
 """
 
 from __future__ import annotations
@@ -41,11 +39,10 @@ slope = jit(Hinge.slope)
 
 @jit
 def step(y: float, w: float, g: Any, row: int, out: Any) -> Any:
-    """Write to a row of ``out`` the increments of alpha_i in an explicit step with weight w, at the decision
-    values g_row. Several classes have the loss of Crammer and Singer.
+    """Write to out_row the increments of alpha_i in an explicit step with weight w at decision values g_row.
 
-    Return whether the step is not 0, and whether the prediction (the first class with the largest g) equals
-    the label.
+    Return whether the increments are not 0, and whether the prediction (the first class with the largest g)
+    is correct. For several classes, the loss is the loss of Crammer and Singer.
     """
     C = g.shape[1]
     if C == 1:
@@ -66,9 +63,8 @@ def step(y: float, w: float, g: Any, row: int, out: Any) -> Any:
 def decide(run: Run, i: Any, s: Any, begin: int, end: int, g: Any, steps: Any) -> int:
     """Take the next steps before ``end``, up to and including the first step with a margin violation.
 
-    ``i`` and ``s`` hold the samples of the steps from ``begin`` on, and their sums over the support. Update
-    the counters. For the last step taken, write g and the increments of an explicit step (``steps``), and
-    return the number of samples that violate the margin.
+    ``i`` and ``s`` hold the samples of the steps from ``begin`` on, and their sums over the support.
+    Write g and the increments (``steps``) of the last step taken, and return its number of violations.
     """
     k, C, y, progress = len(g), g.shape[1], run.y, run.progress
     t, violations, decided = progress.t[0], 0, progress.decided
@@ -137,10 +133,9 @@ def pegasos(
 ) -> None:
     """Take steps of Algorithm 0.
 
-    ``z_support`` holds the features of the support, with room for new samples. The steps of a group share one
-    evaluation of ``s``, which violations within the group then update. The bits of ``s`` depend on the order
-    of these updates. A caller that pauses within a group therefore keeps ``s`` and ``group_start``, the first
-    step of the group, which is 0 between groups.
+    ``z_support`` holds the features of the support, with room for new samples. The bits of ``s`` depend on
+    the order of updates. A caller that pauses within a group therefore keeps ``s`` and ``group_start``: the
+    first step of the group, or 0 between groups.
     """
     K, progress, k, C = run.K, run.progress, drawn.shape[1], support.alpha.shape[1]
     steps_of_group = max(1, LONGEST // k)
@@ -173,10 +168,7 @@ def pegasos(
 
 
 def alg1(run: Run, i_s: Any, z_s: Any, alpha_s: Any, filled: Any, drawn: Any, first: int, until: int) -> None:
-    """Take steps of Algorithm 1.
-
-    ``i_s``, ``z_s`` and ``alpha_s`` hold ``filled`` terms, with room for new terms.
-    """
+    """Take steps of Algorithm 1. ``i_s``, ``z_s`` and ``alpha_s`` hold ``filled`` terms and room for more."""
     F, K, progress, k, C = run.F, run.K, run.progress, drawn.shape[1], alpha_s.shape[1]
     g, steps = np.empty((k, C)), np.empty((k, C))
     columns = columns_of(z_s[: filled[0] if K.normalized else 0], len(z_s) if K.normalized else 0)
@@ -223,10 +215,7 @@ def _descend_on_terms(
 
 
 def alg2(run: Run, support: Support, x_j: Any, drawn: Any, first: int, until: int) -> None:
-    """Take steps of Algorithm 2.
-
-    ``x_j`` holds the samples of the support, with room for new samples.
-    """
+    """Take steps of Algorithm 2. ``x_j`` holds the samples of the support, with room for new samples."""
     F, K, progress, k, C = run.F, run.K, run.progress, drawn.shape[1], support.alpha.shape[1]
     g, steps = np.empty((k, C)), np.empty((k, C))
     passed, z_j, stale = room_for(F, len(x_j)), np.empty((len(x_j), F.width), F.theta.dtype), True
@@ -259,7 +248,7 @@ def alg2(run: Run, support: Support, x_j: Any, drawn: Any, first: int, until: in
 
 @jit
 def _places(support: Support, i: Any) -> Any:
-    """Return the rows of the samples i in the batch, within or after the support, and the batch's length."""
+    """Return the rows of samples i in the batch, within or after the support, and the batch's length."""
     at, new = np.empty(len(i), np.int64), support.joined[0]
     for v in range(len(i)):
         if support.member[i[v]]:
@@ -276,11 +265,8 @@ def _places(support: Support, i: Any) -> Any:
 def _descend_on_support(
     run: Run, t: int, x_j: Any, batch: Any, alpha_j: Any, at: Any, a: Any, z_j: Any, passed: Any
 ) -> None:
-    """Descend on -alpha_i / (lambda (t-1)) sum_j alpha_j K(F_theta(x_j), F_theta(x_i)), summed over i.
-
-    The batch is the support, followed by the samples i outside the support. ``at`` holds the rows of the
-    samples i in the batch, and ``batch`` the index of the sample in each row.
-    """
+    """Descend on -alpha_i / (lambda (t-1)) sum_j alpha_j K(F_theta(x_j), F_theta(x_i)), summed over i."""
+    # the batch is the support, followed by the samples i outside the support; ``at`` holds the rows of the i
     F, K, rows, s = run.F, run.K, len(x_j), len(alpha_j)
     # the support has passed already, except for its last block if that is lengthened by new samples
     forward(F, x_j, passed, z_j, t, batch, s if rows == s else s // ROWS * ROWS)
@@ -325,10 +311,7 @@ def _batch_sums(run: Run, support: Support, A: Any) -> Any:
 def alg4(
     run: Run, classes: int, centred: bool, mean: Any, unaveraged: int, drawn: Any, first: int, until: int
 ) -> None:
-    """Take steps of Part 1 of Algorithm 4. Part 2 is Algorithm 0.
-
-    ``mean`` is the mean of theta over the steps after the first ``unaveraged`` steps, or empty.
-    """
+    """Take steps of Part 1 of Algorithm 4. ``mean`` averages theta after step ``unaveraged``, or is empty."""
     theta, progress = run.F.theta, run.progress
     while progress.t[0] < until:
         progress.t[0] = t = progress.t[0] + 1

@@ -1,4 +1,4 @@
-"""Algorithms 0 to 4 with compiled stretches of steps. All engines have the same states."""
+"""Algorithms 0 to 4 with compiled stretches of steps."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _one_thread() -> None:
 
 
 class Stretches:
-    """The arguments of a trainer's compiled stretches, made from its state and, if theta moves, theta."""
+    """A compiled stretch of a trainer, with the arguments made from the trainer's state and theta."""
 
     def __init__(
         self, stretch: Callable[..., None], trainer: Trainer[Any], problem: Problem, state: Any
@@ -73,7 +73,7 @@ class Stretches:
     def blocks(self, until: int, begin: int = 2) -> Iterator[tuple[np.ndarray, int, int]]:
         """Yield the samples, the first step and the last step to take of each block of steps up to ``until``.
 
-        ``begin`` is the first step of the algorithm.
+        The first step of the algorithm is ``begin``.
         """
         t = self.state.t
         while t < until:
@@ -90,7 +90,7 @@ class Stretches:
         """Take the steps of a block, which the last three arguments describe.
 
         Raises:
-            NotFiniteError: a quantity is no longer finite; the state is then invalid.
+            NotFiniteError: a quantity is no longer finite. The state is then invalid.
         """
         try:
             loaded(self.stretch, self.unit)(self.run, *arguments)
