@@ -1,11 +1,7 @@
 """A solver of the dual problem by working sets: ThunderSVM's scheme (Wen et al. 2018), for one thread.
 
-An iteration chooses a working set of the variables that violate optimality most; half of them are new. It
-solves the problem in these variables by SMO, and updates g with the kernel rows of the variables that moved.
-
-SMO is compiled. It finds maxima in ``LANES`` lanes, each over every LANES-th number. Unlike the loop for a
-single maximum, such loops are vectorised. Variables that must not be chosen have infinite values. This is
-safe, since the compiler may rearrange sums but must not assume that numbers are finite (see ``jit.OPTIONS``).
+An iteration chooses the variables that violate optimality most, half of which are new. It solves the problem
+in these variables by SMO, and updates g with the kernel rows of the variables that moved.
 """
 
 from __future__ import annotations
@@ -24,15 +20,14 @@ from nsvm_cli.models.kernels import RBF, kernel_sums
 from nsvm_cli.trainers.dual import HUGE, MOST, REFRESHES, TAU, Dual, DualState, Optimality, regression
 
 SMALLEST, LARGEST, MOST_MOVABLE = 64, 1024, 3072
-"""The first working set has ``SMALLEST`` variables. The size doubles in each iteration, up to ``LARGEST``, so
-that easy problems need few rows. If at most ``MOST_MOVABLE`` variables can move, and half of them are between
-their bounds, they all form the working set."""
+"""The size of the working set doubles in each iteration, from ``SMALLEST`` up to ``LARGEST`` variables. If at
+most ``MOST_MOVABLE`` variables can move and half of them are free, the working set contains them all."""
 
 WHOLE = 2048
 """Maximum number of variables that form a single working set, if rows are computed when SMO needs them."""
 
 REST_OF_GAP = 0.03
-"""If the working set is a part of the variables, SMO stops when their gap has shrunk to this fraction."""
+"""If the working set contains only some variables, SMO stops when their gap has shrunk to this fraction."""
 
 STALLED_ITERATIONS, LEAST_GROWTH = 50, 1e-10
 """The solver gives up after ``STALLED_ITERATIONS`` iterations in which the relative growth of the dual value
@@ -44,14 +39,14 @@ PAIRS = 2**24
 
 @dataclass(frozen=True)
 class WorkingSets:
-    """A solver of a dual problem, to a gap of ``tol``. ``rows`` are the kernel rows of its samples."""
+    """A solver of a dual problem to a gap of ``tol``, with the kernel rows of its samples."""
 
     dual: Dual
     rows: Rows
     tol: float = 1e-3
 
     def step(self, state: DualState) -> None:
-        """Take an iteration. If no iteration would help, recompute g if it has drifted, or end."""
+        """Take an iteration or, if iterations no longer help, recompute g if it has drifted, or end."""
         m, now, value = self.rows.m, self.dual.optimality(state), self.dual.value(state)
         state.gap = now.last - now.first
         if state.stale:
@@ -118,7 +113,7 @@ class WorkingSets:
         return float(np.abs(self._exact(state, samples) - state.g[samples]).max())
 
     def _exact(self, state: DualState, i: Int64[np.ndarray, " p"]) -> Float64[np.ndarray, " p"]:
-        """Return g at the samples i in float64. The last time, use the coefficients of the model file."""
+        """Return g at the samples i in float64. In the last refresh, use the model file's coefficients."""
         z = self.rows.z
         beta = self.dual.beta(state, z.dtype if state.refreshed == REFRESHES else torch.float64)
         support = np.flatnonzero(beta)
@@ -127,7 +122,7 @@ class WorkingSets:
 
 
 def solve_small_problems(z: Float[Tensor, "m n"]) -> None:
-    """Take iterations that call every compiled function, to compile them."""
+    """Compile every function of the solver, by taking iterations that call all of them."""
     t = z[:, 0].double().numpy()
     many = z.repeat(1, FEW_FEATURES)
     for features, tol in ((z, 1e-3), (z, 1e-9), (many, 1e-3), (1e4 * many, 1e-3)):
@@ -138,9 +133,10 @@ def solve_small_problems(z: Float[Tensor, "m n"]) -> None:
 def smo(matrix: Matrix, f: Any, y: Any, a: Any, C: Any, tol: float, share: float, most: int) -> int:
     """Run at most ``most`` SMO steps, until the gap is below ``tol`` or ``share`` times the initial gap.
 
-    Return the number of steps. Update a and f (which is padded) in place; see
-    ``nsvm_cli.trainers.dual.smo_step``.
+    Update a and f (which is padded) in place, and return the number of steps. See ``dual.smo_step``.
     """
+    # Loops that find a maximum in each of LANES lanes are vectorised, unlike a loop for a single maximum.
+    # Variables that must not be chosen have infinite values, which ``jit.OPTIONS`` preserve.
     up, low = np.full_like(f, np.inf), np.full_like(f, np.inf)
     for k in range(len(y)):
         _set(k, 0.0, False, y, a, C, up, low)
@@ -179,11 +175,7 @@ def _row(matrix: Matrix, i: int) -> Any:
 
 @jit
 def _set(k: int, change: float, reaches: bool, y: Any, a: Any, C: Any, up: Any, low: Any) -> None:
-    """Add ``change`` to a_k, or set a_k exactly to the bound that it reaches.
-
-    Set up_k to 0 if y_k a_k may then increase, and low_k to 0 if it may decrease. Otherwise, set them to
-    infinity.
-    """
+    """Add ``change`` to a_k, or set a_k exactly to the bound that it reaches, and update up_k and low_k."""
     a[k] = (C[k] if change > 0 else 0.0) if reaches else min(max(a[k] + change, 0.0), C[k])
     increase, decrease = 0.0 if a[k] < C[k] else np.inf, 0.0 if a[k] > 0 else np.inf
     up[k], low[k] = (increase, decrease) if y[k] > 0 else (decrease, increase)
@@ -221,7 +213,7 @@ def _gain(f: Any, low: Any, K_i: Any, diagonal: Any, i: int, gains: Any, gain: A
 
 @jit
 def _where(values: Any, maxima: Any) -> Any:
-    """Return the index of the greatest value, given the maxima of the lanes."""
+    """Return the index of the greatest value, given the maximum of each lane."""
     best = maxima.argmax()
     for k in range(best, len(values), LANES):
         if values[k] > values[best]:
