@@ -25,8 +25,8 @@ def projected(
 ) -> Float[Tensor, " q *outputs"]:
     """Return the coefficients of sum_s alpha_s K(z_s, .), projected onto the span of the K(onto_q, .).
 
-    They solve K(onto, onto) a = K(onto, z) alpha in float64. Since kernel matrices are close to singular, the
-    square root of the features' precision is added to the diagonal, relative to its mean.
+    They solve K(onto, onto) a = K(onto, z) alpha in float64, with a small number added to the diagonal, since
+    kernel matrices are close to singular.
     """
     K_qq = K(onto, onto).double()
     mean = K_qq.diagonal().mean()
@@ -36,27 +36,25 @@ def projected(
 
 
 class Coefficients:
-    """The coefficients alpha, of shape (m,) or, for C classes, (m, C). With two classes, ``alpha[j]`` is the
-    paper's alpha_j y_j.
+    """The coefficients alpha, of shape (m,) or, for C classes, (m, C), in host memory.
 
-    ``support`` holds the indices j of samples with a coefficient, in the order in which they were added: the
-    first ``joined`` entries of ``order``. All arrays are in host memory, since a step changes single entries.
+    With two classes, ``alpha[j]`` is the paper's alpha_j y_j.
     """
 
     def __init__(self, problem: Problem) -> None:
         m = len(problem.y)
         self.alpha: Float64[np.ndarray, " m *outputs"] = np.zeros((m, *problem.task.outputs))
         self.order: Int64[np.ndarray, " m"] = np.empty(m, np.int64)
-        self.joined = 0
+        self.joined = 0  # number of entries of ``order`` that are set
         self.in_support = np.zeros(m, bool)
 
     @property
     def support(self) -> Int64[np.ndarray, " s"]:
-        """The indices j of the samples with a coefficient."""
+        """The indices j of the samples with a coefficient, in the order in which they were added."""
         return self.order[: self.joined]
 
     def add(self, i: Int64[np.ndarray, " k"], amount: Float64[np.ndarray, " k *outputs"]) -> None:
-        """Add the amounts to alpha_j for the distinct j in i."""
+        """Add the amounts to alpha_j for the distinct indices j in i."""
         joining = i[any_output(amount != 0) & ~self.in_support[i]]
         self.order[self.joined : self.joined + len(joining)] = joining
         self.joined += len(joining)
@@ -68,12 +66,10 @@ class Coefficients:
         return torch.from_numpy(self.alpha[i]).to(like)
 
     def state_dict(self) -> StateDict:
-        """Return the support in its order, and the coefficients of its samples."""
         j = self.support.copy()
         return {"support": torch.from_numpy(j), "alpha": torch.from_numpy(self.alpha[j])}
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
-        """Restore saved coefficients; see ``Saved.load_state_dict``."""
         expect_keys(saved, ["support", "alpha"])
         s, (m, *outputs) = len(saved["support"]), self.alpha.shape
         j = loaded_like(torch.empty(s, dtype=torch.int64), saved["support"], "support").numpy()
@@ -87,14 +83,10 @@ class Coefficients:
 
 @dataclass(kw_only=True)
 class SampleState(State):
-    """The state of Algorithms 0, 2 and 3.
-
-    ``coefficients`` holds the coefficients of all training samples, and ``z``, if theta is fixed, their
-    features F_theta(x_j).
-    """
+    """The state of Algorithms 0, 2 and 3, with the coefficients of all training samples."""
 
     coefficients: Coefficients
-    z: Float[Tensor, "m n"] | None = field(metadata=NOT_SAVED)
+    z: Float[Tensor, "m n"] | None = field(metadata=NOT_SAVED)  # F_theta(x_j) if theta is fixed
 
     @property
     def support_vectors(self) -> int:
@@ -112,7 +104,7 @@ class SampleState(State):
         self.coefficients.add(i, amount.cpu().numpy())
 
     def project(self, problem: Problem, before: Float[Tensor, "s n"]) -> None:
-        """Project f, whose support had the features ``before``, onto the span of its current features."""
+        """Project f, whose support had the features ``before``, onto the span of the current features."""
         j, alpha = self.terms(problem)
         alpha = projected(problem.K, before, alpha, onto=self.features(problem, j))
         self.coefficients.alpha[j] = alpha.cpu().numpy()
@@ -127,7 +119,6 @@ class SampleTrainer(BatchTrainer[SampleState]):
     """Algorithms 0, 2 and 3, which keep a coefficient alpha_j for each x_j, and use the current features."""
 
     def start(self, problem: Problem, F: FeatureMap) -> SampleState:
-        """Return the state after step 1, which sets the coefficients of k samples. The rest stay 0."""
         sampler, coefficients = problem.sampler(self.k), Coefficients(problem)
         z = None if self.moves_theta else F(problem.x)
         state = SampleState(F=F, sampler=sampler, t=1, coefficients=coefficients, z=z)

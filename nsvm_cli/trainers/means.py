@@ -1,4 +1,4 @@
-"""Means over steps: means of metrics since the last record, and the mean of theta over the last steps."""
+"""Means of metrics since the last record, and the mean of theta over the last steps."""
 
 from __future__ import annotations
 
@@ -18,20 +18,13 @@ from nsvm_cli.storage.state_dict import Saved, StateDict, loaded_value
 
 @dataclass
 class Tally(Saved):
-    """Sums over the steps since the last record.
-
-    ``objective`` is the sum of the values of the objective before steps in theta, and ``objectives`` their
-    number. ``samples`` samples were predicted before the steps that use them: ``correct`` of them were
-    predicted correctly (None for real targets), and ``violations`` of them violated the margin.
-
-    Checkpoints include the sums, so that records do not depend on interruptions.
-    """
+    """Sums over the steps since the last record, which are saved in checkpoints."""
 
     objective: Float64[Tensor, ""] = field(default_factory=lambda: torch.zeros((), dtype=torch.float64))
-    objectives: int = 0
-    samples: int = 0
-    correct: int | None = 0
-    violations: int = 0
+    objectives: int = 0  # number of values in ``objective``
+    samples: int = 0  # samples that were predicted before the steps that use them
+    correct: int | None = 0  # correctly predicted samples, or None for real targets
+    violations: int = 0  # samples that violated the margin
 
     def add_objective(self, value: Tensor) -> None:
         """Add the objective of one step in theta, without waiting for the device."""
@@ -39,13 +32,13 @@ class Tally(Saved):
         self.objectives += 1
 
     def add_decisions(self, samples: int, correct: int | None, violations: int) -> None:
-        """Add samples that were predicted before the step that uses them."""
+        """Add the counts of samples that were predicted before the step that uses them."""
         self.samples += samples
         self.correct = None if correct is None else (self.correct or 0) + correct
         self.violations += violations
 
     def means(self) -> dict[str, float | None]:
-        """Return the means for a record. A mean of no values is None."""
+        """Return the means for a record. The mean of no values is None."""
         return {
             "objective": _mean(float(self.objective), self.objectives),
             "violation_rate": _mean(self.violations, self.samples),
@@ -79,9 +72,8 @@ Share = Annotated[float, Field(gt=0, le=1)]
 class MeanTheta:
     """The mean of theta over the last ``share`` of T steps, which replaces theta after step T.
 
-    The mean generalises better than the last theta; see Polyak-Ruppert averaging (Polyak and Juditsky 1992)
-    and stochastic weight averaging (Izmailov et al. 2018). It includes the buffers of a network, such as
-    running averages.
+    See Polyak-Ruppert averaging (Polyak and Juditsky 1992) and stochastic weight averaging (Izmailov et al.
+    2018). The mean includes the buffers of a network, such as running averages.
     """
 
     def __init__(self, F: FeatureMap, share: float, T: int) -> None:
@@ -105,9 +97,5 @@ class MeanTheta:
         return dict(self.mean)
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
-        """Restore a saved mean.
-
-        Raises:
-            ValueError: the mean belongs to a different network.
-        """
+        """Restore a saved mean. Raise a ValueError if it belongs to a different network."""
         self.mean = loaded_value("mean", self.mean, saved)
