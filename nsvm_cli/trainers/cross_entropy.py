@@ -27,12 +27,9 @@ from nsvm_cli.trainers.means import MeanTheta, Share
 class CrossEntropy(BatchTrainer[State]):
     """Mini-batch gradient descent on the cross-entropy of the classes or, for real targets, squared errors.
 
-    The network must end in a head. With two classes F_theta(x) in R^1 is the log-odds of class +1, and the
-    cross-entropy is log(1 + exp(-y F_theta(x))). With C > 2 classes F_theta(x) in R^C are log-probabilities,
-    up to a constant. For real targets F_theta(x) in R^1 is the prediction, and the objective is
-    1/2 (y - F_theta(x))^2.
-
-    The terms z_r of g are unit vectors: with the linear kernel, g_r(x) = K(z_r, F_theta(x)).
+    The network must end in a head. F_theta(x) is the log-odds of class +1 for two classes, the
+    log-probabilities (up to a constant) for C > 2 classes, and the prediction for real targets. The kernel is
+    linear.
     """
 
     trains_svm: ClassVar[bool] = False
@@ -71,7 +68,7 @@ class CrossEntropy(BatchTrainer[State]):
 
     def finish(self, problem: Problem, state: State) -> Expansion:
         n = math.prod(problem.task.outputs)
-        unit = torch.eye(n).to(problem.y)
+        unit = torch.eye(n).to(problem.y)  # with the linear kernel, g_r(x) = K(z_r, F_theta(x))
         return Expansion(unit, unit if problem.task.outputs else unit[0], 1.0)
 
 

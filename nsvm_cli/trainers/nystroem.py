@@ -21,8 +21,7 @@ from nsvm_cli.trainers.base import Problem, State, Trainer
 from nsvm_cli.trainers.direct import LinearSVM, svm_score
 
 LOSS_TOLERANCE, BYTES = 1e-3, 28
-"""``LOSS_TOLERANCE`` is the loss above which a sample is added to the first samples. ``BYTES`` is the memory
-that LIBLINEAR and its input take for each number in phi."""
+"""Loss above which a sample is added to the first samples, and LIBLINEAR's bytes for each number in phi."""
 
 
 @pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
@@ -31,9 +30,9 @@ class Nystroem(LinearSVM):
 
         f = <w, phi(.)> + b = sum_s alpha_s K(l_s, .) + b  with  alpha = R w
 
-    Samples without a loss do not affect the optimum. The SVM is therefore trained on the ``first`` random
-    samples, and on all remaining samples that have a loss. If they exceed the memory budget, as large a
-    random subset as fits is used instead.
+    The SVM is trained on the ``first`` random samples, and on all remaining samples with a loss, since
+    samples without a loss do not affect the optimum. If these samples exceed the memory budget, a random
+    subset is used.
     """
 
     landmarks: Count = 256

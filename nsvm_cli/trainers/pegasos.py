@@ -23,9 +23,8 @@ from nsvm_cli.trainers.coefficients import SampleState, SampleTrainer
 class Pegasos(SampleTrainer):
     """Kernelized Pegasos (paper, Algorithm 0) on z_j = F_theta(x_j), with theta fixed.
 
-    If F is the identity, this is a kernel SVM on the raw data; with the network of Part 1 of Algorithm 4, it
-    is Part 2 of that algorithm. The paper's alpha_j y_j is alpha_j here. A mini-batch of k samples adds 1/k
-    for each violation, as in Algorithm 3.
+    The paper's alpha_j y_j is alpha_j here. A mini-batch of k samples adds 1/k for each violation, as in
+    Algorithm 3. With the network of Part 1 of Algorithm 4, this is Part 2 of that algorithm.
     """
 
     steps: Count
@@ -46,12 +45,10 @@ class Pegasos(SampleTrainer):
 
 @dataclass(kw_only=True)
 class LinearState(State):
-    """``w`` is the sum of all alpha_i z_i, which Pegasos divides by lambda t, and ``z`` holds the features of
-    all samples. If f has a bias, a 1 is appended to each z_i in the sum.
-    """
+    """The state of ``LinearPegasos``."""
 
-    w: Float[Tensor, " q *outputs"]
-    z: Float[Tensor, "m n"] = field(metadata=NOT_SAVED)
+    w: Float[Tensor, " q *outputs"]  # the sum of all alpha_i z_i, with a 1 appended to z_i if f has a bias
+    z: Float[Tensor, "m n"] = field(metadata=NOT_SAVED)  # the features of all samples
 
     @property
     def support_vectors(self) -> int:
@@ -62,7 +59,7 @@ class LinearState(State):
 class LinearPegasos(BatchTrainer[LinearState]):
     """Pegasos with a linear kernel on z_j = F_theta(x_j), with theta fixed (Shalev-Shwartz et al. 2011).
 
-    Its steps equal the steps of ``Pegasos``, but the sum over the support vectors is kept as one vector.
+    The sum over the support vectors is kept as one vector.
     """
 
     steps: Count
@@ -101,5 +98,5 @@ class LinearPegasos(BatchTrainer[LinearState]):
 
 
 def extended(K: Kernel, z: Float[Tensor, "p n"]) -> Float[Tensor, "p q"]:
-    """Return phi with K(a, b) = <phi(a), phi(b)>: z, with a 1 appended if f has a bias."""
+    """Return phi with K(a, b) = <phi(a), phi(b)>: z itself or, if f has a bias, z with a 1 appended."""
     return torch.cat([z, torch.ones_like(z[:, :1])], 1) if isinstance(K, Biased) else z
