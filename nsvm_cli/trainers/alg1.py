@@ -1,8 +1,6 @@
 """Algorithm 1: support vectors keep the features that they had when they were added.
 
-A budget may limit their number (Wang, Crammer and Vucetic 2012, "Breaking the curse of kernelization"). Each
-method to keep the budget removes the term p of f = sum_s alpha_s K(z_s, .) with the smallest alpha_p^2
-K(z_p, z_p). f degrades by the squared distance in H between f before and after.
+A budget may limit their number (Wang, Crammer and Vucetic 2012, "Breaking the curse of kernelization").
 """
 
 from __future__ import annotations
@@ -26,9 +24,7 @@ from nsvm_cli.trainers.base import BatchSize, BatchTrainer, Problem, State
 from nsvm_cli.trainers.coefficients import projected
 
 PLACES = 17
-"""Number of evenly spaced candidates for a merged feature on the line between two features, including the
-ends. Wang et al. search this line by golden section.
-"""
+"""Number of evenly spaced candidates for a merged feature. Wang et al. use a golden-section search."""
 
 NO_SAMPLE = -1
 """The index of a merged term, whose feature does not belong to a sample."""
@@ -47,13 +43,16 @@ class Terms(NamedTuple):
 
 
 def smallest_term(K: Kernel, terms: Terms) -> int:
-    """Return the index of the term whose removal degrades f least."""
+    """Return the index p of the term whose removal degrades f = sum_s alpha_s K(z_s, .) least.
+
+    The squared distance in H between f before and after the removal is alpha_p^2 K(z_p, z_p).
+    """
     squares = terms.alpha.square() if terms.alpha.ndim == 1 else terms.alpha.square().sum(-1)
     return int((squares * K.diag(terms.z)).argmin())
 
 
 def projection(K: Kernel, terms: Terms) -> Terms:
-    """Remove a term, and add its projection onto the span of the remaining terms."""
+    """Remove the smallest term, and add its projection onto the span of the remaining terms."""
     p = smallest_term(K, terms)
     remaining = terms.without(p)
     removed = terms.z[p : p + 1], terms.alpha[p : p + 1]
@@ -61,9 +60,9 @@ def projection(K: Kernel, terms: Terms) -> Terms:
 
 
 def merging(K: Kernel, terms: Terms) -> Terms:
-    """Merge terms p and q to one term at z = h z_p + (1 - h) z_q, for the q and h that degrade f least.
+    """Merge the smallest term p and a term q at z = h z_p + (1 - h) z_q, for q and h that degrade f least.
 
-    The projection of both terms on z has the coefficient (alpha_p K(z_p, z) + alpha_q K(z_q, z)) / K(z, z).
+    The merged term has the coefficient (alpha_p K(z_p, z) + alpha_q K(z_q, z)) / K(z, z).
     """
     p = smallest_term(K, terms)
     others = terms.without(p)
@@ -93,17 +92,12 @@ MAINTENANCE: dict[str, Callable[[Kernel, Terms], Terms]] = {
 
 @dataclass(kw_only=True)
 class Alg1State(State):
-    """The state of Algorithm 1, with a row for each term s of f.
+    """The state of Algorithm 1, with a row for each term s of f whose alpha_s is not 0."""
 
-    ``i`` holds the indices i_s, or -1 for a merged term, ``z`` the evaluations z_s = F_theta_s(x_i_s), and
-    ``alpha`` the paper's alpha_s y_i_s. Steps with alpha_s = 0 have no row. ``removed`` is the number of
-    terms that were removed to keep the budget.
-    """
-
-    i: Int64[Tensor, " s"]
-    z: Float[Tensor, "s n"]
-    alpha: Float[Tensor, " s *outputs"]
-    removed: int = 0
+    i: Int64[Tensor, " s"]  # the indices i_s, or -1 for merged terms
+    z: Float[Tensor, "s n"]  # the features F_theta_s(x_i_s)
+    alpha: Float[Tensor, " s *outputs"]  # the paper's alpha_s y_i_s
+    removed: int = 0  # number of terms that were removed to keep the budget
 
     @property
     def support_vectors(self) -> int:
@@ -127,7 +121,7 @@ class Alg1State(State):
         self.z, self.alpha = torch.cat([self.z, z]), torch.cat([self.alpha, alpha.to(self.alpha)])
 
     def refresh(self, problem: Problem) -> None:
-        """Replace the features of all terms by evaluations with the current theta."""
+        """Evaluate the features of all terms again, with the current theta."""
         s = (self.i != NO_SAMPLE).nonzero().flatten()
         self.z[s] = self.F(problem[self.i[s].cpu().numpy()][0])
 
@@ -147,9 +141,9 @@ class Alg1(BatchTrainer[Alg1State]):
     The paper's alpha_s y_i_s is alpha_s here. A mini-batch of k samples adds a term of weight 1/k for each
     violation, and the step in theta is on the mean of the samples' objectives.
 
-    After every ``refresh_every`` steps in theta, the stored evaluations are replaced by evaluations with the
-    new theta. With ``refresh_every=1``, f is the function of Algorithm 2. ``maintenance`` selects the method
-    that keeps at most ``budget`` terms.
+    After every ``refresh_every`` steps in theta, stored features are evaluated again with the new theta. With
+    ``refresh_every=1``, f is the function of Algorithm 2. ``maintenance`` selects the method that keeps at
+    most ``budget`` terms.
     """
 
     steps: Count

@@ -19,10 +19,9 @@ from nsvm_cli.trainers.coefficients import SampleState, SampleTrainer
 class Alg3(SampleTrainer):
     """Mini-batch Pegasos in f, alignment in theta (paper, Algorithm 3). It requires K(a, a) != 0.
 
-    ``centred`` sets whether the alignment is centred; None means the default of the task (see
-    ``Task.centred``). The paper's objective replaces the two terms from which it is derived: lambda/2
-    ||f||^2 and the loss of the batch, with f after the update of alpha. With ``objective=derived``, steps in
-    theta minimise these two terms, and mu is not used.
+    ``centred`` sets whether the alignment is centred; None means the default of the task. With
+    ``objective=derived``, steps in theta minimise the two terms that the paper's objective replaces, without
+    mu: lambda/2 ||f||^2 and the loss of the batch, with f after the update of alpha.
     """
 
     steps: Count

@@ -31,7 +31,7 @@ SOLVERS: dict[str, Callable[[int, float, int | None], Trainer[Any]]] = {
     "linear": lambda steps, lam, k: LinearSVM(lam),
     "nystroem": lambda steps, lam, k: Nystroem(lam),
 }
-"""Functions of steps, ``lam`` and batch size that return the solver of Part 2. Theta is fixed in Part 2."""
+"""Functions that return the solver of Part 2, given the number of steps, ``lam`` and the batch size."""
 
 MANY = 100_000
 """Maximum number of samples for which ``solver=None`` means svc, whose time grows with their square."""
@@ -39,7 +39,7 @@ MANY = 100_000
 
 @dataclass(kw_only=True)
 class Alg4State(State):
-    """``part_2`` is the state of the solver, once Part 1 is done."""
+    """The state of Part 1 and, once Part 1 is done, the state ``part_2`` of the solver."""
 
     part_2: State | None = field(default=None, metadata=RESTORED)
 
@@ -60,15 +60,14 @@ class Alg4State(State):
 class Alg4(BatchTrainer[Alg4State]):
     """Part 1 improves the kernel alignment in theta; Part 2 trains an SVM (paper, Algorithm 4).
 
-    ``svm`` is the solver of Part 2, and ``state.t`` counts the steps of Part 1, then the steps of the solver.
     The algorithm requires K(a, a) != 0. ``solver=None`` means svc or, for more than ``MANY`` samples,
-    nystroem.
+    nystroem. ``solver_batch_size`` is the batch size of Pegasos in Part 2. ``average`` is the fraction of
+    Part 1, at its end, over which theta is averaged. ``centred`` sets whether the alignment is centred; None
+    means the default of the task.
 
     By default, the two parts take the numbers of steps in ``split``. If ``steps`` is set, it is the total
     number of steps, which is split in the proportion of ``split``. If ``solver_steps`` is set too, Part 1
-    takes ``steps`` and Part 2 takes ``solver_steps``. ``solver_batch_size`` is the batch size of Pegasos in
-    Part 2. ``average`` is the fraction of Part 1, at its end, over which theta is averaged. ``centred`` sets
-    whether the alignment is centred; None means the default of the task (see ``Task.centred``).
+    takes ``steps`` and Part 2 takes ``solver_steps``.
     """
 
     steps: Count | None = None  # type: ignore[assignment]
@@ -176,9 +175,7 @@ class Alg4(BatchTrainer[Alg4State]):
         state.t = self.last_theta_step + state.part_2.t
 
     def finish(self, problem: Problem, state: Alg4State) -> Expansion:
-        """Return the expansion of Part 2. Before Part 2 begins, return the expansion of a new solver, which
-        takes all of its steps if it chooses their number itself.
-        """
+        """Return the expansion of Part 2, which starts from the current theta if it has not begun yet."""
         part_2 = state.part_2
         if part_2 is None:
             part_2 = self.svm.start(problem, state.F)
