@@ -1,4 +1,4 @@
-"""The algorithms by their names for ``algorithm=``, and functions that build the parts of a run."""
+"""The registry of algorithms, and functions that build the parts of a run."""
 
 from __future__ import annotations
 
@@ -47,21 +47,15 @@ TRAINERS |= {
 
 
 def build_trainer(settings: Mapping[str, Any]) -> Trainer[Any]:
-    """Return the trainer selected in an ``algorithm:`` section.
-
-    Raises:
-        InputError: the algorithm or one of its settings is wrong.
-    """
+    """Return the trainer selected in an ``algorithm:`` section. Raise an InputError if a setting is wrong."""
     return build(TRAINERS, "algorithm", settings)
 
 
 def build_parts(settings: Settings) -> tuple[Trainer[Any], Rule, Differences | None, torch.device]:
     """Return the algorithm, the optimizer, the estimate of the kernel's gradient, and the device.
 
-    The loss and the kernel cannot be built without data. Only their settings are checked.
-
-    Raises:
-        InputError: a name or a setting is wrong, or the device does not exist.
+    The loss and the kernel cannot be built without data, so that only their settings are checked. An
+    InputError is raised if a name or a setting is wrong, or if the device does not exist.
     """
     algorithm, loss = build_trainer(settings.algorithm), settings.loss
     if settings.calibration == "sigmoid" and settings.task == "regression":

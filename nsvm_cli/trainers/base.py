@@ -30,46 +30,40 @@ from nsvm_cli.trainers.means import MeanTheta, Tally
 
 BatchSize = Annotated[int, Field(ge=1, le=10**6)]
 PairedBatchSize = Annotated[int, Field(ge=2, le=10**6)]
-"""The batch size for an objective that compares pairs of samples, such as an alignment."""
+"""The batch size of an objective that compares pairs of samples, such as an alignment."""
 
 
 @dataclass(frozen=True)
 class Problem:
-    """The input of every algorithm (paper, Section 4): the data set D, the kernel K, the loss, and the seed.
+    """The input of every algorithm (paper, Section 4): data set D, kernel K, loss and seed."""
 
-    ``x`` holds the m standardised training samples, (m, d) or for images (m, channels, height, width); ``y``,
-    (m,), their labels as the task codes them: -1 and +1 for two classes. ``problem[i]`` returns the samples
-    i, as a ``Batch``, and their labels. ``memory_budget`` is the memory for kernel values, in MiB.
-    ``weights`` are the weights of the samples, which are positive with a mean of 1 (see
-    ``nsvm_cli.models.losses``). None means that all weights are 1.
-    """
-
-    x: Float[Tensor, "m ..."]
-    y: Float[Tensor, " m"]
+    x: Float[Tensor, "m ..."]  # standardised samples, (m, d) or (m, channels, height, width)
+    y: Float[Tensor, " m"]  # labels as the task codes them: -1 and +1 for two classes
     K: Kernel
     seed: int
-    memory_budget: int = MEMORY_BUDGET
+    memory_budget: int = MEMORY_BUDGET  # for kernel values, in MiB
     task: Task = BINARY
     loss: Loss = Binary(Hinge())  # noqa: RUF009  # frozen
     penalties: Penalties = Penalties()  # noqa: RUF009  # frozen
-    weights: Float64[np.ndarray, " m"] | None = None
+    weights: Float64[np.ndarray, " m"] | None = None  # positive, with a mean of 1; None if all are 1
 
     @cached_property
     def host_y(self) -> Float64[np.ndarray, " m"]:
-        """y in host memory, where margin violations are determined."""
+        """y in host memory, in float64."""
         return self.y.double().cpu().numpy()
 
     def __getitem__(self, i: Int64[np.ndarray, " p"]) -> tuple[Batch, Float[Tensor, " p"]]:
+        """Return the samples i, and their labels."""
         j = torch.from_numpy(i).to(self.y.device)
         return Batch(self.x.index_select(0, j), i), self.y[j]  # several times faster than x[j]
 
     def of(self, rows: Int64[np.ndarray, " p"], x: Float[Tensor, "p ..."]) -> Problem:
-        """Return the problem restricted to these samples, with x instead of their own x."""
+        """Return the problem restricted to the samples ``rows``, with x in place of their x."""
         weights = None if self.weights is None else self.weights[rows]
         return replace(self, x=x, y=self.y[torch.from_numpy(rows).to(self.y.device)], weights=weights)
 
     def w(self, i: Int64[np.ndarray, " p"]) -> Float[Tensor, " p"] | None:
-        """Return the weights of the samples i, with the dtype and device of y, or None if all are 1."""
+        """Return the weights of the samples i as a tensor like y, or None if all weights are 1."""
         return None if self.weights is None else torch.from_numpy(self.weights[i]).to(self.y)
 
     def step(
@@ -95,11 +89,8 @@ class Problem:
     ) -> Float64[np.ndarray, " p *outputs"]:
         """Return the increments of alpha in implicit steps; see ``nsvm_cli.models.losses``.
 
-        Args:
-            steps: the increments in explicit steps.
-            z: the features of their samples.
-            shrinkage: lambda t.
-            batch: all samples of the step.
+        ``steps`` are the increments in explicit steps on samples with the features z, ``shrinkage`` is lambda
+        t, and ``batch`` holds all samples of the step.
         """
         if self.loss.curvature == 0:
             return steps
@@ -109,11 +100,7 @@ class Problem:
         return (steps.T / (1 + self.loss.curvature * kappa)).T
 
     def sampler(self, k: int = 1) -> Sampler:
-        """Return the sampler that draws i_t, or A_t of size k.
-
-        Raises:
-            InputError: k exceeds the number of training samples.
-        """
+        """Return the sampler that draws i_t, or A_t of size k. Raise an InputError if k exceeds m."""
         m = len(self.y)
         if k > m:
             raise InputError(f"algorithm.batch_size={k}: expected at most the {m} training samples")
@@ -128,41 +115,32 @@ class Problem:
 
 @dataclass(kw_only=True)
 class State(Saved):
-    """Everything that a step reads or writes, apart from the problem.
+    """Everything that a step reads or writes, apart from the problem."""
 
-    ``t`` is the number of steps taken, counted as in the paper: the initialisation of Algorithms 0 to 3 is
-    step 1. ``F`` holds theta, and ``sampler(t)`` draws i_t or A_t. ``g`` is the latest decision value; for a
-    batch, it is the decision value of the first sample. ``objective``, of shape (), is the value of the
-    objective before the latest step in theta, and ``violations`` the number of margin violations so far.
-    ``tally`` holds the sums for the next record. ``mean`` is the mean of theta if the algorithm averages it,
-    and ``engine`` the state of the engine if it has a state.
-
-    Every field is saved unless its metadata exclude it; see ``nsvm_cli.storage.state_dict``.
-    """
-
-    F: FeatureMap = field(metadata=NOT_SAVED)
-    sampler: Sampler = field(metadata=NOT_SAVED)
-    t: int
-    violations: int = 0
-    g: float | None = None
-    objective: Tensor | None = None
-    tally: Tally = field(default_factory=Tally)
-    mean: MeanTheta | None = None
-    engine: Any = field(default=None, metadata=RESTORED)
+    # every field is saved unless its metadata exclude it; see ``nsvm_cli.storage.state_dict``
+    F: FeatureMap = field(metadata=NOT_SAVED)  # holds theta
+    sampler: Sampler = field(metadata=NOT_SAVED)  # ``sampler(t)`` draws i_t or A_t
+    t: int  # number of steps taken; the initialisation of Algorithms 0 to 3 is step 1, as in the paper
+    violations: int = 0  # number of margin violations so far
+    g: float | None = None  # latest decision value; for a batch, the decision value of the first sample
+    objective: Tensor | None = None  # value before the latest step in theta, of shape ()
+    tally: Tally = field(default_factory=Tally)  # sums for the next record
+    mean: MeanTheta | None = None  # mean of theta, if the algorithm averages theta
+    engine: Any = field(default=None, metadata=RESTORED)  # state of the engine, if the engine has a state
 
     @property
     def part(self) -> int | None:
-        """The part of the algorithm that step t belongs to; None for an algorithm without parts."""
+        """The part of the algorithm that step t belongs to, or None for an algorithm without parts."""
         return None
 
     @property
     def support_vectors(self) -> int:
-        """The current number of non-zero coefficients; 0 if the algorithm has none during training."""
+        """The current number of non-zero coefficients, or 0 if training has no coefficients."""
         return 0
 
     @property
     def figures(self) -> dict[str, Any]:
-        """Metrics of this algorithm for records and results, in addition to the metrics of all algorithms."""
+        """Metrics for records and results, in addition to the metrics of all algorithms."""
         return {}
 
 
@@ -172,9 +150,7 @@ S = TypeVar("S", bound=State)
 class Trainer(ABC, Generic[S]):
     """An algorithm, registered in ``TRAINERS``. Its fields are its settings.
 
-    ``nsvm_cli.runs.loop.run`` calls ``start``, then ``advance`` until ``total`` steps are taken; ``finish``
-    then returns g. ``step`` is the definition of the algorithm: an engine that overrides ``advance`` must
-    give the same result as these steps.
+    ``step`` defines the algorithm. An engine may override ``advance``, but must give the same result.
     """
 
     trains_svm: ClassVar[bool] = True
@@ -193,7 +169,7 @@ class Trainer(ABC, Generic[S]):
     """The unit of ``size``, the amount of work, if the algorithm chooses its number of steps."""
 
     growth: ClassVar[int] = 1
-    """The power of ``size`` with which the time of the algorithm grows."""
+    """The power of ``size`` with which the training time grows."""
 
     is_constant: ClassVar[bool] = False
     """Whether the model predicts the same for all samples."""
@@ -203,7 +179,7 @@ class Trainer(ABC, Generic[S]):
 
     @property
     def name(self) -> str:
-        """The name in messages. A class of an engine has the name of its algorithm."""
+        """The name of the algorithm in messages, whichever engine takes its steps."""
         return next(iter(Registry.kinds["algorithm"].names_of(type(self))), type(self).__name__.lower())
 
     @property
@@ -213,12 +189,12 @@ class Trainer(ABC, Generic[S]):
 
     @property
     def part_steps(self) -> tuple[int, ...]:
-        """The number of steps of each part of the algorithm. Their sum is ``total``."""
+        """The number of steps of each part of the algorithm, which add up to ``total``."""
         return (self.total,)
 
     @property
     def parts(self) -> tuple[Trainer[Any], ...]:
-        """The algorithms of the parts, which run in sequence. The first is this algorithm itself."""
+        """The algorithms of the parts, in the order in which they run. The first is this algorithm itself."""
         return (self,)
 
     @property
@@ -240,11 +216,7 @@ class Trainer(ABC, Generic[S]):
         return m
 
     def share(self, problem: Problem, size: int) -> tuple[Trainer[S], Problem]:
-        """Return the algorithm and the problem for ``size`` units of work, to estimate the time of all work.
-
-        The samples are evenly spaced among all samples. C = 1/(lambda m), on which convergence depends, stays
-        the same.
-        """
+        """Return the algorithm and the problem for ``size`` units of work, with the same C = 1/(lambda m)."""
         m = len(problem.y)
         rows = np.arange(size) * m // size
         share = problem.of(rows, problem.x[torch.from_numpy(rows).to(problem.y.device)])
@@ -252,13 +224,11 @@ class Trainer(ABC, Generic[S]):
         return replace(self, **same_C), share  # type: ignore[type-var]  # a dataclass
 
     def search(self, problem: Problem, F: FeatureMap) -> tuple[dict[str, Any], dict[str, Any]] | None:
-        """Search for settings, and return those chosen, by dotted names such as ``algorithm.lam``, and the
-        fields of the result about the search. Return None if no search is set.
-        """
+        """Search for settings. Return them by dotted names, with result fields about the search, or None."""
         return None
 
     def check(self, problem: Problem, F: FeatureMap) -> None:
-        """Raise an InputError, before the first step, if this algorithm cannot handle the problem."""
+        """Raise an InputError if this algorithm cannot handle the problem."""
         problem.sampler(self.k)
         if problem.penalties and not (self.moves_theta and F.parameters):
             raise InputError("penalties are terms of the objective for theta, but theta is fixed in this run")
@@ -271,19 +241,12 @@ class Trainer(ABC, Generic[S]):
 
     @abstractmethod
     def step(self, problem: Problem, state: S) -> None:
-        """Take step ``state.t + 1``: one iteration of the loop.
-
-        Raises:
-            NotFiniteError: a quantity is no longer finite.
-        """
+        """Take step ``state.t + 1``. Raise a NotFiniteError if a quantity is no longer finite."""
 
     def advance(self, problem: Problem, state: S, until: int) -> None:
-        """Take the steps up to ``until``. The method may return earlier to let the caller check for signals.
+        """Take the steps up to ``until``, or fewer steps to let the caller check for signals.
 
-        The result does not depend on the steps at which it returns.
-
-        Raises:
-            NotFiniteError: a quantity is no longer finite.
+        The result does not depend on the steps at which this method returns.
         """
         while state.t < until:
             self.step(problem, state)
@@ -304,11 +267,8 @@ class Trainer(ABC, Generic[S]):
     ) -> tuple[Int64[np.ndarray, " v"], Float64[Tensor, " v *outputs"]]:
         """Return which of the k samples i of a step violate the margin, and their increments of alpha.
 
-        With the hinge loss and two classes, the samples with y_i g_i < 1 violate it, and each adds y_i / k
-        times its weight to alpha. For other losses, see ``nsvm_cli.models.losses``.
-
-        Raises:
-            NotFiniteError: g is not finite.
+        With the hinge loss and two classes, the samples with y_i g_i < 1 violate the margin, and each sample
+        adds y_i / k times its weight to alpha. If g is not finite, a NotFiniteError is raised.
         """
         t, decisions = state.t + 1, g.double().cpu().numpy()
         if not np.isfinite(decisions).all():
@@ -332,7 +292,7 @@ class Trainer(ABC, Generic[S]):
             state.mean.follow(t)
 
     def classifies(self, state: S) -> bool:
-        """Return whether g can classify. In Part 1 of two parts, there is no SVM yet."""
+        """Return whether there is an SVM yet, which is not the case in Part 1 of two parts."""
         return state.part != 1 or state.t == self.total
 
     @abstractmethod
@@ -340,7 +300,7 @@ class Trainer(ABC, Generic[S]):
         """Return the expansion of g after ``state.t`` steps, without changing the state."""
 
     def restore(self, problem: Problem, F: FeatureMap, saved: Mapping[str, Any]) -> S:
-        """Return the state that a state dict holds, bit for bit. Theta must have been restored before.
+        """Return the state in a state dict, bit for bit, once theta is restored.
 
         Raises:
             ValueError: the saved state belongs to another algorithm or problem.
@@ -351,10 +311,9 @@ class Trainer(ABC, Generic[S]):
 
 
 class BatchTrainer(Trainer[S]):
-    """An algorithm of ``steps`` steps, each with ``batch_size`` samples, or with one sample if it is None.
+    """An algorithm of ``steps`` steps on ``batch_size`` samples each, or on one sample each if it is None.
 
-    A batch is not larger than the training set. ``epochs``, if the algorithm has this setting, limits the
-    steps that move theta to this number of passes over the training samples.
+    ``epochs``, if set, limits the steps that move theta to this number of passes over the training samples.
     """
 
     steps: int
