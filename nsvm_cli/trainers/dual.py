@@ -23,42 +23,34 @@ TAU = 1e-12
 """Minimum curvature along a step, like in LIBSVM. The kernel matrix of equal samples is singular."""
 
 MOST = 10**7
-"""Maximum number of SMO steps for an SVM. With lambda near 0, the dual value grows almost without end."""
+"""Maximum number of SMO steps of an SVM. With lambda near 0, the dual value grows almost without end."""
 
 STALLED_STEPS, LEAST_STEP_GROWTH = 1000, 1e-12
 """``ReferenceSMO`` gives up after ``STALLED_STEPS`` steps in which the relative growth of the dual value was
 below ``LEAST_STEP_GROWTH``."""
 
 REFRESHES = 6
-"""Maximum number of times that g is recomputed. The last time, g is the function of the saved model, and the
-solver ends."""
+"""Maximum number of times that g is recomputed. The last time, g is the function of the saved model."""
 
 FREE = 1e300
-"""The value of the variable that represents "no bias". It is so large that no step changes it or reaches its
-bounds."""
+"""The value of the variable that represents "no bias", which is too large for any step to change."""
 
 
 @dataclass
 class DualState(Saved):
-    """Everything that an iteration reads or writes, apart from the problem.
-
-    ``kept`` holds the part of the latest working set that the next working set keeps. ``steps`` and
-    ``iterations`` are counters. The dual value last grew in iteration ``since``, to ``best``. g was
-    recomputed ``refreshed`` times; the last time, the last ``stale`` samples are still missing. ``done`` is 1
-    at the end.
-    """
+    """Everything that an iteration reads or writes, apart from the problem."""
 
     alpha: Numbers
     g: Float64[np.ndarray, " m"]
-    kept: Int64[np.ndarray, " k"]
+    kept: Int64[np.ndarray, " k"]  # the part of the latest working set that the next working set keeps
     iterations: int = 0
     steps: int = 0
     gap: float = HUGE
-    best: float = -HUGE
-    since: int = 0
-    refreshed: int = 0
-    stale: int = 0
-    done: int = 0
+    best: float = -HUGE  # the dual value when it last grew
+    since: int = 0  # the iteration in which the dual value last grew
+    refreshed: int = 0  # number of times that g was recomputed
+    stale: int = 0  # number of samples, at the end of g, that are still to be recomputed
+    done: int = 0  # 1 at the end
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
         if isinstance(kept := saved.get("kept"), Tensor):
@@ -69,17 +61,13 @@ class DualState(Saved):
 
 
 class Optimality(NamedTuple):
-    """The derivatives f, and masks of the y_k a_k that may increase (``up``) and decrease (``low``).
-
-    ``first`` is the minimum of f over ``up``, and ``last`` is the maximum of f over ``low``. At the optimum,
-    ``first`` >= ``last``.
-    """
+    """The derivatives f, and masks of the y_k a_k that may increase (``up``) and decrease (``low``)."""
 
     f: Numbers
     up: Bool[np.ndarray, " N"]
     low: Bool[np.ndarray, " N"]
-    first: float
-    last: float
+    first: float  # the minimum of f over ``up``
+    last: float  # the maximum of f over ``low``, which is at most ``first`` at the optimum
 
 
 @dataclass(frozen=True)
@@ -89,10 +77,9 @@ class Dual:
         min_a  1/2 sum_kl y_k y_l a_k a_l K(s_k, s_l) - sum_k p_k y_k a_k
         with   0 <= a_k <= C_k,  sum_k y_k a_k = 0
 
-    Variable k belongs to sample s_k. With g(s) = sum_l y_l a_l K(s_l, s), the derivative along y_k a_k is
-    f_k = g(s_k) - p_k. Without a bias, there is an additional variable, which belongs to a sample whose
-    kernel values are all 0. Its value is ``FREE``, and it absorbs sum_k y_k a_k. This removes the constraint,
-    and thus the bias.
+    Variable k belongs to sample s_k. The derivative along y_k a_k is f_k = g(s_k) - p_k, where g(s) = sum_l
+    y_l a_l K(s_l, s). Without a bias, an additional variable with the value ``FREE``, whose kernel values are
+    all 0, absorbs sum_k y_k a_k and thus removes the constraint.
     """
 
     y: Numbers
@@ -106,9 +93,7 @@ class Dual:
         return DualState(alpha, np.zeros(self.s.max() + 1), np.empty(0, np.int64))
 
     def warm_start(self, earlier: Dual, solution: DualState) -> DualState:
-        """Return a warm start from the solution of an earlier problem that differs only in p and in a common
-        factor of all C.
-        """
+        """Return a warm start from the solution of a problem with another p, or all C times a factor."""
         state, factor = self.start(), self.C[0] / earlier.C[0]
         a = np.where(solution.alpha < earlier.C, np.minimum(factor * solution.alpha, self.C), self.C)
         state.alpha = np.where(self.C > FREE, FREE, a)
@@ -124,8 +109,8 @@ class Dual:
     def bias_and_gap(self, state: DualState) -> tuple[float, float]:
         """Return the bias of the decision function, and the duality gap with this bias.
 
-        The bias is the mean of -f over the variables that may both increase and decrease. If there are none,
-        it is the mean of -``first`` and -``last``.
+        The bias is the mean of -f over the free variables or, if no variable is free, of -``first`` and
+        -``last``.
         """
         f, up, low, first, last = self.optimality(state)
         ends = f[up & low] if (up & low).any() else np.array([first, last])
@@ -145,7 +130,7 @@ class Dual:
         return float(torch.finfo(dtype).eps * np.abs(beta).max() * np.sqrt(np.count_nonzero(beta)))
 
     def value(self, state: DualState) -> float:
-        """Return the dual value, which is minus the objective above."""
+        """Return the dual value, which is minus the objective of the problem."""
         return float((self.y * state.alpha * (self.p - state.g[self.s] / 2)).sum())
 
 
@@ -155,7 +140,7 @@ def classification(y: Numbers, C: Numbers, bias: bool = True) -> Dual:
 
 
 def regression(t: Numbers, epsilon: float, C: Numbers, bias: bool = True) -> Dual:
-    """Return the dual problem of epsilon-SVR. For each sample, one variable raises f and one lowers it."""
+    """Return the dual problem of epsilon-SVR. For each sample, a variable raises f and another lowers f."""
     y, s = np.repeat([1.0, -1.0], len(t)), np.tile(np.arange(len(t)), 2)
     return _dual(bias, y, np.tile(t, 2) - epsilon * y, np.tile(C, 2), s)
 
@@ -166,12 +151,11 @@ def _dual(bias: bool, *columns: Any) -> Dual:
 
 
 def smo_step(dual: Dual, state: DualState, K: Float64[np.ndarray, "m m"], tol: float) -> None:
-    """Take a step of SMO with second-order working sets ("WSS 2" of Fan, Chen and Lin 2005), unless the gap
-    is below ``tol``.
+    """Take a step of SMO with second-order working sets ("WSS 2" of Fan, Chen and Lin 2005).
 
     Let i = argmin f over up, b_k = f_k - f_i, q_k = K_ii + K_kk - 2 K_ik, and j = argmax b_k^2 / q_k over low
-    with b_k > 0. A step increases y_i a_i and decreases y_j a_j by b_j / q_j, or as far as their bounds
-    allow.
+    with b_k > 0. Unless the gap is below ``tol``, a step increases y_i a_i and decreases y_j a_j by b_j /
+    q_j, or as far as their bounds allow.
     """
     (f, up, low, first, last), s, diagonal = dual.optimality(state), dual.s, K.diagonal()[dual.s]
     state.gap = last - first
@@ -193,10 +177,7 @@ def smo_step(dual: Dual, state: DualState, K: Float64[np.ndarray, "m m"], tol: f
 
 @dataclass(frozen=True)
 class ReferenceSMO:
-    """SMO with one step per iteration, on the kernel matrix K of all samples.
-
-    ``dtype`` is the dtype of the model.
-    """
+    """SMO with one step per iteration, on the kernel matrix K of all samples, for a model of this dtype."""
 
     dual: Dual
     K: Float64[np.ndarray, "n n"]
@@ -204,7 +185,7 @@ class ReferenceSMO:
     dtype: torch.dtype
 
     def step(self, state: DualState) -> None:
-        """Take a step. If no step would help, recompute g, which accumulates the rounding of all steps."""
+        """Take a step. Once no step helps, recompute g to remove the accumulated rounding errors."""
         smo_step(self.dual, state, self.K, self.tol)
         if (value := self.dual.value(state)) > state.best + LEAST_STEP_GROWTH * abs(value):
             state.best, state.since = value, state.steps

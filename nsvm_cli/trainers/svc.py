@@ -33,19 +33,15 @@ STEPS = 100
 """Number of steps of a run. Each step reduces the gap by the same factor."""
 
 PAUSE_SECONDS = 0.2
-"""Seconds after which ``advance`` returns within a step, so that the loop can check for signals."""
+"""Number of seconds after which ``advance`` returns within a step, so that the loop can check for signals."""
 
 SIZES = "kept_sizes"
-"""The key of the sizes of the working sets in the state dict of ``SVMs``."""
+"""The key of the working sets' sizes in the state dict of ``SVMs``."""
 
 
 @dataclass
 class SVM:
-    """One of the SVMs of a problem: its training samples j, their dual problem, and the state of its solver.
-
-    ``beta`` holds sum_k y_k a_k for each sample. ``update_results`` computes ``beta``, ``bias``, ``gap`` and
-    ``value`` (see ``Dual``) from the state.
-    """
+    """One of the SVMs of a problem: its training samples j, their dual problem, and its solver's state."""
 
     j: Int64[np.ndarray, " n"]
     dual: Dual
@@ -57,13 +53,13 @@ class SVM:
 
     def update_results(self) -> None:
         dual, state = self.dual, self.state
-        self.beta = dual.beta(state)[: len(self.j)]
+        self.beta = dual.beta(state)[: len(self.j)]  # sum_k y_k a_k for each sample
         self.bias, self.gap = dual.bias_and_gap(state)
         self.value = dual.value(state)
 
 
 class SVMs(list[SVM]):
-    """The SVMs of a problem. A file holds one tensor for each field of their states, with all SVMs joined."""
+    """The SVMs of a problem. A state dict joins the values of a field of all SVMs in one tensor."""
 
     def state_dict(self) -> StateDict:
         states = [svm.state for svm in self]
@@ -93,18 +89,15 @@ class SVMs(list[SVM]):
 
 @dataclass(kw_only=True)
 class SVCState(State):
-    """The SVMs of a problem are ``parts``. The first ``solved`` SVMs are done, and ``solver`` iterates on the
-    next SVM. ``widest`` is the largest gap of the KKT conditions of that SVM so far, and ``closest`` the
-    smallest gap since then.
-    """
+    """The state of the SVMs ``parts``, which are solved one after another."""
 
     z: Float[Tensor, "m n"] = field(metadata=NOT_SAVED)
     parts: SVMs
     scale: float = field(metadata=NOT_SAVED)
-    solved: int = 0
-    widest: float = 0.0
-    closest: float = 0.0
-    solver: Any = field(default=None, metadata=NOT_SAVED)
+    solved: int = 0  # number of SVMs that are done
+    widest: float = 0.0  # largest gap of the KKT conditions of the next SVM so far
+    closest: float = 0.0  # smallest gap since ``widest``
+    solver: Any = field(default=None, metadata=NOT_SAVED)  # solver of the next SVM
 
     @property
     def support_vectors(self) -> int:
@@ -130,9 +123,10 @@ class SVC(Trainer[SVCState]):
 
     f has an unregularised bias, unless ``bias`` is false. Without a bias, f is the limit of kernelized
     Pegasos. Several classes take one SVM for each pair of classes or, with ``multiclass=one_vs_rest``, for
-    each class against the rest. The SVMs are solved one after another. Step t ends when the logarithm of the
-    gap has covered t/100 of the distance from its largest value to ``tol`` or, with several SVMs, when t/100
-    of all distances are covered. lambda=None means 1/m, for which C = 1.
+    each class against the rest. lambda=None means 1/m, for which C = 1.
+
+    Step t ends when the logarithm of the gap has covered t/100 of the distance from its largest value to the
+    logarithm of ``tol``. With several SVMs, it ends when t/100 of all distances are covered.
     """
 
     moves_theta = False
@@ -182,7 +176,7 @@ class SVC(Trainer[SVCState]):
         )
 
     def _svms(self, problem: Problem) -> list[SVM]:
-        """Return the SVMs of a problem. y > 0 for the second of two classes, or for the first of a pair."""
+        """Return the SVMs of a problem. y > 0 for the second of two classes or for the first of a pair."""
         y, m, task = problem.host_y, len(problem.y), problem.task
         C = self.C(problem) * (np.ones(m) if problem.weights is None else problem.weights)
         all_samples, classes = np.arange(m), range(len(task.classes))
@@ -227,7 +221,7 @@ class SVC(Trainer[SVCState]):
         return int(STEPS * (state.solved + fraction) / len(state.parts))
 
     def _iterate(self, problem: Problem, state: SVCState) -> None:
-        """Take an iteration of the solver, and go on to the next SVM when the current SVM is done."""
+        """Take an iteration of the solver, and continue with the next SVM if the current SVM is done."""
         svm = state.parts[state.solved]
         if state.solver is None:
             z = state.z[torch.from_numpy(svm.j).to(state.z.device)]
@@ -255,11 +249,7 @@ class SVC(Trainer[SVCState]):
             )
 
     def solver(self, problem: Problem, z: Float[Tensor, "n d"], dual: Dual) -> Any:
-        """Return the solver of one SVM, on features z.
-
-        Raises:
-            InputError: the kernel matrix exceeds the memory budget.
-        """
+        """Return the solver of one SVM on features z. Raise an InputError if it needs too much memory."""
         needed = len(z) ** 2 * 8 / 2**20
         if needed > problem.memory_budget:
             raise InputError(
@@ -283,16 +273,12 @@ class SVC(Trainer[SVCState]):
         return Expansion(z[j], alpha_j, 1.0, bias, one_vs_one=one_vs_one, i=j)
 
     def solve(self, problem: Problem, z: Float[Tensor, "m n"]) -> Expansion:
-        """Return the SVM on the features z, (m, n), of the training samples."""
+        """Return the SVM trained on the features z of the training samples."""
         problem = replace(problem, x=z)
         return self.finish(problem, self.solved(problem))
 
     def solved(self, problem: Problem, earlier: SVCState | None = None) -> SVCState:
-        """Return the final state for samples that are features.
-
-        ``earlier`` is a final state from which to start, for the same samples and kernel with a different
-        lambda or epsilon.
-        """
+        """Return the final state for samples that are features, starting from the final state ``earlier``."""
         state = self.start(problem, FeatureMap(nn.Identity(), SGD(1.0), problem.seed))
         if earlier:
             for svm, other in zip(state.parts, earlier.parts, strict=True):
