@@ -1,4 +1,4 @@
-"""Methods without steps, which are fitted in one call, on features with the current theta."""
+"""Methods without steps, which are fitted in one call to features with the current theta."""
 
 from __future__ import annotations
 
@@ -58,12 +58,12 @@ class DirectSolver(Trainer[State]):
 
     @abstractmethod
     def solve(self, problem: Problem, z: Float[Tensor, "m n"]) -> Expansion:
-        """Return the model trained on the features z, (m, n), of the training samples."""
+        """Return the model trained on the features z of the training samples."""
 
 
 @pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
 class Majority(DirectSolver):
-    """A constant model: the bias is the most frequent class (of ties, the first), or the mean target."""
+    """A constant model, which predicts the most frequent class (the first of ties) or the mean target."""
 
     trains_svm: ClassVar[bool] = False
     is_constant: ClassVar[bool] = True
@@ -76,17 +76,14 @@ class Majority(DirectSolver):
 
 
 class ScikitLearn(DirectSolver):
-    """A method of scikit-learn.
-
-    ``grid`` lists the values that ``search`` tries. Its parameters must be in ``searchable``.
-    """
+    """A method of scikit-learn. ``grid`` lists values to search for parameters that are in ``searchable``."""
 
     searchable: ClassVar[tuple[str, ...]]
     grid: Grid | None
 
     @abstractmethod
     def machine(self, problem: Problem, n: int) -> Any:
-        """Return scikit-learn's estimator for samples with n features, not yet fitted."""
+        """Return scikit-learn's estimator, not yet fitted, for samples with n features."""
 
     def check(self, problem: Problem, F: FeatureMap) -> None:
         super().check(problem, F)
@@ -118,7 +115,7 @@ def expect_loss(name: str, problem: Problem, *supported: type[Formula]) -> None:
 
 
 def expect_searchable(name: str, grid: Grid | None, searchable: Collection[str]) -> None:
-    """Raise an InputError if a grid contains a parameter that an algorithm cannot search."""
+    """Raise an InputError if a grid contains a parameter that the algorithm cannot search."""
     for parameter in grid or ():
         if parameter not in searchable:
             hint = did_you_mean(parameter, searchable)
@@ -128,11 +125,10 @@ def expect_searchable(name: str, grid: Grid | None, searchable: Collection[str])
 def grid_search(
     grid: Grid, problem: Problem, F: FeatureMap, score: Callable[[Values, Problem, Problem], float]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the settings with the best mean score in cross-validation, and the result's fields about them.
+    """Return the settings with the best mean score in cross-validation, and result fields about the search.
 
     At most ``MOST_SAMPLES`` random training samples are used, with fewer folds if a class has fewer samples.
-    ``score`` is called with the values of a candidate, a training problem and a test problem, whose samples
-    are features. For each fold, the candidates come in ascending order of C.
+    ``score`` is called with a candidate's values, a training problem and a test problem, both of features.
 
     Raises:
         InputError: a value is invalid, or there are too few samples in total or of a class.
@@ -149,6 +145,7 @@ def grid_search(
         raise InputError(f"algorithm.grid: expected at least 2 training samples{of_class}, found {few}")
     splitter = StratifiedKFold if problem.task.classes else KFold
     candidates = [*ParameterGrid(grid)]
+    # in ascending order of C, so that ``score`` can start from the previous solution
     by_C = sorted(candidates, key=lambda values: [values[k] for k in sorted(values, reverse=True)])
     scores = np.zeros(len(by_C))
     try:
@@ -193,13 +190,13 @@ STANDS_FOR: dict[str, Callable[[float, int], tuple[str, Any]]] = {
     "gamma": lambda gamma, m: ("kernel.gamma", gamma),
     "epsilon": lambda epsilon, m: ("loss", {"name": "epsilon_insensitive", "epsilon": epsilon}),
 }
-"""For some of scikit-learn's parameters, a function of the parameter's value and the number m of training
-samples. It returns the corresponding setting and its value. All other parameters keep their names."""
+"""Functions of the value of a scikit-learn parameter and the number m of training samples, which return the
+setting for which the parameter stands, and its value."""
 
 
 @contextmanager
 def scikit_learn_limits() -> Iterator[None]:
-    """Limit scikit-learn to torch's number of threads, and silence its warnings. Callers give their own."""
+    """Context manager: limit scikit-learn to torch's number of threads, and silence its warnings."""
     from threadpoolctl import threadpool_limits
 
     with threadpool_limits(torch.get_num_threads()), warnings.catch_warnings():
@@ -208,18 +205,17 @@ def scikit_learn_limits() -> Iterator[None]:
 
 
 MAX_ITERATIONS = 10_000
-"""Maximum number of iterations of L-BFGS or passes of LIBLINEAR. If it is reached, a warning is shown."""
+"""Maximum number of iterations of L-BFGS or passes of LIBLINEAR, after which a warning is shown."""
 
 TOLERANCE = 1e-7
-"""LIBLINEAR's tolerance for linear convergence; its default is too coarse for separable classes."""
+"""LIBLINEAR's tolerance for linear convergence, whose default is too coarse for separable classes."""
 
 
 @pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
 class LinearModel(ScikitLearn):
-    """f(x) = <w, F_theta(x)> + b, where w is the only term of the expansion. Several classes have a w each.
+    """A linear model f(x) = <w, F_theta(x)> + b, with a w and a b for each of several classes.
 
-    The objective is lambda/2 ||w||^2 + 1/m sum_j w_j l_j, which is scikit-learn's objective with
-    C = 1/(lambda m) and the sample weights w_j.
+    The objective is lambda/2 ||w||^2 + 1/m sum_j w_j l_j with sample weights w_j, so that C = 1/(lambda m).
     """
 
     lam: Positive = 1e-4
@@ -249,10 +245,7 @@ class LinearModel(ScikitLearn):
 
 
 class LinearSVM(LinearModel):
-    """LinearSVC, or LinearSVR for real targets: the primal problem in the weights of the linear kernel.
-
-    The time of this algorithm is proportional to m, while ``SVC`` computes m^2 kernel values.
-    """
+    """LinearSVC, or LinearSVR for real targets. The training time is proportional to m."""
 
     searchable: ClassVar[tuple[str, ...]] = ("C", "epsilon")
 
@@ -278,7 +271,7 @@ class LinearSVM(LinearModel):
 class Logistic(LinearModel):
     """LogisticRegression, which is multinomial for many classes, or Ridge with alpha = lambda m.
 
-    l_j is the cross-entropy, or (y_j - f(x_j))^2 / 2; the bias is not regularised.
+    l_j is the cross-entropy or, for real targets, (y_j - f(x_j))^2 / 2. The bias is not regularised.
     """
 
     searchable: ClassVar[tuple[str, ...]] = ("C", "alpha")
@@ -299,7 +292,6 @@ class TreeEnsemble(Expansion):
     trees: Any = None
 
     def __call__(self, K: Kernel, z: Float[Tensor, "p n"]) -> Float[Tensor, " p *outputs"]:
-        """Return g at features z of shape (p, n)."""
         g = getattr(self.trees, "decision_function", self.trees.predict)
         with scikit_learn_limits():
             return torch.from_numpy(g(z.double().cpu().numpy())).to(z) + self.bias

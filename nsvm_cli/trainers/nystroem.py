@@ -80,11 +80,7 @@ class Nystroem(LinearSVM):
 
 
 def inverse_root(K: Float[Tensor, "l l"]) -> Float[Tensor, "l r"]:
-    """Return R with R R^T = K^(-1) on the range of K, up to rounding.
-
-    Raises:
-        NotFiniteError: K is not finite.
-    """
+    """Return R with R R^T = K^(-1) on the range of K. Raise a NotFiniteError if K is not finite."""
     if not K.isfinite().all():
         raise NotFiniteError("a kernel value", 1)
     values, vectors = torch.linalg.eigh(K.double())
