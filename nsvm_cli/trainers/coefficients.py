@@ -25,8 +25,7 @@ def projected(
 ) -> Float[Tensor, " q *outputs"]:
     """Return the coefficients of sum_s alpha_s K(z_s, .), projected onto the span of the K(onto_q, .).
 
-    They solve K(onto, onto) a = K(onto, z) alpha in float64, with a small number added to the diagonal, since
-    kernel matrices are close to singular.
+    They solve K(onto, onto) a = K(onto, z) alpha in float64, with a small multiple of the identity added.
     """
     K_qq = K(onto, onto).double()
     mean = K_qq.diagonal().mean()
@@ -36,10 +35,7 @@ def projected(
 
 
 class Coefficients:
-    """The coefficients alpha, of shape (m,) or, for C classes, (m, C), in host memory.
-
-    With two classes, ``alpha[j]`` is the paper's alpha_j y_j.
-    """
+    """The coefficients alpha, (m,) or (m, C). For two classes, alpha_j is the paper's alpha_j y_j."""
 
     def __init__(self, problem: Problem) -> None:
         m = len(problem.y)

@@ -57,10 +57,7 @@ class LinearState(State):
 
 @pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
 class LinearPegasos(BatchTrainer[LinearState]):
-    """Pegasos with a linear kernel on z_j = F_theta(x_j), with theta fixed (Shalev-Shwartz et al. 2011).
-
-    The sum over the support vectors is kept as one vector.
-    """
+    """Pegasos with a linear kernel and fixed theta, keeping f as one vector (Shalev-Shwartz et al. 2011)."""
 
     steps: Count
     lam: Positive = 1e-4
