@@ -72,11 +72,7 @@ def taken_by(engine: Engine, trainer: Trainer[Any]) -> Trainer[Any]:
 
 
 def compile_steps(engine: Engine, trainer: Trainer[Any], problem: Problem, say: Say) -> None:
-    """Compile the code that an engine needs for a run, after a message, unless it is compiled already.
-
-    Raises:
-        RunError: the code cannot be compiled.
-    """
+    """Compile the code that a run needs, after a message, if it is missing. Raise a RunError on failure."""
     if engine != LITERAL and is_usable():
         compiled = [part for part in trainer.parts if engine == NUMBA or part.chooses_steps]
         compile_once(units(compiled, problem), say)

@@ -109,17 +109,13 @@ class Window(Saved):
 
 @dataclass
 class Ahead(Saved):
-    """The state of look-ahead, in addition to the state of the algorithm.
-
-    ``mean_gap`` is a moving average of the number of steps between violations. ``support`` caches the support
-    vectors of Algorithm 2, and is valid while (steps in theta, violations) equals ``moves``.
-    """
+    """The state of look-ahead, in addition to the state of the algorithm."""
 
     window: Window | None = field(default=None, metadata=RESTORED)
     last_violation: int = 1
-    mean_gap: float = 1.0
+    mean_gap: float = 1.0  # moving average of the number of steps between violations
     moves: tuple[int, int] | None = field(default=None, metadata=NOT_SAVED)
-    support: Any = field(default=None, metadata=NOT_SAVED)
+    support: Any = field(default=None, metadata=NOT_SAVED)  # valid if (theta steps, violations) == ``moves``
 
 
 class LookAhead(Trainer[S]):

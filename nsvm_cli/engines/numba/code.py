@@ -104,11 +104,7 @@ def _checksum(folder: Path) -> str:
 
 
 def compile_once(units: Iterable[str], say: Say = str) -> None:
-    """Show a message and compile the units that have no code yet. Wait while other processes compile them.
-
-    Raises:
-        RunError: a unit cannot be compiled.
-    """
+    """Compile the units that have no code yet, after a message. Raise a RunError if this fails."""
     if COMPILES in os.environ:
         return
     if missing := sorted(unit for unit in units if not is_compiled(unit)):

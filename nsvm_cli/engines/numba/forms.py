@@ -34,10 +34,7 @@ def kernel_form(K: Kernel, z: Tensor, normalized: bool = False) -> RBF:
 
 
 class Layer(NamedTuple):
-    """A layer from c channels of h x w pixels to d channels of p x q pixels, followed by ReLU.
-
-    In a fully connected layer, each channel has one pixel. A convolution is followed by 2x2 max-pooling.
-    """
+    """A layer from c channels of h x w pixels to d channels of p x q pixels, followed by ReLU."""
 
     c: int
     h: int
@@ -45,7 +42,7 @@ class Layer(NamedTuple):
     d: int
     p: int
     q: int
-    side: int  # of the filters, or 1 if the layer is fully connected
+    side: int  # of filters, whose output is max-pooled (2x2); 1 if the layer is fully connected
     masked: bool  # whether dropout acts on the channels
     weights: int  # index in theta of the first weight; the bias follows the weights
     below: int  # number of values of a sample that are stored before the layer's input

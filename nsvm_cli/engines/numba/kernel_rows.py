@@ -49,10 +49,7 @@ class Matrix(NamedTuple):
 
 
 class Rows:
-    """A cache of rows of the kernel matrix, padded with zeros, in the dtype of z.
-
-    Sample m, which is not in z, has kernel values of 0; see ``Dual``.
-    """
+    """A cache of zero-padded rows of the kernel matrix. Sample m, which is not in z, has a row of zeros."""
 
     def __init__(self, K: Kernel, z: Float[Tensor, "m n"], memory_budget: int) -> None:
         self.K, self.z, self.m, self.clock = K, z, len(z), 0

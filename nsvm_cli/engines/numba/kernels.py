@@ -250,10 +250,7 @@ def column_sums(K: RBF, a: Any, b: FeatureColumns, w: Any) -> Any:
 
 @jit
 def column_gradient(K: RBF, a: Any, b: FeatureColumns, block: int, K_ab: Any, G: Any, out: Any) -> None:
-    """Add the gradient of sum_ij G_ij K(a_i, b_j) with respect to a to ``out``, and overwrite G.
-
-    The columns b_j are the first columns of a block, and K_ab = K(a_i, b_j).
-    """
+    """Add the gradient of sum_ij G_ij K(a_i, b_j) with respect to a to ``out``, given K_ab. Overwrite G."""
     factor = a.dtype.type(2) * K.gamma
     for i in range(len(a)):
         total = a.dtype.type(0)

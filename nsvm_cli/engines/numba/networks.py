@@ -252,10 +252,7 @@ def _write_rows(F: Network, features: Any, z: Any) -> None:
 
 @jit
 def backward(F: Network, passed: Passed, by_z: Any) -> Any:
-    """Return the gradient with respect to theta, given the gradient with respect to the z of ``forward``.
-
-    If F has dropout, ``forward`` must have been called with t > 0.
-    """
+    """Return the gradient with respect to theta, given the gradient with respect to the z of ``forward``."""
     by_theta = np.zeros_like(F.theta)
     for begin in range(0, len(by_z), ROWS):
         _backward(F, passed, by_z, begin, min(begin + ROWS, len(by_z)), by_theta)

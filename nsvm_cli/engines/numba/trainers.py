@@ -71,11 +71,8 @@ class Stretches:
         self.run = forms.Run(numbers, problem.host_y, weights, trainer.lam, K, network, progress)
 
     def blocks(self, until: int, begin: int = 2) -> Iterator[tuple[np.ndarray, int, int]]:
-        """Yield the samples, the first step and the last step to take of each block of steps up to ``until``.
-
-        The first step of the algorithm is ``begin``.
-        """
-        t = self.state.t
+        """Yield, for each block of steps, the samples, the first step, and the last step up to ``until``."""
+        t = self.state.t  # the algorithm starts with step ``begin``
         while t < until:
             block = (t + 1) // BLOCK
             first, last = max(block * BLOCK, begin), min(until, (block + 1) * BLOCK - 1)
@@ -87,11 +84,7 @@ class Stretches:
             t = last
 
     def take(self, *arguments: Any) -> None:
-        """Take the steps of a block, which the last three arguments describe.
-
-        Raises:
-            NotFiniteError: a quantity is no longer finite. The state is then invalid.
-        """
+        """Take the steps of a block, given by the last arguments. After an error, the state is invalid."""
         try:
             loaded(self.stretch, self.unit)(self.run, *arguments)
         except FloatingPointError as error:  # its message is the quantity
