@@ -1,7 +1,4 @@
-"""Algorithm 1: support vectors keep the features that they had when they were added.
-
-A budget may limit their number (Wang, Crammer and Vucetic 2012, "Breaking the curse of kernelization").
-"""
+"""Algorithm 1: support vectors keep the features that they had when they were added."""
 
 from __future__ import annotations
 
@@ -71,9 +68,9 @@ def merging(K: Kernel, terms: Terms) -> Terms:
     alpha_q = others.alpha.reshape(len(others.alpha), 1, -1)
     both = terms.alpha[p].reshape(-1) * K(z_p.expand(len(z), 1, -1), z).mT
     both = both + alpha_q * K(others.z.unsqueeze(1), z).mT  # (s, places, outputs)
-    # how much the merge changes the squared norm of both terms: larger is better
+    # the change of the squared norm of both terms by the merge, which should be large
     K_zz, K_qq, K_pq = K.diag(z), K.diag(others.z), K(others.z, z_p[None])
-    K_zz = torch.where(K_zz > 0, K_zz, 1.0)  # if it is 0, so are the sums
+    K_zz = torch.where(K_zz > 0, K_zz, 1.0)  # if K_zz is 0, the sums are 0 too
     before = (alpha_q[:, 0].square() * K_qq[:, None] + 2 * alpha_q[:, 0] * terms.alpha[p] * K_pq).sum(-1)
     change = both.square().sum(-1) / K_zz - before[:, None]
     q, place = divmod(int(change.argmax()), PLACES)
@@ -143,7 +140,7 @@ class Alg1(BatchTrainer[Alg1State]):
 
     After every ``refresh_every`` steps in theta, stored features are evaluated again with the new theta. With
     ``refresh_every=1``, f is the function of Algorithm 2. ``maintenance`` selects the method that keeps at
-    most ``budget`` terms.
+    most ``budget`` terms (Wang, Crammer and Vucetic 2012, "Breaking the curse of kernelization").
     """
 
     steps: Count

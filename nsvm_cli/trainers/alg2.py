@@ -19,11 +19,10 @@ class Alg2(SampleTrainer):
     """Descent in f, then in theta, then an approximate projection of f (paper, Algorithm 2).
 
     The paper's alpha_j y_j is alpha_j here. Support vectors have features with the current theta, and steps
-    in theta differentiate through these features as well. A mini-batch of k samples adds 1/k for each
-    violation, and the step in theta is on the mean of the samples' objectives.
-
-    With ``objective=alg1``, steps in theta differentiate through x_i_t alone, like in Algorithm 1.
-    ``projection=exact`` projects f onto the span of the new features, while the paper keeps the coefficients.
+    in theta differentiate through x_i_t and these features or, with ``objective=alg1``, through x_i_t alone.
+    A mini-batch of k samples adds 1/k for each violation, and the step in theta is on the mean of the
+    samples' objectives. ``projection=exact`` projects f onto the span of the new features, while the paper
+    keeps the coefficients.
     """
 
     steps: Count
