@@ -89,8 +89,8 @@ class Problem:
     ) -> Float64[np.ndarray, " p *outputs"]:
         """Return the increments of alpha in implicit steps; see ``nsvm_cli.models.losses``.
 
-        ``steps`` are the increments in explicit steps on samples with the features z, ``shrinkage`` is lambda
-        t, and ``batch`` holds all samples of the step.
+        ``steps`` are the increments in explicit steps on samples with the features z, ``shrinkage`` is
+        lambda t, and ``batch`` holds all samples of the step.
         """
         if self.loss.curvature == 0:
             return steps
@@ -224,7 +224,11 @@ class Trainer(ABC, Generic[S]):
         return replace(self, **same_C), share  # type: ignore[type-var]  # a dataclass
 
     def search(self, problem: Problem, F: FeatureMap) -> tuple[dict[str, Any], dict[str, Any]] | None:
-        """Search for settings. Return them by dotted names, with result fields about the search, or None."""
+        """Return the settings that a search finds, or None if no search is set.
+
+        The settings have dotted names such as ``algorithm.lam``. A second dict has the result's fields about
+        the search.
+        """
         return None
 
     def check(self, problem: Problem, F: FeatureMap) -> None:
@@ -300,7 +304,7 @@ class Trainer(ABC, Generic[S]):
         """Return the expansion of g after ``state.t`` steps, without changing the state."""
 
     def restore(self, problem: Problem, F: FeatureMap, saved: Mapping[str, Any]) -> S:
-        """Return the state in a state dict, bit for bit, once theta is restored.
+        """Return the state that a state dict holds, bit for bit. Theta must be restored before.
 
         Raises:
             ValueError: the saved state belongs to another algorithm or problem.
@@ -311,7 +315,7 @@ class Trainer(ABC, Generic[S]):
 
 
 class BatchTrainer(Trainer[S]):
-    """An algorithm of ``steps`` steps on ``batch_size`` samples each, or on one sample each if it is None.
+    """An algorithm of ``steps`` steps, each on ``batch_size`` samples, or on one sample if that is None.
 
     ``epochs``, if set, limits the steps that move theta to this number of passes over the training samples.
     """

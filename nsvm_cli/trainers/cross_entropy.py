@@ -27,9 +27,9 @@ from nsvm_cli.trainers.means import MeanTheta, Share
 class CrossEntropy(BatchTrainer[State]):
     """Mini-batch gradient descent on the cross-entropy of the classes or, for real targets, squared errors.
 
-    The network must end in a head. F_theta(x) is the log-odds of class +1 for two classes, the
-    log-probabilities (up to a constant) for C > 2 classes, and the prediction for real targets. The kernel is
-    linear.
+    The network must end in a head, and the kernel must be linear. F_theta(x) is the log-odds of class +1 for
+    two classes, the log-probabilities (up to a constant) for C > 2 classes, and the prediction for real
+    targets.
     """
 
     trains_svm: ClassVar[bool] = False

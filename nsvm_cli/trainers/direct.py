@@ -128,10 +128,8 @@ def grid_search(
     """Return the settings with the best mean score in cross-validation, and result fields about the search.
 
     At most ``MOST_SAMPLES`` random training samples are used, with fewer folds if a class has fewer samples.
-    ``score`` is called with a candidate's values, a training problem and a test problem, both of features.
-
-    Raises:
-        InputError: a value is invalid, or there are too few samples in total or of a class.
+    ``score`` is called with a candidate's values, a training problem and a test problem, both of features. An
+    InputError is raised if a value is invalid, or if there are too few samples in total or of a class.
     """
     from sklearn.model_selection import KFold, ParameterGrid, StratifiedKFold
 
@@ -215,7 +213,8 @@ TOLERANCE = 1e-7
 class LinearModel(ScikitLearn):
     """A linear model f(x) = <w, F_theta(x)> + b, with a w and a b for each of several classes.
 
-    The objective is lambda/2 ||w||^2 + 1/m sum_j w_j l_j with sample weights w_j, so that C = 1/(lambda m).
+    The objective is lambda/2 ||w||^2 + 1/m sum_j w_j l_j, with sample weights w_j. This is the objective of
+    scikit-learn with C = 1/(lambda m).
     """
 
     lam: Positive = 1e-4

@@ -50,7 +50,7 @@ class DualState(Saved):
     since: int = 0  # the iteration in which the dual value last grew
     refreshed: int = 0  # number of times that g was recomputed
     stale: int = 0  # number of samples, at the end of g, that are still to be recomputed
-    done: int = 0  # 1 at the end
+    done: int = 0  # 1 once the solver has ended
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
         if isinstance(kept := saved.get("kept"), Tensor):
@@ -77,9 +77,9 @@ class Dual:
         min_a  1/2 sum_kl y_k y_l a_k a_l K(s_k, s_l) - sum_k p_k y_k a_k
         with   0 <= a_k <= C_k,  sum_k y_k a_k = 0
 
-    Variable k belongs to sample s_k. The derivative along y_k a_k is f_k = g(s_k) - p_k, where g(s) = sum_l
-    y_l a_l K(s_l, s). Without a bias, an additional variable with the value ``FREE``, whose kernel values are
-    all 0, absorbs sum_k y_k a_k and thus removes the constraint.
+    Variable k belongs to sample s_k. The derivative along y_k a_k is f_k = g(s_k) - p_k, where
+    g(s) = sum_l y_l a_l K(s_l, s). Without a bias, an additional variable with the value ``FREE``, whose
+    kernel values are all 0, absorbs sum_k y_k a_k and thus removes the constraint.
     """
 
     y: Numbers
@@ -154,8 +154,8 @@ def smo_step(dual: Dual, state: DualState, K: Float64[np.ndarray, "m m"], tol: f
     """Take a step of SMO with second-order working sets ("WSS 2" of Fan, Chen and Lin 2005).
 
     Let i = argmin f over up, b_k = f_k - f_i, q_k = K_ii + K_kk - 2 K_ik, and j = argmax b_k^2 / q_k over low
-    with b_k > 0. Unless the gap is below ``tol``, a step increases y_i a_i and decreases y_j a_j by b_j /
-    q_j, or as far as their bounds allow.
+    with b_k > 0. Unless the gap is below ``tol``, a step increases y_i a_i and decreases y_j a_j by
+    b_j / q_j, or as far as their bounds allow.
     """
     (f, up, low, first, last), s, diagonal = dual.optimality(state), dual.s, K.diagonal()[dual.s]
     state.gap = last - first

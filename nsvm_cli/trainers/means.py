@@ -97,5 +97,5 @@ class MeanTheta:
         return dict(self.mean)
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
-        """Restore a saved mean. Raise a ValueError if it belongs to a different network."""
+        """Restore a saved mean. Raise a ValueError if the mean belongs to a different network."""
         self.mean = loaded_value("mean", self.mean, saved)

@@ -45,8 +45,6 @@ class Pegasos(SampleTrainer):
 
 @dataclass(kw_only=True)
 class LinearState(State):
-    """The state of ``LinearPegasos``."""
-
     w: Float[Tensor, " q *outputs"]  # the sum of all alpha_i z_i, with a 1 appended to z_i if f has a bias
     z: Float[Tensor, "m n"] = field(metadata=NOT_SAVED)  # the features of all samples
 

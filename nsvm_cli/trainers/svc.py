@@ -59,7 +59,7 @@ class SVM:
 
 
 class SVMs(list[SVM]):
-    """The SVMs of a problem. A state dict joins the values of a field of all SVMs in one tensor."""
+    """The SVMs of a problem. The state dict has one tensor per field, which joins the values of all SVMs."""
 
     def state_dict(self) -> StateDict:
         states = [svm.state for svm in self]
@@ -278,7 +278,10 @@ class SVC(Trainer[SVCState]):
         return self.finish(problem, self.solved(problem))
 
     def solved(self, problem: Problem, earlier: SVCState | None = None) -> SVCState:
-        """Return the final state for samples that are features, starting from the final state ``earlier``."""
+        """Return the final state for samples that are features.
+
+        ``earlier`` is a final state to start from, for the same samples and kernel.
+        """
         state = self.start(problem, FeatureMap(nn.Identity(), SGD(1.0), problem.seed))
         if earlier:
             for svm, other in zip(state.parts, earlier.parts, strict=True):
