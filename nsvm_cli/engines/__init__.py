@@ -72,7 +72,7 @@ def taken_by(engine: Engine, trainer: Trainer[Any]) -> Trainer[Any]:
 
 
 def compile_steps(engine: Engine, trainer: Trainer[Any], problem: Problem, say: Say) -> None:
-    """Compile the code that a run needs, after a message, if it is missing. Raise a RunError on failure."""
+    """Compile missing code for the steps of a run, after a message. Raise a RunError if this fails."""
     if engine != LITERAL and is_usable():
         compiled = [part for part in trainer.parts if engine == NUMBA or part.chooses_steps]
         compile_once(units(compiled, problem), say)

@@ -92,7 +92,7 @@ def uncovered_by_numba(trainer: Trainer[Any], problem: Problem, F: FeatureMap) -
     if problem.penalties:
         return "penalties"
     if base is Pegasos:
-        return None  # it takes the features of any network
+        return None  # Pegasos takes the features of any network
     if F.kernel_gradient is not None:
         return "kernel.gradient"
     if covered_parts(F.network) is None:

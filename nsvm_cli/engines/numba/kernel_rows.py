@@ -43,7 +43,7 @@ class Matrix(NamedTuple):
     K: Any
     diagonal: Any
     there: Any  # marks the computed rows
-    z: Any  # a row that is missing is computed on first use, from its row of z and all ``columns``
+    z: Any  # missing rows are computed on first use, from a row of z and all ``columns``
     columns: Any
     size: int  # rows and columns from ``size`` on are 0
 

@@ -2,8 +2,8 @@
 
 Samples pass through all layers in blocks of ``ROWS``, so that a block stays in a core's cache. The output of
 a layer for n samples consists of rows of n numbers: pixel x, y of channel c is row (c height + y) width + x.
-A convolution is a sum of matrix products: weights of a row of the filter times the image, shifted by 0, n,
-2 n, ... numbers.
+A convolution is a sum of matrix products. Each product multiplies the weights of a row of the filter by the
+image, shifted by 0, n, 2 n, ... numbers.
 """
 
 from __future__ import annotations

@@ -81,10 +81,7 @@ def ideal(y: Any, classes: int, like: Any) -> Any:
 
 @jit
 def cosine(K: Any, U: Any, w: Any) -> Any:
-    """Return <U, K> / (||U|| ||K||), or 0 if U is 0, and its derivative with respect to K. U is overwritten.
-
-    Each term of the three sums is multiplied by w_i w_j, unless w is empty.
-    """
+    """Return <U, K> / (||U|| ||K||), weighted with w_i w_j unless w is empty, and its slope. Overwrite U."""
     direction, slope = _weigh(K.copy(), w), _weigh(U, w)
     norm, norm_U = _norm(direction), _norm(slope)
     if norm_U > 0:

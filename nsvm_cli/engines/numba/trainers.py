@@ -71,7 +71,7 @@ class Stretches:
         self.run = forms.Run(numbers, problem.host_y, weights, trainer.lam, K, network, progress)
 
     def blocks(self, until: int, begin: int = 2) -> Iterator[tuple[np.ndarray, int, int]]:
-        """Yield, for each block of steps, the samples, the first step, and the last step up to ``until``."""
+        """Yield the samples, the first step and the last step to take of each block up to step ``until``."""
         t = self.state.t  # the algorithm starts with step ``begin``
         while t < until:
             block = (t + 1) // BLOCK
@@ -84,7 +84,11 @@ class Stretches:
             t = last
 
     def take(self, *arguments: Any) -> None:
-        """Take the steps of a block, given by the last arguments. After an error, the state is invalid."""
+        """Take the steps of the block that the last three arguments describe.
+
+        Raises:
+            NotFiniteError: a quantity is no longer finite. The state is then invalid.
+        """
         try:
             loaded(self.stretch, self.unit)(self.run, *arguments)
         except FloatingPointError as error:  # its message is the quantity
