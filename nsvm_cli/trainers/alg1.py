@@ -118,7 +118,7 @@ class Alg1State(State):
         self.z, self.alpha = torch.cat([self.z, z]), torch.cat([self.alpha, alpha.to(self.alpha)])
 
     def refresh(self, problem: Problem) -> None:
-        """Evaluate the features of all terms again, with the current theta."""
+        """Evaluate the features of all terms that belong to samples with the current theta."""
         s = (self.i != NO_SAMPLE).nonzero().flatten()
         self.z[s] = self.F(problem[self.i[s].cpu().numpy()][0])
 
