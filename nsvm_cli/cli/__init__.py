@@ -1,4 +1,4 @@
-"""The ``nsvm`` command. It imports the libraries of a command only to run it, so that help is shown fast."""
+"""The ``nsvm`` command. It imports a command's libraries only to run the command, so that help is fast."""
 
 from __future__ import annotations
 
@@ -20,11 +20,7 @@ ENDING = (signal.SIGTERM, signal.SIGHUP, signal.SIGXCPU)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run one command and exit.
-
-    The exit code is 0 for success, 1 for a failed run, 2 for invalid input, and 128 plus the number of the
-    signal if a signal ended the command.
-    """
+    """Run one command and exit with 0 (success), 1 (failed run), 2 (invalid input) or 128 + signal number."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     with standard_streams() as errors:
         code = _main(arguments)
@@ -40,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 def _main(argv: list[str]) -> int:
     if "_ARGCOMPLETE" in os.environ:  # a shell requests completions
         complete()
-    os.environ["PYTHONSAFEPATH"] = "1"  # worker processes then import nothing from the current folder
+    os.environ["PYTHONSAFEPATH"] = "1"  # keeps the current folder off the path of worker processes
     if not argv or argv[0] == "help":
         build_parser().print_help()
         return 0 if argv else 2
@@ -49,7 +45,7 @@ def _main(argv: list[str]) -> int:
     for signum in ENDING:
         if signal.getsignal(signum) is not signal.SIG_IGN:
             signal.signal(signum, _end)
-    signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # it requests a checkpoint, which only training can write
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # only training handles it, by writing a checkpoint
     try:
         with plugin_errors():
             _run(*argv)
@@ -80,7 +76,7 @@ def _end(signum: int, frame: FrameType | None) -> NoReturn:
 
 
 def _complain(problem: object, code: int) -> int:
-    """Print an error or a message in one line, and return ``code``."""
+    """Print an error or a message as one line, and return ``code``."""
     if isinstance(problem, Exception):
         for line in details(problem) if os.environ.get("HYDRA_FULL_ERROR") == "1" else ():
             say(line)

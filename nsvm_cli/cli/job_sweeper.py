@@ -1,7 +1,6 @@
-"""The sweeper that ``conf/hydra/sweeper/jobs.yaml`` selects. It is installed as ``hydra_plugins/nsvm.py``.
+"""The sweeper of ``nsvm train -m``, installed as ``hydra_plugins/nsvm.py``, where Hydra finds plugins.
 
-Hydra finds plugins only in the package ``hydra_plugins``, and imports them in every program that uses Hydra.
-Therefore this module imports other modules of nsvm only in functions.
+Every program that uses Hydra imports this module, so it imports other modules of nsvm only in functions.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from omegaconf import DictConfig, OmegaConf
 
 
 class JobSweeper(Sweeper):
-    """Run one job for each combination of the swept values, and skip jobs that have finished."""
+    """Runs one job for each combination of the swept values, and skips jobs that have finished."""
 
     def __init__(self, max_batch_size: int | None = None, params: Mapping[str, str] | None = None) -> None:
         self.max_batch_size, self.params = max_batch_size, params
@@ -32,7 +31,6 @@ class JobSweeper(Sweeper):
         )
 
     def sweep(self, arguments: list[str]) -> list[Sequence[JobReturn]]:
-        """Run the unfinished jobs, and return their results."""
         from nsvm_cli.cli.sweep import SweepDirectory, overrides_of
 
         assert self.config is not None

@@ -1,4 +1,4 @@
-"""The argument parser of ``nsvm``, which also provides its help and completions."""
+"""The argument parser of ``nsvm``, with its help and completions."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ MODULES = {
     **dict.fromkeys(("runs", "compare", "report", "reproduce"), "run_commands"),
     "completion": "parser",
 }
-"""The modules of commands. A command that is not listed is in the module of the same name."""
+"""Maps commands to their modules. All other commands are in a module of the same name."""
 
 DESCRIPTION = "Train and evaluate neural support vector machines (Simon & Radons 2023)."
 EPILOG = """\
@@ -52,7 +52,7 @@ MODEL = "run directory, model file or checkpoint"
 
 
 def output_file(text: str) -> Path:
-    """Return the path of a file to write. This is a ``type`` for ``add_argument``."""
+    """Convert an argument to the path of a file to write."""
     path = Path(text)
     if path.is_dir() or not path.parent.is_dir():
         raise argparse.ArgumentTypeError(f"expected a file in a folder that exists, got {text}")
@@ -60,7 +60,7 @@ def output_file(text: str) -> Path:
 
 
 class CommandParser(argparse.ArgumentParser):
-    """A parser of ``nsvm`` or of one command. It raises an InputError instead of exiting."""
+    """A parser that raises an InputError for an invalid command line instead of exiting."""
 
     commands: dict[str, CommandParser]
 
@@ -82,7 +82,7 @@ class CommandParser(argparse.ArgumentParser):
         raise InputError(f"{message}; see {self.prog} --help")
 
     def add(self, name: str, metavar: str, meaning: str, **options: Any) -> argparse.Action:
-        """Add an argument, or a flag with a value. The help shows ``metavar`` and ``meaning``."""
+        """Add an argument, or a flag with a value."""
         return self.add_argument(name, metavar=metavar, help=meaning, **options)
 
     def add_keys(
@@ -92,32 +92,31 @@ class CommandParser(argparse.ArgumentParser):
         metavar: str = "KEY=VALUE",
         completer: Callable[..., list[str]] | None = None,
     ) -> None:
-        """Add an argument ``words`` that takes any number of overrides ``KEY=VALUE``.
+        """Add an argument ``words`` for any number of overrides ``KEY=VALUE``.
 
         Args:
             title: the title of the section of the help that lists the keys.
-            keys: maps the keys to their meanings. A key such as ``dataset.KEY=VALUE``, with a placeholder in
-                capitals, is not completed.
-            completer: a completer for argcomplete that returns further completions.
+            keys: maps keys to their meanings.
+            completer: returns further completions, in addition to the keys without capitals.
         """
         names = [f"{key.partition('=')[0]}=" for key in keys]
         fixed = [name for name in names if name.islower()]
         group = self.add_argument_group(title)
         words = group.add_argument("words", nargs="*", default=[], metavar=metavar)
         words.completer = lambda **line: [*(completer(**line) if completer else []), *fixed]  # type: ignore[attr-defined]
-        # argparse has no public way to list the keys separately in the help but parse them as one argument
+        # argparse has no public way to show one argument as several lines of the help
         group._group_actions = [
             argparse.Action([], "", metavar=key, help=text.replace("%", "%%")) for key, text in keys.items()
         ]
 
     def add_runs(self) -> None:
-        """Add ``paths``, the folders with runs, and ``filter``, conditions on the runs."""
+        """Add the arguments ``paths`` and ``filter``, which select runs."""
         self.add("paths", "PATH", "run directory, or a folder that contains runs", nargs="+", type=Path)
         condition = "include only runs with KEY=VALUE or KEY!=VALUE, where KEY is a setting or a metric"
         self.add("--filter", "CONDITION", condition, action="append", default=[])
 
     def add_dialect(self) -> None:
-        """Add the options in ``DIALECT``. They are the settings of ``dataset`` on how a table is written."""
+        """Add the options in ``DIALECT``, which are the settings of ``dataset`` on the format of a table."""
         self.add("--separator", "C", "separator of cells, such as ; or \\t, or the word whitespace")
         self.add("--encoding", "NAME", "encoding of the file, such as latin-1 or utf-16")
         self.add("--header", "LINE", "number of the line with column names; false if none", type=json.loads)
@@ -128,17 +127,15 @@ class CommandParser(argparse.ArgumentParser):
         self.add("--sheet", "NAME", "sheet of an Excel file")
 
     def add_escape(self) -> None:
-        """Add the flag ``escape_formulas``, for CSV to be opened in a spreadsheet."""
         meaning = "put a quote before cells of CSV that a spreadsheet would read as formulas"
         self.add_argument("--escape-formulas", action="store_true", help=meaning)
 
     def add_plugins(self) -> None:
-        """Add ``plugins``, a list of the user's own modules."""
         modules = "your own modules that define parts of the model, separated by commas"
         self.add("--plugins", "MODULES", modules, type=lambda names: names.split(","), default=[])
 
     def add_runtime(self) -> None:
-        """Add the device and the limits for computing with a model (see ``RUNTIME``), and the plugins."""
+        """Add the options for the device, threads and memory (``RUNTIME``), and ``plugins``."""
         budget = "memory for kernel values; if more than 1024, also the size of the largest table to read"
         self.add("--device", "NAME", "auto, cpu or cuda", choices=("auto", "cpu", "cuda"))
         self.add("--threads", "N", "number of threads on the CPU", type=int)
@@ -151,7 +148,6 @@ RUNTIME = ("device", "threads", "kernel.path", "memory_budget")
 """The options of ``add_runtime`` that are also settings."""
 
 DIALECT = ("separator", "encoding", "header", "comment", "decimal", "thousands", "missing", "sheet")
-"""The options of ``add_dialect``."""
 
 
 def parse(command: str, words: Sequence[str]) -> argparse.Namespace:
@@ -160,7 +156,7 @@ def parse(command: str, words: Sequence[str]) -> argparse.Namespace:
 
 
 def specified(options: argparse.Namespace, names: Sequence[str]) -> dict[str, Any]:
-    """Return the options with these names that are not None."""
+    """Return the options in ``names`` that are not None."""
     return {name: value for name in names if (value := getattr(options, name)) is not None}
 
 
@@ -172,8 +168,7 @@ def module_of(command: str) -> ModuleType:
 def build_parser(command: str | None = None) -> CommandParser:
     """Return the parser of ``nsvm``, with the arguments of one command.
 
-    Imports the module of this command, which defines two functions: ``NAME`` runs the command and has the
-    help as its docstring; ``NAME_arguments`` adds the arguments.
+    The command's module defines ``COMMAND``, whose docstring is the help, and ``COMMAND_arguments``.
     """
     parser = CommandParser("nsvm", description=DESCRIPTION, epilog=EPILOG)
     parser.add_argument("--version", action="version", version=f"nsvm {__version__}", help="show the version")
@@ -198,8 +193,8 @@ def completion_arguments(parser: CommandParser) -> None:
 
 
 def completion(options: argparse.Namespace) -> None:
-    """Print a script that completes commands, flags, groups, options and keys. To have
-    it in every new shell:
+    """Print a script that completes commands, flags, groups, options and keys. To use
+    the script in every new shell:
 
       bash   eval "$(nsvm completion bash)"    in ~/.bashrc
       zsh    eval "$(nsvm completion zsh)"     in ~/.zshrc, after compinit
