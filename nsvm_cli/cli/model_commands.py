@@ -28,8 +28,8 @@ def columns_arguments(parser: CommandParser) -> None:
 
 def columns(options: argparse.Namespace) -> None:
     """Show how nsvm train would read a table: the kind and the first cells of each
-    column, the recognised layout, doubtful cells with the settings that resolve
-    them, and the command that trains. Writes no file.
+    column, the layout, doubtful cells with the settings that resolve them, and the
+    command that trains. No file is written.
 
     examples:
       nsvm columns customers.csv --label churned
@@ -69,8 +69,8 @@ def evaluate_arguments(parser: CommandParser) -> None:
 
 def evaluate(options: argparse.Namespace) -> None:
     """Evaluate a trained model on its test set, or on its validation set if it was
-    trained with dataset.validation. Several models, such as the checkpoints of a
-    run, are shown in one table with a row for each. Writes no file.
+    trained with dataset.validation. For several models, such as the checkpoints of
+    a run, print one table with a row for each model. No file is written.
 
     examples:
       nsvm evaluate run
@@ -111,7 +111,7 @@ def evaluate(options: argparse.Namespace) -> None:
 
 
 def _changes(words: Sequence[str]) -> dict[str, Any]:
-    """Return the values of overrides such as ``dataset.root=x`` by key. Most values are still text."""
+    """Return the values of overrides such as ``dataset.root=x``, by key."""
     changes: dict[str, Any] = {}
     for word in words:
         key, _, value = word.partition("=")
@@ -138,10 +138,10 @@ def predict_arguments(parser: CommandParser) -> None:
 def predict(options: argparse.Namespace) -> None:
     """Predict with a trained model: print a class or a target for each sample, and the
     score of each class. If the model is calibrated, which by default requires a
-    validation set, also print the probability of each class. Samples are the rows
-    of a CSV file with a header, which may be compressed and of any size, the rows
-    of a Parquet file, an image, or the images in a folder. Columns are matched by
-    name. Columns that the model does not use, such as a label, are ignored.
+    validation set, also print the probability of each class. The samples are the
+    rows of a CSV file with a header (compressed or not, of any size), the rows of a
+    Parquet file, an image, or the images in a folder. Columns are matched by name.
+    Columns that the model does not use, such as a label, are ignored.
 
     examples:
       nsvm predict run new.csv --output predictions.csv --keep id name
@@ -170,7 +170,7 @@ def predict(options: argparse.Namespace) -> None:
 
 
 def _csv_text(columns: Mapping[str, Sequence[Any]], header: bool, escape: bool) -> str:
-    """Return columns as lines of CSV. ``header`` adds a header, ``escape`` escapes formulas."""
+    """Return columns as lines of CSV, with a header and with escaped formulas if requested."""
     return csv_lines(chain([columns] if header else [], zip(*columns.values(), strict=True)), escape)
 
 
@@ -183,9 +183,10 @@ def export_arguments(parser: CommandParser) -> None:
 
 
 def export(options: argparse.Namespace) -> None:
-    """Write a trained model as one ONNX graph: scaling, network and kernel expansion.
-    The input x is a batch of raw samples or, for a table, of encoded features. The
-    outputs are scores and prediction, which is a target or the index of a class.
+    """Write a trained model as one ONNX graph that contains the scaling, the network
+    and the kernel expansion. The input x is a batch of raw samples or, for a table,
+    of encoded features. The outputs are the scores and the prediction. A prediction
+    is a target or the index of a class.
 
     examples:
       nsvm export run --onnx
@@ -209,8 +210,8 @@ def diagnose_arguments(parser: CommandParser) -> None:
 def diagnose(options: argparse.Namespace) -> None:
     """Look inside the model of a run: its kernel matrix, its SVM, and the
     contribution of each part. An exact SVM on the same features shows the cost of
-    the solver, and an exact SVM on the features of the initial network shows the
-    gain from training the network. The last line is a verdict. Writes no file.
+    the solver. An exact SVM on the features of the initial network shows the gain
+    from training the network. The last line is a verdict. No file is written.
 
     examples:
       nsvm diagnose run

@@ -1,4 +1,4 @@
-"""The commands about many runs: ``nsvm runs``, ``compare``, ``report`` and ``reproduce``."""
+"""The commands about many runs: runs, compare, report and reproduce."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def runs_arguments(parser: CommandParser) -> None:
 
 
 def runs(options: argparse.Namespace) -> None:
-    """List the runs in folders and their subfolders, finished or not: their status,
-    the settings in which they differ, and their metrics. --csv and --json print all
-    settings and metrics. Writes no file.
+    """List the runs in folders and their subfolders, including unfinished runs, with
+    their status, the settings in which they differ, and their metrics. --csv and
+    --json print all settings and metrics. No file is written.
 
     examples:
       nsvm runs outputs
@@ -78,12 +78,12 @@ def compare_arguments(parser: CommandParser) -> None:
 def compare(options: argparse.Namespace) -> None:
     """Compare settings by the scores of their runs: the mean score over seeds with
     a 95 % interval, the difference to the best settings, a paired test, and ranks.
-    Failed runs are counted; interrupted and running runs are excluded. Scores are
+    Failed runs are counted; interrupted and running runs are excluded. The score is
     the accuracy or R^2, or the metric that all runs set with metric=.
-    Writes no file except figures. "curves" shows the scores after training (and
+    No file is written except figures. "curves" shows the scores after training (and
     during training, if validation.every= is set) against steps, seconds and support
-    vectors. "ranks" is a critical-difference diagram, for three or more settings on
-    independent data sets or seeds.
+    vectors. "ranks" is a critical-difference diagram. It requires three or more
+    settings on independent data sets or seeds.
 
     examples:
       nsvm compare outputs/sweep/*
@@ -126,10 +126,10 @@ def report_arguments(parser: CommandParser) -> None:
 
 
 def report(options: argparse.Namespace) -> None:
-    """Write a report as one HTML file, which needs no network. The report of one run
+    """Write a report as one HTML file that can be read offline. The report of one run
     shows its settings, curves, mistakes, support vectors, kernel matrix and
-    features. The report of several runs, such as a sweep, compares them. Sections
-    whose data are missing are skipped.
+    features. The report of several runs, such as a sweep, compares the runs.
+    Sections whose data are missing are skipped.
 
     examples:
       nsvm report run
@@ -166,10 +166,11 @@ def reproduce_arguments(parser: CommandParser) -> None:
 
 
 def reproduce(options: argparse.Namespace) -> None:
-    """Run a suite of sweeps, each like nsvm train -m, and compare the runs. The suites
-    contain the paper's experiments, tables with classes or real targets, and MNIST
-    with ten digits, with baselines on the same splits. Each data set has a folder
-    of runs. To resume after an interruption, run the same command again.
+    """Run a suite, which is a list of sweeps (nsvm train -m), and compare the runs. The
+    suites contain the paper's experiments, tables with classes or real targets, and
+    MNIST with ten digits, with baselines on the same splits. The runs of each data
+    set are in one folder. To resume after an interruption, run the same command
+    again.
 
     examples:
       nsvm reproduce quick
@@ -197,7 +198,7 @@ def reproduce(options: argparse.Namespace) -> None:
 
 
 def lines_of(suite: str) -> list[str]:
-    """Return the overrides of each sweep, as a line, from a suite in conf/ or a YAML file."""
+    """Return the lines of a suite in conf/ or in a YAML file. Each line has the overrides of one sweep."""
     from nsvm_cli.compose.composition import conf_folder
 
     file = Path(suite) if Path(suite).suffix else conf_folder() / "suite" / f"{suite}.yaml"

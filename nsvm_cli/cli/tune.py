@@ -1,4 +1,4 @@
-"""``nsvm tune``, which chooses hyperparameters on validation data."""
+"""The command ``nsvm tune``."""
 
 from __future__ import annotations
 
@@ -44,18 +44,17 @@ def tune_arguments(parser: CommandParser) -> None:
 
 def tune(options: argparse.Namespace) -> None:
     """Search for the best learning rate, momentum, weight decay, schedule, dropout,
-    lambda and kernel gamma, as far as the settings use them. By the paper's
-    protocol, each candidate is trained with several seeds and evaluated on
-    validation data; the test set is never read. The last line is the command that
-    trains the best candidate. To resume after an interruption, run the same command
-    again.
+    lambda and kernel gamma, except those that the settings do not use. As in the
+    paper, each candidate is trained with several seeds and evaluated on validation
+    data. The test set is never read. The last line is the command that trains the
+    best candidate. To resume after an interruption, run the same command again.
 
     examples:
       nsvm tune dataset=mnist algorithm=alg3 tune.trials=20 tune.seconds=600
       nsvm tune tune.space.network.dropout.high=0.3 '~tune.space.optimizer.warmup'
       nsvm tune algorithm=pegasos '+tune.space.kernel.bias=[null,true]'
     """
-    # ++ because + is an error for a key that exists
+    # ++ because Hydra refuses + for a key that exists
     words = [re.sub(r"^\+(?=tune\.space\.)", "++", word) for word in options.words]
     # ++ because a user's own configuration of a data set may lack dataset.validation
     defaults = ["+tune=default", "++dataset.validation=${tune.validation}", USUAL]
@@ -82,7 +81,7 @@ def tune(options: argparse.Namespace) -> None:
 
 
 def _train_command(options: argparse.Namespace, values: Mapping[str, Any], best: Candidate) -> str:
-    """Return the command that trains a candidate on all training samples, with the search's overrides."""
+    """Return the command that trains the best candidate on all training samples."""
     folders = [] if options.config_dir is None else ["--config-dir", options.config_dir]
     words = [word for word in options.words if not re.match(r"[+~]*(tune\b|dataset\.validation=)", word)]
     needed = values["calibration"] == "sigmoid" or values["threshold"] or values["validation"]["every"]
@@ -94,7 +93,7 @@ def _train_command(options: argparse.Namespace, values: Mapping[str, Any], best:
 
 
 class Progress:
-    """Prints a line to standard error for each candidate that is better than all earlier candidates."""
+    """Prints to standard error each candidate that is better than all earlier candidates."""
 
     def __init__(self, values: Mapping[str, Any], search: Search) -> None:
         algorithm, dataset = values["algorithm"]["name"], values["dataset"]
@@ -104,8 +103,7 @@ class Progress:
         self.seeds, self.best = search.seeds, 0.0
 
     def show(self, candidate: Candidate) -> None:
-        """Print a candidate that has just been evaluated, if it is the best so far."""
-        if self.first_line:  # printed only now, because errors of the settings would have occurred before
+        if self.first_line:  # printed only after the settings have proved valid
             say(self.first_line)
             self.first_line = ""
         if len(candidate.scores) == self.seeds and candidate.mean > self.best:
