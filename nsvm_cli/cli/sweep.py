@@ -1,4 +1,4 @@
-"""The progress of a sweep and the outcomes of its jobs, which are read from the jobs' run directories."""
+"""The progress of a sweep and the outcomes of its jobs, read from the jobs' run directories."""
 
 from __future__ import annotations
 
@@ -38,10 +38,7 @@ from nsvm_cli.words import TASK_METRICS, decapitalised, no_better, score_of
 
 
 class SweepDirectory(Callback):
-    """A callback of Hydra that starts to show ``sweep``, the sweep of this process.
-
-    ``JobSweeper`` does so itself; the callback is for all other sweepers.
-    """
+    """A Hydra callback that starts to show ``sweep``, unless the sweeper is a ``JobSweeper``."""
 
     sweep: ClassVar[Sweep | None] = None
 
@@ -54,7 +51,7 @@ class SweepDirectory(Callback):
 
 
 def overrides_of(config: DictConfig) -> list[Override]:
-    """Return the overrides of a sweep: from ``hydra.sweeper.params``, then from the command line."""
+    """Return the overrides in ``hydra.sweeper.params``, followed by the command line's overrides."""
     params = [f"{key}={values}" for key, values in (config.hydra.sweeper.get("params") or {}).items()]
     parser = OverridesParser.create(GlobalHydra.instance().config_loader())
     return parser.parse_overrides([*params, *config.hydra.overrides.task])
@@ -66,12 +63,12 @@ class Sweep:
 
     Args:
         words: the arguments of ``nsvm train``.
-        mark: identifies the sweep in the statuses of its jobs, because several sweeps may share a directory.
+        mark: identifies the sweep in the statuses of its jobs.
 
     Attributes:
-        jobs: the number of jobs; None if the sweeper chooses each job after the previous one.
-        keys: the keys that have several values.
-        kept: maps the directories of jobs that had finished before the start to their outcomes.
+        jobs: the number of jobs; None if the sweeper chooses jobs one after the other.
+        keys: the swept keys, which have several values.
+        kept: the outcomes of jobs that had finished before the sweep started, by directory.
     """
 
     words: Sequence[str]
@@ -91,9 +88,7 @@ class Sweep:
     ) -> list[Any]:
         """Start to show the jobs, and return the overrides of the unfinished jobs.
 
-        Args:
-            overrides: the overrides of the sweep. Messages identify a job by its values of the swept keys.
-            jobs: the overrides of each job; empty if the sweeper chooses each job after the previous one.
+        ``jobs`` is empty if the sweeper chooses jobs one after the other.
         """
         from nsvm_cli.terminal.console import sweep_progress
 
@@ -116,7 +111,7 @@ class Sweep:
 
     @contextlib.contextmanager
     def reported(self) -> Iterator[Sweep]:
-        """Context manager: yield the sweep and report the outcomes of its jobs at the end, if it was started.
+        """Context manager: report the outcomes of the sweep's jobs at the end.
 
         Raises:
             InputError, RunError: a job failed.
@@ -136,7 +131,7 @@ class Sweep:
             self._report()
             if self.directory is None or isinstance(error, (InputError, RunError)):
                 raise
-            # an error of the launcher: no cluster, or a process was killed
+            # an error of the launcher, for example because there is no cluster or a process was killed
             cause = getattr(error, "cause", None) or error  # Ray wraps the error of a job
             raise RunError(f"the sweep ended early: {message_of(cause).splitlines()[0]}") from error
         finally:
@@ -149,7 +144,7 @@ class Sweep:
             raise RunError(f"{jobs}: check that they can write to this folder")
 
     def look(self) -> tuple[list[str], int]:
-        """Return a line for each new notice and each job that just ended, and the number of ended jobs."""
+        """Return lines on new notices and newly ended jobs, and the number of ended jobs."""
         lines = []
         for path in self._paths():
             if path in self._ended or (job := outcome(path, self.mark)) is None or job["killed"]:
@@ -208,7 +203,7 @@ class Sweep:
 def outcome(path: Path, sweep: str) -> dict[str, Any] | None:
     """Return the status and the outcome of the job in a directory; None if it belongs to another sweep.
 
-    ``jobs`` is the number of equal jobs that share the directory. A job that was ``killed`` may be restarted.
+    ``jobs`` is the number of equal jobs that share the directory.
     """
     record = read_status(path)
     if not (jobs := sweeps_in(record).count(sweep)):
@@ -220,7 +215,7 @@ def outcome(path: Path, sweep: str) -> dict[str, Any] | None:
 
 
 def _answers(directories: Sequence[Path]) -> list[str]:
-    """Return sentences that compare the settings of the jobs by their scores."""
+    """Return sentences that compare the scores of finished jobs."""
     from nsvm_cli.comparison import compare as study
     from nsvm_cli.comparison.records import read_run
     from nsvm_cli.comparison.table import answers
@@ -232,7 +227,7 @@ def _answers(directories: Sequence[Path]) -> list[str]:
 
 
 def _score(path: Path) -> str:
-    """Return the score of a job, to be appended to a line; empty if it has none."""
+    """Return the score of a job as the end of a line, or an empty string without a score."""
     with contextlib.suppress(InputError):
         result = read_json(path / RESULT)
         if score := score_of(result, by=result.get("metric")):

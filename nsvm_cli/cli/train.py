@@ -1,4 +1,4 @@
-"""``nsvm train``, which composes configurations, trains, and writes run directories."""
+"""The command ``nsvm train``."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ from nsvm_cli.storage.run_directory import (
     write_status,
 )
 
-if TYPE_CHECKING:  # torch takes seconds to import: only once the settings are valid
+if TYPE_CHECKING:  # torch takes seconds to import, so functions import it after checking the settings
     from nsvm_cli.runs.experiment import Experiment
 
 FLAGS = ("--help -h", "--hydra-help", "--version", "--resolve", "--run -r", "--multirun -m")
@@ -59,11 +59,10 @@ WITH_VALUE = (
     *("--cfg -c", "--info -i", "--package -p", "--config-path -cp", "--config-name -cn", "--config-dir -cd"),
     "--experimental-rerun",
 )
-"""The flags that Hydra documents: ``FLAGS`` have no value, and flags in ``WITH_VALUE`` have one."""
+"""Hydra's flags without a value (``FLAGS``) and with a value."""
 
 
 def train_arguments(parser: CommandParser) -> None:
-    """Add the flags, most of them Hydra's, and the overrides."""
     for names in (*FLAGS, "--estimate"):
         parser.add_argument(*names.split(), action="store_true")
     for names in WITH_VALUE:
@@ -74,7 +73,7 @@ def train_arguments(parser: CommandParser) -> None:
 
 def train(arguments: list[str]) -> None:
     """Train one model or, with ``-m``, a model for each combination of the values of overrides."""
-    # the value of --info is optional; without =all, argparse would take the next override as the value
+    # without =all, argparse would take the next override as the optional value of --info
     words = [f"{word}=all" if word in ("--info", "-i") else word for word in arguments]
     line = parse("train", words)
     values = {f"--{name.replace('_', '-')}": value for name, value in vars(line).items() if name != "words"}
@@ -105,7 +104,7 @@ def train(arguments: list[str]) -> None:
 
 
 def resume(name: str, words: Sequence[str]) -> None:
-    """Resume a run with its recorded settings and the changes in ``words``, which are overrides."""
+    """Resume a run with its recorded settings, changed by the overrides in ``words``."""
     directory = Path(name if Path(name).is_dir() else name.strip("'\"")).absolute()
     if not name or not (directory / CONFIG).is_file():
         raise InputError(f"resume={name}: expected the directory of a run, with its config.yaml")
@@ -129,7 +128,7 @@ def resume(name: str, words: Sequence[str]) -> None:
 
 
 def _changes(words: Sequence[str], recorded: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of overrides by key. Raise an InputError for an override that is not of a setting."""
+    """Return the values of overrides by key; raise an InputError for overrides of whole parts or of Hydra."""
     for word in words:
         key, equals, _ = word.lstrip("+").partition("=")
         is_part = isinstance(recorded.get(key), dict) and key != "logger"
@@ -139,14 +138,14 @@ def _changes(words: Sequence[str], recorded: Mapping[str, Any]) -> dict[str, Any
     nested: Any = OmegaConf.to_container(OmegaConf.from_dotlist([word.lstrip("+") for word in words]))
     values = flat(nested)
     if name := values.get("logger"):
-        section = recorded.get("logger")  # its settings are used again if the name is the same
+        section = recorded.get("logger")  # a logger of the same name keeps its settings
         same = isinstance(section, dict) and section.get("name") == name
         values["logger"] = section if same else {"name": name}
     return values
 
 
 def estimate(words: Sequence[str], config_dir: str | None) -> None:
-    """Train for a few seconds and print an estimate of the whole run. Writes no file."""
+    """Train for a few seconds, and print an estimate of the whole run."""
     settings = parse_settings(compose_settings([*search_folder(config_dir), *words]))
     load_plugins(settings.plugins)
     flash("loading PyTorch and the data")
@@ -167,15 +166,14 @@ NO_JOB: dict[str, Any] = {"job": None, "sweep": None}
 
 @dataclass
 class Job:
-    """The function that trains one run. Hydra calls it with the configuration of each run.
+    """The function that Hydra calls with the configuration of each run.
 
-    A launcher may call a copy in another process. Therefore a failed job of a sweep returns normally, and the
-    process that started the sweep reads the error from ``status.json``. A single run stores its error in
-    ``error`` instead of raising it, because Hydra would print more than one line.
+    A failed job of a sweep returns normally, because a launcher may call a copy in another process. The
+    sweep reads the error from ``status.json``. A failed single run stores the error in ``error``.
 
     Args:
         sweep: identifies the sweep in the statuses of its jobs.
-        config_dir: the value of ``--config-dir``, a folder with the user's own configurations.
+        config_dir: the value of ``--config-dir``.
     """
 
     sweep: str
@@ -184,13 +182,10 @@ class Job:
     full_error: bool = field(default_factory=lambda: os.environ.get(FULL_ERROR) == "1")
 
     def __call__(self, config: DictConfig) -> float | None:
-        """Train, and return the validation score for sweepers that optimise it.
-
-        The score is None if there is no validation set, and NaN if the job fails.
-        """
+        """Train, and return the validation score: None without a validation set, NaN after a failure."""
         hydra = HydraConfig.get()
         several = hydra.mode == RunMode.MULTIRUN
-        words: Any = OmegaConf.to_container(hydra.overrides.task)  # as typed: ${oc.env:X} is not resolved
+        words: Any = OmegaConf.to_container(hydra.overrides.task)  # with ${oc.env:X} as typed
         fields = {**NO_JOB, "overrides": settings_words(words), "config_dir": self.config_dir}
         directory = created = Path(hydra.runtime.output_dir)
         if several:
@@ -221,10 +216,10 @@ class Job:
 
 @dataclass
 class Run:
-    """A run in a directory, which records its status there.
+    """A run that records its status in its directory.
 
-    A single run shows its progress and result. A job of a sweep may run in parallel with other jobs, on any
-    machine: the process that started the sweep reads its progress and result from the status.
+    A single run also shows its progress and result. For a job of a sweep, the process that started the
+    sweep reads them from the status.
 
     Args:
         fields: the fields of the status that identify the run.
@@ -244,7 +239,7 @@ class Run:
         return self.fields["job"] is None
 
     def train(self, settings: Settings, if_exists: IfExists, allow_mismatch: bool) -> None:
-        """Train, unless the directory already holds the finished run, for example from another sweep."""
+        """Train, unless the directory already holds the finished run."""
         if if_exists == "resume" and has_run(self.directory) and self._has_finished(settings):
             return
         self.held = not self.single
@@ -270,9 +265,7 @@ class Run:
             draw_missing([self.directory])
 
     def _has_finished(self, settings: Settings) -> bool:
-        """Return whether the directory holds a finished run with these settings. If it does, report the run.
-
-        The status is written again if a killed process or another sweep has written it.
+        """Return whether the directory holds a finished run with these settings, and report such a run.
 
         Raises:
             InputError: a finished run cannot be trained for longer, or the directory of a job holds a run
@@ -304,10 +297,7 @@ class Run:
         return True
 
     def _loop(self, experiment: Experiment, directory: RunDirectory, allow_mismatch: bool) -> dict[str, Any]:
-        """Train, show progress on standard error, and return the result.
-
-        At the first signal to stop, the run writes a checkpoint before it ends.
-        """
+        """Train with progress on standard error, and return the result."""
         from nsvm_cli.parallel.signals import Signals
         from nsvm_cli.runs.train import train_run
         from nsvm_cli.terminal.progress import Progress
@@ -322,23 +312,22 @@ class Run:
             return train_run(experiment, directory, callbacks, signals, show, allow_mismatch, command, sweep)
 
     def write(self, status: Status, message: str = "") -> None:
-        """Write the status. It keeps the marks of earlier sweeps, because these may still be running."""
+        """Write the status, and keep the marks of earlier sweeps, which may still be running."""
         if isinstance(sweep := self.fields["sweep"], str):
             self.fields["sweep"] = [*sweeps_in(read_status(self.directory)), sweep]
         write_status(self.directory, status, message, **self.fields)
 
     def _note(self, line: str) -> None:
-        """Add a message to the status of a job, so that the process that shows the sweep prints it."""
+        """Add a message to the status of a job. The process that shows the sweep prints the message."""
         self.fields.setdefault("notices", []).append(line)
         with contextlib.suppress(OSError):  # the disk may be full
             self.write("running")
 
     @contextlib.contextmanager
     def recorded(self) -> Iterator[None]:
-        """Context manager: write any error to the run's status, then re-raise it (see ``plugin_errors``).
+        """Context manager: write any error to the status of the run, and re-raise the error.
 
-        In a sweep, a job also records the traceback of an unexpected error or, if ``full_error`` is set, of
-        any error.
+        The status of a job includes the traceback if the error is unexpected or ``full_error`` is set.
         """
         try:
             with plugin_errors():
@@ -366,14 +355,14 @@ class Run:
 
 
 def expect_flag(key: str, value: object) -> bool:
-    """Return ``value`` if it is true or false; otherwise raise an InputError that contains ``key``."""
+    """Return the value of ``key``, or raise an InputError if the value is neither true nor false."""
     if not isinstance(value, bool):
         raise InputError(f"{key}: expected true or false, got {value!r}")
     return value
 
 
 def _remove_if_unused(directory: Path) -> None:
-    """Remove a directory that Hydra created for a job and, in ``outputs``, its parents if they are empty."""
+    """Remove a directory that Hydra created, and in ``outputs`` also its parents, if they are empty."""
     with contextlib.suppress(OSError):
         directory.rmdir()
         if directory.parent.parent.name == "outputs":
