@@ -1,4 +1,4 @@
-"""Hyperparameter search by the paper's protocol, which uses validation data and several seeds."""
+"""Hyperparameter search with the paper's protocol: validation data and several seeds."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from nsvm_cli.storage.run_directory import reading
 from nsvm_cli.words import sign_of
 
 FIRST_SEED = 1000
-"""The first seed with which candidates are trained. Reported runs use different seeds, which start at 0."""
+"""The first seed of a search. The seeds of reported runs start at 0."""
 
 Value = float | int | str | bool | None
 Point = dict[str, Value]
@@ -51,10 +51,10 @@ Space = dict[str, Distribution]
 
 @pydantic.dataclasses.dataclass(frozen=True, kw_only=True, config=STRICT)
 class Search:
-    """The settings of a search, such as its space and budget. ``conf/tune/default.yaml`` explains them.
+    """The settings of a search, which ``conf/tune/default.yaml`` explains.
 
-    ``space`` is nested like the settings. Its leaves are lists of values or ranges ``{low, high, log}``, and
-    a range is of integers if ``low`` and ``high`` are integers. Each seed splits the data differently.
+    ``space`` is nested like the settings. The leaves are lists of values or ranges ``{low, high, log}``. A
+    range contains only integers if ``low`` and ``high`` are integers.
     """
 
     directory: str
@@ -67,7 +67,7 @@ class Search:
     jobs: PositiveInt | None = None
 
     def suited(self, suggested: Mapping[str, Any], settings: Mapping[str, Any]) -> Space:
-        """Return the space without the keys of the default space ``suggested`` that are not in ``settings``.
+        """Return the space without keys that are in the default space ``suggested`` but not in ``settings``.
 
         Raises:
             InputError: no key remains.
@@ -94,7 +94,7 @@ def ends(distribution: Distribution) -> tuple[Value, Value]:
 
 
 def ranges(space: Mapping[str, Any], above: str = "") -> Space:
-    """Return the distributions in a nested space, by dotted keys.
+    """Return the distributions in a nested space by dotted keys.
 
     Raises:
         InputError: a leaf is neither a list nor a range.
@@ -123,10 +123,9 @@ def _distribution(value: Any) -> Distribution:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A point of the space and its scores on validation data, one for each seed.
+    """A point of the space and its validation scores, one for each seed.
 
-    A finalist also has ``final``, the scores with further seeds, and ``error``, the standard error of their
-    mean.
+    For a finalist, ``final`` has the scores with further seeds, and ``error`` the standard error of the mean.
     """
 
     number: int
@@ -142,29 +141,28 @@ class Candidate:
 
     @property
     def words(self) -> list[str]:
-        """The point as overrides for ``nsvm train``, with quotes where Hydra needs them."""
+        """The point as overrides for ``nsvm train``."""
         return [f"{key}={written(value)}" for key, value in self.point.items()]
 
     @property
     def overrides(self) -> str:
-        """The overrides in ``words``, in one line."""
+        """The point as one line of overrides."""
         return " ".join(self.words)
 
     def row(self) -> dict[str, Any]:
-        """Return the row for this finalist in ``finalists.csv``."""
+        """Return the row of ``finalists.csv``."""
         means = {self.metric: self.mean, "standard_error": self.error}
         means |= {f"search_{self.metric}": mean(self.scores)}
         return {"candidate": self.number, **means, "overrides": self.overrides}
 
 
-@plugin_errors()  # needed in the worker process, since errors lose their traceback on the way to the parent
+@plugin_errors()  # in the worker process, since errors lose their traceback on the way to the parent
 def validation_score(values: Mapping[str, Any], seed: int, seconds: float | None = None) -> float:
     """Train once and return the metric on the validation set, or 0 if training diverges or times out.
 
-    A negative R^2 also counts as 0, since it has no lower bound: a single seed could dominate the mean.
-    The test set is never read; see ``nsvm_cli.datasets.Splits``.
+    A negative R^2, which could dominate a mean over seeds, also counts as 0.
     """
-    # the metrics of a search need neither probabilities nor the threshold, which is chosen after training
+    # the metric of a search needs neither probabilities nor a threshold
     changes = {"seed": seed, "calibration": None, "threshold": None}
     settings = parse_settings({**values, **changes})
     load_plugins(settings.plugins)
@@ -184,13 +182,13 @@ def validation_score(values: Mapping[str, Any], seed: int, seconds: float | None
 
 
 SHARE = 0.25
-"""Maximum fraction of the training samples to use for validation, unless the user sets the number."""
+"""Maximum fraction of the training samples for validation, unless the user sets the number."""
 
 
 def suited_validation(values: Mapping[str, Any], usual: str) -> str | float:
-    """Return the size of the validation set: ``usual`` (such as ``200 each``) or the fraction ``SHARE``.
+    """Return the size of the validation set: ``usual``, or the fraction ``SHARE`` if some class is too small.
 
-    The fraction is returned if ``usual`` would take more than that fraction of some class.
+    A class is too small if ``usual`` (such as ``200 each``) is more than this fraction of the class.
     """
     data = load(parse_settings(with_values(values, {"dataset.validation": SHARE})))
     y = torch.cat([data.splits[name].y for name in ("train", "validation")]).numpy()
@@ -206,15 +204,15 @@ def tune(
 ) -> list[Candidate]:
     """Start or resume the search in ``search.directory``, and return the finalists, from best to worst.
 
-    The first candidate has the values of the settings, except for values that the space does not contain.
+    The first candidate has the values of the settings that are in the space.
 
     Args:
-        suggested: the default space; see ``Search.suited``.
-        observe: a function that is called with each candidate after its evaluation.
+        suggested: the default space.
+        observe: called with each candidate after its evaluation.
 
     Raises:
-        InputError: the settings are invalid, the first or last values of the space are invalid, the
-            directory is in use, or it contains a different search.
+        InputError: the settings or the space are invalid, or the directory is in use or contains a
+            different search.
         RunError: no candidate completed training.
     """
     experiment = prepare(parse_settings(values))
@@ -246,16 +244,13 @@ def tune(
 
 
 Score = Callable[[Point, int], "Future[float]"]
-"""A function that computes ``validation_score`` for a point and a seed in a worker process."""
+"""Computes ``validation_score`` for a point and a seed in a worker process."""
 
 
 def _tried(
     study: optuna.Study, search: Search, space: Space, settings: Mapping[str, Any], score: Score, metric: str
 ) -> Iterator[Candidate]:
-    """Yield candidates after their evaluation. Candidates of an interrupted search come first.
-
-    Each candidate is trained with one seed after the other, until all seeds are used or it is pruned.
-    """
+    """Yield candidates after their evaluation, beginning with the candidates of an interrupted search."""
     for interrupted in study.get_trials(states=[TrialState.RUNNING]):
         study.tell(interrupted.number, state=TrialState.FAIL)
         study.enqueue_trial(interrupted.params)
@@ -280,11 +275,7 @@ def _tried(
 
 
 def effective(values: Mapping[str, Any], experiment: Experiment) -> dict[str, Any]:
-    """Return the settings that have an effect, by dotted keys. ``kernel.gamma=null`` is replaced by a number.
-
-    The kernel has no effect if no SVM is trained. The optimizer and the network have no effect if no step
-    changes theta.
-    """
+    """Return the settings that have an effect, by dotted keys. A number replaces ``kernel.gamma=null``."""
     settings, F = flat(values), experiment.F
     if settings.get("kernel.gamma", 0) is None:
         settings["kernel.gamma"] = or_one_over_n(None, F(experiment.problem.x[:1]))
@@ -295,20 +286,17 @@ def effective(values: Mapping[str, Any], experiment: Experiment) -> dict[str, An
 
 
 def _rounded(value: Value, setting: Value) -> Value:
-    """Return a float rounded to two digits, so that messages show its exact value.
-
-    A value that is equal to the setting is not rounded.
-    """
+    """Round a float to two digits, unless it equals the setting, so that messages show the exact value."""
     return float(f"{value:.2g}") if isinstance(value, float) and value != setting else value
 
 
 def _study(values: Mapping[str, Any], search: Search, space: Space, file: Path) -> optuna.Study:
-    """Return Optuna's study that is stored in ``file``. Create the study if the file does not exist."""
+    """Return Optuna's study in ``file``, or a new study if there is no such file."""
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)  # about the pruner below
     with reading(file, "; search again in a new folder: tune.directory=FOLDER"):
         if file.exists():
-            # remove a last line that a kill or a full disk has cut off, since Optuna would append to it
+            # Optuna would append to a last line that a kill or a full disk has cut off
             with file.open("rb+") as journal:
                 journal.truncate(journal.read().rfind(b"\n") + 1)
         # a lock within the process suffices, because the directory is locked
@@ -336,10 +324,7 @@ def _study(values: Mapping[str, Any], search: Search, space: Space, file: Path) 
 
 
 def _final(study: optuna.Study, search: Search, score: Score, experiment: Experiment) -> list[Candidate]:
-    """Return the best candidates, ranked by scores with further seeds.
-
-    The scores of the search cannot be used for this, because they favour candidates that were lucky.
-    """
+    """Return the best candidates, ranked by fresh seeds, since scores of the search favour lucky ones."""
     first = FIRST_SEED + search.seeds
     seeds = range(first, first + search.final_seeds)
     scores: dict[str, float] = dict(study.user_attrs.get("final", {}))
