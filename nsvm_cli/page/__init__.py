@@ -1,1 +1,1 @@
-"""Output in files: curves, pictures and the HTML page of a report."""
+"""Output in files: curves, pictures and the HTML pages of reports."""

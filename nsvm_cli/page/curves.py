@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 WINDOW = 11
-"""The number of records in a moving average, drawn over noisy curves with more than twice this number."""
+"""Number of records in a moving average."""
 
 
 @dataclass(frozen=True)
 class Curve:
-    """A line in a panel. If ``noisy``, it is drawn pale, with its moving average on top."""
+    """A line in a panel. A ``noisy`` line is drawn pale, below its moving average."""
 
     points: Sequence[tuple[int, float | int]]
     noisy: bool = False
@@ -54,13 +54,13 @@ class Panel:
 
 
 def draw_curves(run: Path) -> Path:
-    """Draw the ``metrics.jsonl`` of a run directory as ``curves.png``, and return its path."""
+    """Draw the ``metrics.jsonl`` of a run directory, and return the path of the drawing, ``curves.png``."""
     panels, settings = panels_of(run), parse_settings(read_config(run))
     algorithm, dataset = (shortened(str(part["name"]), 25) for part in (settings.algorithm, settings.dataset))
     end = "" if is_finished(run) else ": not finished"
     height = 2.2 * len(panels) + 0.3
     with new_figure(7.0, height) as figure:
-        figure.set_layout_engine(None)  # fixed margins take half the time of a computed layout
+        figure.set_layout_engine(None)  # fixed margins halve the time
         figure.subplots_adjust(0.11, 0.5 / height, 0.98, 1 - 0.65 / height, hspace=0.55)
         figure.suptitle(f"{algorithm} on {dataset}, seed {settings.seed}{end}", fontsize=11)
         axes = figure.subplots(len(panels), squeeze=False)[:, 0]
@@ -70,10 +70,7 @@ def draw_curves(run: Path) -> Path:
 
 
 def draw_missing(directories: Sequence[Path]) -> None:
-    """Draw the missing ``curves.png`` of finished runs that have set ``curves``.
-
-    Methods without steps have no curves. An error in drawing is reported, and does not affect the run.
-    """
+    """Draw the missing ``curves.png`` of finished runs with ``curves=true``. Errors become warnings."""
     for number, directory in enumerate(directories, 1):
         try:
             is_missing = not (directory / CURVES).exists() and read_config(directory).get("curves")
@@ -85,7 +82,7 @@ def draw_missing(directories: Sequence[Path]) -> None:
 
 
 def panels_of(run: Path) -> list[Panel]:
-    """Return the panels for the ``metrics.jsonl`` of a run directory.
+    """Return the panels that show the ``metrics.jsonl`` of a run directory.
 
     Raises:
         InputError: the folder is not a run directory, or its metrics are damaged or still empty.
@@ -109,11 +106,7 @@ def panels_of(run: Path) -> list[Panel]:
 
 
 def _curves(records: Sequence[Figures], score: tuple[str, str, float] | None) -> dict[str, list[Curve]]:
-    """Return the curves of each panel, by title.
-
-    ``score`` is the score of the result (see ``score_of``), drawn as a point after the last part of a
-    finished run.
-    """
+    """Return the curves of each panel, by title. ``score`` is the final score, drawn as a point."""
 
     def curve(key: str, unit: int = 1, noisy: bool = False, **style: str) -> Curve:
         points = [(r["step"], unit * r[key]) for r in records if r.get(key) is not None]
@@ -155,7 +148,7 @@ def _plot_curve(axis: Axes, curve: Curve) -> None:
     style: dict[str, Any] = {"color": curve.color, "label": curve.label, "linewidth": 1.2}
     if curve.noisy:
         axis.plot(steps, values, color=curve.color, linewidth=0.7, alpha=0.35)
-        halves = [min(WINDOW // 2, n) for n in range(len(values))]  # fewer at first, where curves are steep
+        halves = [min(WINDOW // 2, n) for n in range(len(values))]  # short at first, where curves are steep
         means = [mean(values[n - half : n + half + 1]) for n, half in enumerate(halves)]
         axis.plot(steps, means, **style | {"linewidth": 1.6})
     elif len(values) == 1:  # a single point has a marker in the legend, too
@@ -167,7 +160,7 @@ def _plot_curve(axis: Axes, curve: Curve) -> None:
     usual, largest = median(map(abs, values)), max(map(abs, values))
     if largest > 50 * usual > 0:  # Algorithms 1 and 2 start at 1/lambda
         linear = 10 ** math.ceil(math.log10(usual))
-        # with more decades, the linear part is wider: otherwise its labels would overlap
+        # a wider linear part, so that labels do not overlap
         axis.set_yscale("symlog", linthresh=linear, linscale=max(1, math.log10(largest / linear) / 3))
         locator: Any = axis.yaxis.get_major_locator()
         locator.set_params(numticks=5)  # a panel has no room for more ticks

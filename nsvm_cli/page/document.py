@@ -1,7 +1,6 @@
 """Pages: sections of text, tables and pictures as one self-contained HTML file without scripts.
 
-Texts may come from untrusted files. The template therefore escapes markup, and shows unprintable characters,
-such as changes of the direction of writing, as escapes.
+Texts may come from untrusted files, so markup and unprintable characters are escaped.
 """
 
 from __future__ import annotations
@@ -27,11 +26,11 @@ class Command:
 
 @dataclass(frozen=True)
 class Table:
-    """A table in which the first cell of each row is the name of the row.
+    """A table with the name of each row in the first column.
 
     Attributes:
-        numbers: the indices of the columns that contain numbers.
-        shades: the darkness of the background of each cell after the name, from 0 to 1; empty for no shades.
+        numbers: the indices of the columns of numbers.
+        shades: the darkness, from 0 to 1, of each cell after the name; empty for no shades.
     """
 
     caption: str
@@ -43,7 +42,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Picture:
-    """The content of a PNG file with its description and, for a plot, its width on the page in pixels."""
+    """The content of a PNG file with a description and, for a plot, the width on the page in pixels."""
 
     png: bytes
     text: str
@@ -64,10 +63,10 @@ class Images:
 
 
 Block: TypeAlias = str | Mapping[str, str] | Command | Table | Picture | Images
-"""A paragraph, important values by name, or an object that has a macro in blocks.html.jinja."""
+"""A paragraph, important values by name, or an object with a macro in blocks.html.jinja."""
 
 Blocks: TypeAlias = Iterable[Block | list[Block]]
-"""The content of a section: blocks from top to bottom; the blocks of a list are placed side by side."""
+"""The blocks of a section from top to bottom. The blocks of a list are side by side."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +74,7 @@ class Section:
     """A part of a page under a heading.
 
     Attributes:
-        lacks: a sentence that explains why content is missing; empty if the section is complete.
+        lacks: a sentence that says why content is missing; empty if the section is complete.
         folded: whether the content is hidden until a click.
     """
 
@@ -86,9 +85,9 @@ class Section:
 
 
 def section(title: str, blocks: Blocks, folded: bool = False) -> list[Section]:
-    """Return a list that contains the section, or [] if there are no blocks.
+    """Return a list with the section, or an empty list if there are no blocks.
 
-    If creating the blocks raises an error, the section consists of a sentence with the reason instead.
+    If creating the blocks raises an error, the section contains the error instead.
     """
     try:
         content = [*blocks]
@@ -98,7 +97,7 @@ def section(title: str, blocks: Blocks, folded: bool = False) -> list[Section]:
 
 
 def left_out(title: str, what: str, error: Exception) -> Section:
-    """Return a section that consists of a sentence on what is missing (with its verb), and the reason."""
+    """Return a section with the sentence "WHAT left out: ERROR.", for example if ``what`` is "Model is"."""
     sentence = f"{what} left out: {error}."
     return Section(title, [sentence], sentence)
 

@@ -1,4 +1,4 @@
-"""Common functions for plots: they use matplotlib in its default style, regardless of any matplotlibrc."""
+"""Common functions for plots in matplotlib's default style, regardless of any matplotlibrc."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SERIES = (
 
 @contextlib.contextmanager
 def new_figure(width: float, height: float) -> Iterator[Figure]:
-    """Context manager: yield a figure to draw on. Its width and height are in inches."""
+    """Context manager: yield a figure to draw on, with width and height in inches."""
     with _plain_matplotlib():
         from matplotlib.figure import Figure
 
@@ -41,7 +41,7 @@ def write_figure(file: Path, figure: Figure) -> Path:
 
 
 def to_picture(figure: Figure, text: str) -> Picture:
-    """Return a figure as a picture for a page; ``text`` describes it to people who cannot see it."""
+    """Return a figure as a picture for a page. ``text`` describes the picture to blind readers."""
     png = _drawn(figure, format="png", dpi=200, transparent=True)
     return Picture(png, text, round(96 * figure.get_figwidth()))
 
@@ -65,7 +65,7 @@ def _plain_matplotlib() -> Iterator[None]:
         with warnings.catch_warnings(), matplotlib.rc_context():
             warnings.simplefilter("ignore")  # about characters that the font lacks
             matplotlib.rcdefaults()
-            # PDF files contain text; by default they would contain drawings of letters
+            # PDF files then contain text instead of drawings of letters
             matplotlib.rcParams.update({"text.parse_math": False, "pdf.fonttype": 42})
             yield
     finally:

@@ -37,33 +37,31 @@ if TYPE_CHECKING:
     pass
 
 MOST_CHARACTERS, MOST_COLUMNS = 120, 30
-"""Maximum number of characters of a value, and of cells of a sample in a table."""
+"""Maximum number of characters of a value and of columns of a table."""
 
 MOST_MISTAKES, EXPLAINED = 24, 5
-"""Maximum number of mistakes shown, and of predictions explained."""
+"""Maximum number of mistakes and of explained predictions."""
 
 MOST_IN_DIAGNOSIS = 1000
-"""Maximum number of samples per split for a diagnosis, so that it takes no longer than the other sections."""
+"""Maximum number of samples per split in a diagnosis, so that the diagnosis is fast."""
 
 MOST_POINTS, MOST_ROWS = 1000, 200
-"""Maximum number of samples in a scatter plot, and in a kernel matrix."""
+"""Maximum number of samples in a scatter plot and in a kernel matrix."""
 
 BINS = 10
-"""The number of points of a reliability curve."""
+"""Number of points of a reliability curve."""
 
 FIGURES = ("figure", "value", "meaning")
 """The head of a table of metrics and other values."""
 
 FIRST = ("Diagnosis", "Result", "Training", "Confusion", "Columns", "Settings")
-"""The first sections of a report on a run, in this order."""
+"""The first sections of a report, in this order."""
 
 SIZE = (4.6, 3.9)
 """The width and height of a plot in inches; a page on a phone is about 4.8 inches wide."""
 
 MARKERS, LINES, COLORMAP = "osD^vPX*<", ("-.", "-", "--"), "viridis"
-"""Markers and lines of classes: they distinguish classes for readers who cannot distinguish the colours. They
-repeat at different classes than the colours do. ``COLORMAP`` is for real values.
-"""
+"""Markers and lines of classes, for readers who cannot distinguish colours, and colours of real values."""
 
 Curves = dict[tuple[str, str, str], tuple[np.ndarray, np.ndarray]]
 """The x and y coordinates of curves, by the title and the labels of both axes."""
@@ -72,11 +70,7 @@ Curves = dict[tuple[str, str, str], tuple[np.ndarray, np.ndarray]]
 def run_sections(
     run: Path, result: Figures, settings: Sequence[Section], runtime: Mapping[str, Any]
 ) -> list[Section]:
-    """Return the sections on the settings, curves, model and result of a run.
-
-    ``result`` is empty before the run has finished, and there are no sections on a model before its first
-    checkpoint. ``runtime`` is passed on to ``load_trained``.
-    """
+    """Return the sections on a run. ``result`` is empty if the run has not finished."""
 
     def of_result(make: Callable[[Figures], Blocks]) -> Blocks:
         with reading(run / RESULT):
@@ -111,7 +105,7 @@ def settings_tables(settings: Mapping[str, Any]) -> list[Block]:
 
 
 def pairs(caption: str, values: Mapping[str, Any]) -> Table:
-    """Return a table with the columns name and value; ``values`` can be written as JSON."""
+    """Return a table with the columns name and value."""
     texts = [value if isinstance(value, str) else json.dumps(value) for value in values.values()]
     names = [key.removeprefix(f"{caption}.") for key in values]
     rows = [(name, shortened(text, MOST_CHARACTERS)) for name, text in zip(names, texts, strict=True)]
@@ -130,7 +124,7 @@ def _curves(run: Path) -> Blocks:
 
 
 def confusion_table(result: Figures) -> Blocks:
-    """Show the confusion matrix, or the most frequent confusions if there are many classes."""
+    """Show the confusion matrix or, for many classes, the most frequent confusions."""
     if "confusion" not in result:
         return
     confusion, split = result["confusion"], words.held_out(result).capitalize()
@@ -146,7 +140,7 @@ def confusion_table(result: Figures) -> Blocks:
 
 
 def data_and_computation(result: Figures) -> Blocks:
-    """Show the metadata of the data, and of the software and hardware of the computation."""
+    """Show metadata of the data set, the software and the hardware."""
     environment = {key: result[key] for key in ("device", "dtype", "engine", "threads")}
     yield [
         pairs("data", flat(result["data"])),
@@ -155,7 +149,7 @@ def data_and_computation(result: Figures) -> Blocks:
 
 
 def model_sections(run: Path, runtime: Mapping[str, Any]) -> list[Section]:
-    """Return the sections on the model of a run; ``runtime`` is passed on to ``load_trained``."""
+    """Return the sections on the model of a run."""
     messages: list[str] = []
     try:
         model, data = load_trained(run, runtime, messages.append)
@@ -191,9 +185,7 @@ def _diagnosis(model: NSVM, data: Data) -> Blocks:
 
 
 def mistakes(model: NSVM, data: Data, values: Callable[[], Float[Tensor, " m *outputs"]]) -> Blocks:
-    """Show the misclassified held-out samples with the largest margin g_decided - g_true in favour of the
-    wrong class (2 |g| for two classes), in descending order.
-    """
+    """Show the misclassified held-out samples for which g_decided - g_true is largest."""
     task, split, name = model.task, data.held_out, data.splits.held_out
     if not isinstance(task, Classification):
         return
@@ -215,7 +207,7 @@ def mistakes(model: NSVM, data: Data, values: Callable[[], Float[Tensor, " m *ou
 
 
 def _samples(model: NSVM, data: Data, caption: str, x: Iterable[Tensor], texts: Sequence[str]) -> Block:
-    """Return samples with their texts, as images or as rows of a table."""
+    """Return samples and their texts as images or as rows of a table."""
     if _are_images(model):
         train = data.splits["train"].x
         bounds = float(train.min()), float(train.max())
@@ -248,7 +240,7 @@ def image(x: Real[Tensor, "channels height width"], text: str, bounds: tuple[flo
 
 
 def support_vectors(model: NSVM, data: Data) -> Blocks:
-    """Explain a few predictions by the support vectors whose terms in the decision value are largest."""
+    """Explain a few predictions by the support vectors with the largest terms in the decision value."""
     e, task, train = model.expansion, model.task, data.splits["train"]
     if not TRAINERS[model.settings.algorithm["name"]].trains_svm or not len(e.z):
         return
@@ -271,7 +263,7 @@ def support_vectors(model: NSVM, data: Data) -> Blocks:
 
 
 def label(task: Task, y: float) -> str:
-    """Return the name of the class with code ``y``, or a real target in the units of the data, as text."""
+    """Return the name of the class with code ``y``, or the real target ``y`` as text."""
     if not isinstance(task, Classification):
         return f"{y:.10g}"
     return shortened(task.classes[int(task.index(torch.tensor(y)))])
@@ -305,7 +297,7 @@ def features(model: NSVM, data: Data) -> Blocks:
 
 
 def _features(model: NSVM, subset: Split) -> Iterator[tuple[str, Float[Tensor, "m n"]]]:
-    """Yield the features before and after training, each with a title; only the inputs without a theta."""
+    """Yield titles and the features before and after training or, without a theta, the inputs."""
     initial = {"before training": model.before_training()} if model.parameters else {}
     last = "after training" if initial else "the inputs themselves"
     for stage, staged_model in {**initial, last: model}.items():
@@ -316,7 +308,7 @@ def _features(model: NSVM, subset: Split) -> Iterator[tuple[str, Float[Tensor, "
 
 
 def principal_components(z: Float[Tensor, "m n"]) -> tuple[Float64[np.ndarray, "m 2"], float]:
-    """Return the first two principal components of features, and the fraction of variance they explain."""
+    """Return the first two principal components, and the fraction of the variance that they explain."""
     z = z.double() - z.double().mean(0)
     U, S, _ = torch.linalg.svd(z, full_matrices=False)
     points = nn.functional.pad(U * S, (0, 1))[:, :2]
@@ -339,7 +331,7 @@ def kernel_matrices(model: NSVM, data: Data) -> Blocks:
             figure.colorbar(axis.imshow(K, cmap=COLORMAP, interpolation="none"), ax=axis, shrink=0.8)
             axis.set(xticks=[], yticks=[])
             for border in (y.diff().nonzero().flatten() + 0.5).tolist() if classifies else ():
-                axis.axhline(border, color="white", linewidth=0.8)  # pixels have their centres at integers
+                axis.axhline(border, color="white", linewidth=0.8)  # centres of pixels are integers
                 axis.axvline(border, color="white", linewidth=0.8)
             if classifies and len(task.classes) <= FEW_CLASSES:
                 present = y.unique().tolist()
@@ -350,7 +342,7 @@ def kernel_matrices(model: NSVM, data: Data) -> Blocks:
 
 
 def predictions(model: NSVM, data: Data) -> Blocks:
-    """Draw predictions against targets of held-out samples, if the targets are real numbers."""
+    """Draw predictions of held-out samples against their targets, if the targets are real numbers."""
     if isinstance(model.task, Classification):
         return
     subset = random_samples(data.held_out, MOST_POINTS, model.settings.seed)
@@ -363,9 +355,7 @@ def predictions(model: NSVM, data: Data) -> Blocks:
 
 
 def class_curves(model: NSVM, data: Data, values: Callable[[], Float[Tensor, " m *outputs"]]) -> Blocks:
-    """Draw ROC, precision-recall and reliability curves of the second class if there are two, otherwise of
-    each class.
-    """
+    """Draw ROC, precision-recall and reliability curves of each class or, for two classes, of the second."""
     task, y = model.task, data.held_out.y
     if not isinstance(task, Classification):
         return
@@ -394,9 +384,7 @@ def class_curves(model: NSVM, data: Data, values: Callable[[], Float[Tensor, " m
 
 
 def _against_rest(positive: np.ndarray, g: Tensor, p: Tensor | None) -> tuple[Curves, list[str]]:
-    """Return the curves of a class against the rest, and as text AUC, AP, the fraction of samples in the
-    class and, if there are probabilities, their mean.
-    """
+    """Return the curves of a class against the rest, and the cells AUC, AP, share and p of the table."""
     from sklearn import calibration, metrics  # slow to import
 
     fpr, tpr, _ = metrics.roc_curve(positive, g.numpy())
