@@ -29,20 +29,19 @@ WIDE = 10_000
 
 
 class Console(rich.console.Console):
-    """A rich console that prints strings literally: markup and emoji codes are not interpreted.
+    """A rich console that prints strings literally, without markup and emoji codes.
 
-    Control characters, and characters that the encoding of the stream lacks, are written as escapes. If
-    ``wide``, lines may have any length when the output is not a terminal.
+    Characters that are unprintable, or that the stream cannot encode, are escaped. If ``wide`` and not on a
+    terminal, lines may have any length.
     """
 
     def __init__(self, file: Any = None, wide: bool = False) -> None:
-        # rich uses the encoding of a stream only if it is an argument
+        # rich uses the encoding of a stream only if the stream is an argument
         super().__init__(file=file or sys.stdout, highlight=False)
         if wide and not self.is_terminal and "COLUMNS" not in os.environ:
             self.width = WIDE
 
     def render_str(self, text: str, **options: Any) -> Text:
-        """Convert a string; called by rich for every string."""
         text = printable(text).encode(self.encoding, "backslashreplace").decode(self.encoding)
         return super().render_str(text, **{**options, "markup": False, "emoji": False})
 
@@ -83,7 +82,7 @@ def show_evaluations(evaluations: Sequence[Figures]) -> None:
 
 
 def _show(title: str, rows: Mapping[str, str], figures: Figures, classes: Sequence[str], split: str) -> None:
-    """Print a title, rows, the confusion matrix if there is one, and values on the model and its training."""
+    """Print a title, rows, the confusion matrix, and values about the model and the training."""
     console = Console()
     answer(title)
     console.print(_filled(Table(show_header=False), rows.items()))
@@ -93,9 +92,7 @@ def _show(title: str, rows: Mapping[str, str], figures: Figures, classes: Sequen
 
 
 def _confusion_table(figures: Figures, classes: Sequence[str], split: str, console: Console) -> Group | None:
-    """Return the confusion matrix or, if it is too wide, a list of the most frequent confusions, or None if
-    that list is empty.
-    """
+    """Return the confusion matrix or, if the matrix is too wide, the most frequent confusions, if any."""
     cells = figures["confusion"], figures["recall"], [shortened(name) for name in classes]
     if len(classes) <= words.FEW_CLASSES:
         matrix = _table(words.matrix_cells(*cells))
@@ -107,12 +104,12 @@ def _confusion_table(figures: Figures, classes: Sequence[str], split: str, conso
 
 
 def show_columns(rows: words.Rows) -> None:
-    """Print a table that describes the columns of a data set; the first row is its head."""
+    """Print a table about the columns of a data set. The first row is the head."""
     Console(wide=True).print(_table([tuple(shortened(cell, 40) for cell in row) for row in rows], "left"))
 
 
 def _table(rows: words.Rows, justify: Literal["left", "right"] = "right") -> Table:
-    """Return a table; the first row is its head."""
+    """Return a table whose head is the first row."""
     columns = (Column(name, justify=justify, no_wrap=True) for name in rows[0])
     return _filled(Table(*columns, box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0)), rows[1:])
 
@@ -130,22 +127,19 @@ def show_rows(rows: words.Rows) -> None:
 
 
 GAP = 2
-"""The number of blanks between columns without lines."""
+"""Number of blanks between columns without lines."""
 
 FOLDED, NARROW = ("run", "message"), 16
-"""The columns of a table of runs that may be folded, and the minimum number of characters of their lines."""
+"""The columns of a table of runs that may be folded, and their minimum width."""
 
 
 def show_runs(columns: Mapping[str, Sequence[str]], numbers: Sequence[str], kept: Sequence[str]) -> list[str]:
-    """Print a table of runs, and return the heads of the columns that were dropped because it was too wide.
-
-    If the table is too wide, heads are split into several lines, and names and messages are folded. If it is
-    still too wide, columns are dropped, beginning with the last.
+    """Print a table of runs without columns that do not fit, and return the heads of these columns.
 
     Args:
         columns: the cells of each column, by head.
         numbers: the heads of columns of numbers, which are aligned to the right.
-        kept: the heads of columns that are never dropped.
+        kept: the heads of columns that are always printed.
     """
     console, heads, names = Console(wide=True), {name: [name] for name in columns}, [*columns]
 
@@ -167,7 +161,7 @@ def show_runs(columns: Mapping[str, Sequence[str]], numbers: Sequence[str], kept
 
 
 def progress_bar(console: Console, *columns: progress.ProgressColumn) -> progress.Progress:
-    """Return a progress bar with counts and times, which is shown only on a terminal."""
+    """Return a progress bar with counts and times. The bar is shown only on a terminal."""
     return progress.Progress(
         progress.TextColumn("{task.description}", markup=False),
         progress.BarColumn(table_column=Column(min_width=10, max_width=40, ratio=1)),
@@ -183,14 +177,14 @@ def progress_bar(console: Console, *columns: progress.ProgressColumn) -> progres
 
 
 INTERVAL, SHARE = 0.5, 0.02
-"""Minimum seconds between two looks at the jobs, and the maximum share of a core that the looks may use."""
+"""Minimum seconds between two looks at the jobs, and maximum share of a core for these looks."""
 
 
 @contextlib.contextmanager
 def sweep_progress(look: Callable[[], tuple[Sequence[str], int]], total: int | None) -> Iterator[None]:
     """Context manager: show the progress of a sweep on stderr, from a separate thread.
 
-    ``look`` returns new lines to print, and how many of the ``total`` jobs have ended.
+    ``look`` returns new lines to print and the number of ended jobs.
     """
     console, has_ended = Console(sys.stderr), threading.Event()
 

@@ -17,10 +17,9 @@ from nsvm_cli.words import figures_of
 
 
 class Progress(Callback):
-    """Show progress on stderr: on a terminal a bar with metrics for each part, elsewhere about ten lines.
+    """Shows progress on stderr: a bar with metrics for each part, or about ten lines without a terminal.
 
-    Solvers that choose their number of steps, and the work after the last step, take an unknown time. During
-    this time, the bar moves without showing a fraction, and lines show the elapsed time.
+    While the number of steps is unknown, only the elapsed time is shown.
     """
 
     seconds = 10.0  # between the first lines with the elapsed time; later intervals are longer
@@ -64,19 +63,18 @@ class Progress(Callback):
         self._begin("model and scores")
 
     def _begin(self, title: str, part: int = 0) -> None:
-        """Stop the last bar, and add a bar for a part or, by default, for the work after the last step."""
+        """Fill the last bar, and add a bar for a part or, by default, for the work after the last step."""
         self._end()
         total = self.steps[part - 1] if part and not self.chooses_steps[part - 1] else None
         self.task = self.bar.add_task(title, total=total, figures="")
 
     def _end(self) -> None:
-        """Fill and stop the last bar; work without steps counts as one step."""
+        """Fill the last bar. Work without steps counts as one step."""
         for task in self.bar.tasks[-1:]:
             done = task.completed or 1
             self.bar.update(task.id, completed=done, total=done)
 
     def _move(self, t: int, part: int | None) -> None:
-        """Move the bar of a part to step t."""
         number = part or 1
         if len(self.bar.tasks) < number:
             self._begin(f"Part {number}", number)
