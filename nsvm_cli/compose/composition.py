@@ -1,8 +1,8 @@
-"""Functions that use Hydra to compose configurations and start jobs, with error messages of one line.
+"""Functions that use Hydra to compose configurations and start jobs.
 
-Hydra has no public interface for four things, so this module uses its internals: ``sys.argv`` to run an
-application with given arguments, ``HYDRA_FULL_ERROR`` to receive its errors, ``GlobalHydra`` to compose in a
-program that itself uses Hydra, and ``ConfigStore.repo`` to remove stored configurations.
+Hydra has no public interface for four tasks: to run an application with given arguments (``sys.argv``), to
+receive its errors (``HYDRA_FULL_ERROR``), to compose in a program that also uses Hydra (``GlobalHydra``),
+and to remove stored configurations (``ConfigStore.repo``).
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ from nsvm_cli.plugins import code_sha256, load_plugins
 CONFIG_NAME = "train"
 FULL_ERROR = "HYDRA_FULL_ERROR"
 RUN_DIRECTORY_KEYS = ("overwrite", "allow_mismatch")
-"""Keys that say what to do with an existing run in the directory. They are not settings of the run."""
+"""Keys that determine what happens to an existing run in the directory."""
 OTHER_KEYS = ("hydra", "tuned", *RUN_DIRECTORY_KEYS)
 """Keys of a configuration that are not settings of a run."""
 
 OTHER_FOLDERS = ("hydra", "suite", "tune", "tuned")
-"""Folders in conf/ that are not configuration groups for the user."""
+"""Folders in conf/ whose files are not options of ``nsvm train``."""
 
 TUNED_BY = {"dataset", "network", "kernel", "algorithm"}
 """Groups whose options may occur in the names of entries in conf/tuned/."""
@@ -57,22 +57,21 @@ COMPOSE_OPTIONS: dict[str, Any] = {}
 MAIN_OPTIONS: dict[str, Any] = {}
 register_resolver: Any
 if hydra.__version__.startswith("1.3."):
-    # later versions behave like this by default, and warn if it is given
+    # later versions do this by default, and warn about the argument
     COMPOSE_OPTIONS = MAIN_OPTIONS = {"version_base": "1.3"}
     register_resolver = OmegaConf.register_new_resolver
 else:
-    # the user wrote the configuration, so the callbacks and log handlers in it can be trusted
+    # callbacks and log handlers can be trusted, because the user wrote the configuration
     trust = hydra.utils.UNSAFE_DISABLE_EXECUTION_CHECKS  # type: ignore[attr-defined, unused-ignore]
     MAIN_OPTIONS = {"execution_whitelist": trust}
     register_resolver = OmegaConf.register_resolver  # type: ignore[attr-defined, unused-ignore]
 
 
 def _tuned(key: str, usual: object, *, _root_: DictConfig) -> Any:
-    """Return the value of a key that was tuned for the configuration's kind of data and parts, or ``usual``.
+    """Return the tuned value of a key for the configuration's parts, or ``usual`` without a tuned value.
 
-    The file ``tuned/KIND.yaml``, where KIND is the value of ``tuned``, has entries such as ``alg4`` or
-    ``alg4+mlp``. An entry applies to configurations that contain all of its parts, or plugins' classes that
-    are derived from these parts. Later entries override earlier entries.
+    An entry of ``tuned/KIND.yaml``, such as ``alg4+mlp``, applies to configurations that contain all of its
+    parts or classes derived from them. Later entries override earlier entries.
     """
     value = usual
     if (kind := _root_.get("tuned")) is not None:
@@ -88,10 +87,7 @@ def _tuned(key: str, usual: object, *, _root_: DictConfig) -> Any:
 
 
 def _tuned_file(kind: object, root: DictConfig) -> Path:
-    """Return the file of tuned values for a kind of data.
-
-    It is the first file ``tuned/KIND.yaml`` on Hydra's search path.
-    """
+    """Return the first file ``tuned/KIND.yaml`` on Hydra's search path."""
     runtime = (root.hydra if "hydra" in root else HydraConfig.get()).runtime
     sources = [source.path for source in runtime.config_sources if source.schema == "file"]
     folders = [Path(runtime.cwd, path, "tuned") for path in [conf_folder(), *sources]]
@@ -102,7 +98,7 @@ def _tuned_file(kind: object, root: DictConfig) -> Path:
 
 
 def _options() -> str:
-    """Return the part of the help that lists the options of each group, with a line for each group."""
+    """Return the help on the options of each group, with a line for each group."""
     overrides = [*HydraConfig.get().overrides.hydra]  # may include a search path
     options = GlobalHydra.instance().config_loader().get_group_options
     options_of = functools.partial(options, config_name=CONFIG_NAME, overrides=overrides)
@@ -112,7 +108,7 @@ def _options() -> str:
 
 @functools.cache
 def _entries(file: Path, text: str) -> dict[str, dict[str, Any]]:
-    """Return the entries of a file of tuned values by name. Each entry maps dotted keys to values."""
+    """Return the entries of a file of tuned values: a dict from dotted keys to values for each name."""
     try:
         entries: Any = OmegaConf.to_container(OmegaConf.create(text))
         return {name: flat(values) for name, values in entries.items()}
@@ -121,12 +117,12 @@ def _entries(file: Path, text: str) -> dict[str, dict[str, Any]]:
 
 
 def _two_or_more(classes: object) -> str:
-    """Return ``two`` if ``dataset.classes`` is a list of two classes; otherwise ``more``."""
+    """Return ``two`` if ``dataset.classes`` is a list of two classes, otherwise ``more``."""
     return "two" if isinstance(classes, ListConfig) and len(classes) == 2 else "more"
 
 
 def _job(*, _root_: DictConfig) -> str:
-    """Return the name of a job of a sweep. It depends only on the job's settings."""
+    """Return a name for a job that depends only on its settings."""
     values = plain_values(_root_, complete=False)
     mark = hashlib.sha256(json.dumps(with_effect(values), sort_keys=True).encode()).hexdigest()[:8]
     return re.sub(r"[^\w.-]+", "_", f"{values['algorithm']['name']}-{values['seed']}-{mark}")
@@ -139,18 +135,14 @@ register_resolver("nsvm.options", _options, replace=True)
 
 
 def conf_folder() -> Path:
-    """Return the path of conf/. It is inside the installed package or, in a checkout, next to the package."""
+    """Return the path of conf/."""
     package = Path(nsvm_cli.__file__).parent
     return next(folder for folder in (package / "conf", package.parent / "conf") if folder.is_dir())
 
 
 @contextlib.contextmanager
 def _parts_known(words: Sequence[str]) -> Iterator[None]:
-    """Context manager: make parts of plugins known to Hydra.
-
-    Imports the plugins in the overrides ``words``. Within the context, Hydra's store has a configuration for
-    each registered part that has no file in conf/ or in the user's folders.
-    """
+    """Context manager: import plugins, and store a Hydra configuration for each part that has no file."""
     load_plugins(_items(words, "plugins"))
     folders = [str(folder) for folder in (conf_folder(), *_items(words, "hydra.searchpath"))]
     folders += [word.removeprefix("--config-dir=") for word in words if word.startswith("--config-dir=")]
@@ -167,10 +159,9 @@ def _parts_known(words: Sequence[str]) -> Iterator[None]:
 
 
 def _without_file(folders: Sequence[str], kind: str, name: str) -> dict[str, Any] | None:
-    """Return the configuration of a part that has no file, as arguments for ``ConfigStore.store``.
+    """Return arguments for ``ConfigStore.store`` for a part without a file; None if the part has a file.
 
-    The configuration has the settings of the constructor. If a base class has a file, its values are used.
-    Returns None if the part itself has a file.
+    The values come from the file of a base class or, if no base class has a file, from the constructor.
     """
     registry = Registry.kinds[kind]
     for base in (name, *registry.names_of(registry[name])):
@@ -187,14 +178,14 @@ def _without_file(folders: Sequence[str], kind: str, name: str) -> dict[str, Any
 
 
 def _items(words: Iterable[str], key: str) -> list[Any]:
-    """Return the items of the lists in overrides ``KEY=[...]``. Values that are not lists are skipped."""
+    """Return the items of all lists in overrides ``KEY=[...]``."""
     words = [word for word in words if word.lstrip("+").startswith(f"{key}=")]
     values = [override.value() for override in OverridesParser.create().parse_overrides(words)]
     return [item for value in values if isinstance(value, list) for item in value]
 
 
 def _expect_options(words: Iterable[str]) -> None:
-    """Raise an InputError for overrides of a group whose error in Hydra would not help the user."""
+    """Raise an InputError for wrong overrides of groups, because Hydra's message would not help."""
     overrides = [word for word in words if not word.startswith("--")]
     for override in OverridesParser.create().parse_overrides(overrides):
         word, group, value = str(override.input_line), override.key_or_group, override.value()
@@ -222,9 +213,7 @@ def _in_one_line() -> Iterator[None]:
 
 
 def run_app(task: Callable[[DictConfig], float | None], arguments: Sequence[str]) -> None:
-    """Run Hydra with flags and overrides. It calls ``task`` with the configuration of each job.
-
-    ``task`` must be picklable, as launchers may call it in another process.
+    """Run Hydra, which calls ``task`` with the configuration of each job; ``task`` must be picklable.
 
     Raises:
         InputError: a group, option or key is unknown, or an override cannot be read.
@@ -242,17 +231,15 @@ def run_app(task: Callable[[DictConfig], float | None], arguments: Sequence[str]
 
 
 COMPOSING_LOCK = threading.RLock()
-"""Protects Hydra's global state, because estimators may compose settings in several threads."""
+"""Protects Hydra's global state, since estimators may compose settings in several threads."""
 
 
 @_in_one_line()
 def compose_settings(overrides: list[str], complete: bool = True) -> dict[str, Any]:
     """Return the settings of ``nsvm train`` with these overrides, as plain values.
 
-    The state of Hydra is restored afterwards, because the caller's program may use Hydra, too.
-
     Args:
-        complete: whether a missing value is an error. Otherwise it is ``???``, which ``build`` skips.
+        complete: whether missing values are errors. If not, they are ``???``, which ``build`` skips.
 
     Raises:
         InputError: a group, option or key is unknown, or an override cannot be read.
@@ -263,7 +250,7 @@ def compose_settings(overrides: list[str], complete: bool = True) -> dict[str, A
         try:
             with hydra.initialize_config_dir(str(conf_folder()), **COMPOSE_OPTIONS), _parts_known(overrides):
                 _expect_options(overrides)
-                # with Hydra's section, because it has the search path for ${tuned:...}
+                # Hydra's section has the search path for ${tuned:...}
                 config = hydra.compose(CONFIG_NAME, overrides, return_hydra_config=True)
         finally:
             GlobalHydra.instance().hydra = before
@@ -272,7 +259,7 @@ def compose_settings(overrides: list[str], complete: bool = True) -> dict[str, A
 
 @_in_one_line()
 def plain_values(config: DictConfig, complete: bool = True) -> dict[str, Any]:
-    """Return the settings as plain values, with interpolations resolved; see ``compose_settings``."""
+    """Return settings as plain values, with resolved interpolations."""
     parts = {str(key): config[key] for key in config if key not in OTHER_KEYS}
     for key, part in parts.items():
         if OmegaConf.is_config(part):
@@ -281,16 +268,15 @@ def plain_values(config: DictConfig, complete: bool = True) -> dict[str, Any]:
 
 
 def settings_words(words: Iterable[str]) -> list[str]:
-    """Return overrides except ``overwrite`` and ``allow_mismatch``, which are not settings."""
+    """Return the overrides of settings: all except ``overwrite`` and ``allow_mismatch``."""
     return [word for word in words if word.partition("=")[0] not in RUN_DIRECTORY_KEYS]
 
 
 def sources_sha256(hydra: Any) -> str | None:
-    """Return the SHA-256 of the configurations and plugins of a sweep.
+    """Return a SHA-256 of the configurations and plugins of a sweep.
 
-    Jobs with the same hash and the same overrides have the same settings, and the same directory within the
-    sweep's directory. Returns None if this cannot be guaranteed, because configurations are in a package, or
-    because a file or an override of the user calls a resolver such as ``${oc.env:X}``.
+    Jobs with the same hash and overrides have the same settings. The result is None if the settings could
+    also depend on a package with configurations or on a resolver such as ``${oc.env:X}``.
     """
     sweep: Any = OmegaConf.to_container(hydra.sweep)
     overrides: Any = OmegaConf.to_container(hydra.overrides.task)  # not resolved
@@ -310,7 +296,7 @@ def sources_sha256(hydra: Any) -> str | None:
 
 
 def search_folder(folder: str | None) -> list[str]:
-    """Return a list with the override that is equivalent to ``--config-dir FOLDER``; empty for None."""
+    """Return ``--config-dir FOLDER`` as a list with one override; an empty list for None."""
     if folder is None:
         return []
     if not Path(folder).is_dir():
@@ -321,7 +307,7 @@ def search_folder(folder: str | None) -> list[str]:
 def complete_overrides(
     prefix: str, parsed_args: argparse.Namespace, given: Sequence[str] = (), **_: Any
 ) -> list[str]:
-    """Return Hydra's completions of ``prefix`` after the ``given`` overrides and the user's overrides."""
+    """Return Hydra's completions of ``prefix`` after the overrides in ``given`` and on the command line."""
     folder = parsed_args.config_dir
     os.environ["COMP_LINE"] = " ".join(["nsvm", *given, *parsed_args.words, prefix])  # Hydra reads it there
     flags = ["--shell-completion", *([] if folder is None else [f"--config-dir={folder}"])]
@@ -334,14 +320,14 @@ def complete_overrides(
 
 
 LAUNCHERS = {"joblib": "'nsvm[joblib]'", "ray": "'nsvm[ray]'", "submitit": "'nsvm[slurm]'"}
-"""Maps the launchers that Hydra does not include to the packages that install them."""
+"""Maps launchers that Hydra does not include to their packages."""
 
 MEANT = {"learning_rate": "lr", "epochs": "steps", "iterations": "steps", "lambda": "lam", "model": "network"}
 """Maps names of settings in other libraries to their names in nsvm."""
 
 
 def _line_of(error: Exception) -> str:
-    """Return the message of an error of Hydra in one line, and suggest similar names for an unknown name."""
+    """Return the message of a Hydra error in one line, with similar names for an unknown name."""
     text = str(error) or str(error.__cause__)
     text = text.replace("InputError raised while resolving interpolation: ", "")
     if isinstance(error, MissingConfigException) and (file := error.missing_cfg_file):
@@ -354,7 +340,7 @@ def _line_of(error: Exception) -> str:
             hint += f"; {OWN_PART}" if group in _groups() - {"experiment"} else ""
             return f"{group}={option}: there is no such {group}; {hint}"
     if match := re.search(r"Could not (?:override|delete from config\.?) '([^'@]+)'", text):
-        section = getattr(error.__cause__, "parent_node", None)  # the section that lacks the key
+        section = getattr(error.__cause__, "parent_node", None)  # lacks the key
         key = getattr(error.__cause__, "full_key", None) or match[1].replace("/", ".")
         return _no_such_setting(key, map(str, section or ()))
     if match := re.search(r"(?:Ambiguous value for argument|Sweep parameters) '(.+)'", text):
@@ -375,7 +361,7 @@ def _line_of(error: Exception) -> str:
 
 
 def _no_such_setting(key: str, names: Iterable[str]) -> str:
-    """Return the message about an unknown setting, given the names of the settings in its section."""
+    """Return the message about an unknown setting whose section contains the settings ``names``."""
     section, _, name = key.rpartition(".")
     if section.startswith("hydra"):
         return f"{key}: Hydra has no such setting; nsvm train --cfg hydra lists its settings"
@@ -393,6 +379,6 @@ def _no_such_setting(key: str, names: Iterable[str]) -> str:
 
 
 def _groups() -> set[str]:
-    """Return the names of the configuration groups, such as ``kernel``, except those in OTHER_FOLDERS."""
+    """Return the names of the configuration groups, such as ``kernel``."""
     folders = {folder.name for folder in conf_folder().iterdir() if folder.is_dir()}
     return folders.difference(OTHER_FOLDERS)

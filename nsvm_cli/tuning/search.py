@@ -324,7 +324,7 @@ def _study(values: Mapping[str, Any], search: Search, space: Space, file: Path) 
 
 
 def _final(study: optuna.Study, search: Search, score: Score, experiment: Experiment) -> list[Candidate]:
-    """Return the best candidates, ranked by fresh seeds, since scores of the search favour lucky ones."""
+    """Return the best candidates, ranked by fresh seeds: scores of the search favour lucky candidates."""
     first = FIRST_SEED + search.seeds
     seeds = range(first, first + search.final_seeds)
     scores: dict[str, float] = dict(study.user_attrs.get("final", {}))
