@@ -170,7 +170,6 @@ def predict(options: argparse.Namespace) -> None:
 
 
 def _csv_text(columns: Mapping[str, Sequence[Any]], header: bool, escape: bool) -> str:
-    """Return columns as lines of CSV, with a header and with escaped formulas if requested."""
     return csv_lines(chain([columns] if header else [], zip(*columns.values(), strict=True)), escape)
 
 

@@ -94,10 +94,8 @@ class CommandParser(argparse.ArgumentParser):
     ) -> None:
         """Add an argument ``words`` for any number of overrides ``KEY=VALUE``.
 
-        Args:
-            title: the title of the section of the help that lists the keys.
-            keys: maps keys to their meanings.
-            completer: returns further completions, in addition to the keys without capitals.
+        The help has a section ``title`` with the ``keys`` and their meanings. Keys with capitals, which are
+        placeholders, are not completed.
         """
         names = [f"{key.partition('=')[0]}=" for key in keys]
         fixed = [name for name in names if name.islower()]

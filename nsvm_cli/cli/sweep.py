@@ -67,7 +67,6 @@ class Sweep:
 
     Attributes:
         jobs: the number of jobs; None if the sweeper chooses jobs one after the other.
-        keys: the swept keys, which have several values.
         kept: the outcomes of jobs that had finished before the sweep started, by directory.
     """
 
@@ -167,7 +166,6 @@ class Sweep:
         return [file.parent for file in self.directory.rglob(STATUS)]
 
     def _report(self, draw: bool = True) -> list[dict[str, Any]]:
-        """Print and return the outcomes of the jobs."""
         if self.directory is None:
             return []
         started = (outcome(path, self.mark) for path in {*self._paths()} - {*self.kept})

@@ -170,10 +170,6 @@ class Job:
 
     A failed job of a sweep returns normally, because a launcher may call a copy in another process. The
     sweep reads the error from ``status.json``. A failed single run stores the error in ``error``.
-
-    Args:
-        sweep: identifies the sweep in the statuses of its jobs.
-        config_dir: the value of ``--config-dir``.
     """
 
     sweep: str
@@ -217,9 +213,6 @@ class Job:
 @dataclass
 class Run:
     """A run that records its status in its directory.
-
-    A single run also shows its progress and result. For a job of a sweep, the process that started the
-    sweep reads them from the status.
 
     Args:
         fields: the fields of the status that identify the run.
@@ -265,12 +258,7 @@ class Run:
             draw_missing([self.directory])
 
     def _has_finished(self, settings: Settings) -> bool:
-        """Return whether the directory holds a finished run with these settings, and report such a run.
-
-        Raises:
-            InputError: a finished run cannot be trained for longer, or the directory of a job holds a run
-                with different settings.
-        """
+        """Return whether the directory holds a finished run with these settings, and report such a run."""
         path, recorded = self.directory, read_config(self.directory)
         same = is_record_of(recorded, settings)
         if not self.single and not same:

@@ -67,7 +67,7 @@ class Search:
     jobs: PositiveInt | None = None
 
     def suited(self, suggested: Mapping[str, Any], settings: Mapping[str, Any]) -> Space:
-        """Return the space without keys that are in the default space ``suggested`` but not in ``settings``.
+        """Return the space without keys of the default space ``suggested`` that ``settings`` lacks.
 
         Raises:
             InputError: no key remains.
@@ -150,7 +150,7 @@ class Candidate:
         return " ".join(self.words)
 
     def row(self) -> dict[str, Any]:
-        """Return the row of ``finalists.csv``."""
+        """Return a row of ``finalists.csv``."""
         means = {self.metric: self.mean, "standard_error": self.error}
         means |= {f"search_{self.metric}": mean(self.scores)}
         return {"candidate": self.number, **means, "overrides": self.overrides}
@@ -204,15 +204,11 @@ def tune(
 ) -> list[Candidate]:
     """Start or resume the search in ``search.directory``, and return the finalists, from best to worst.
 
-    The first candidate has the values of the settings that are in the space.
-
-    Args:
-        suggested: the default space.
-        observe: called with each candidate after its evaluation.
+    The first candidate has the values of the settings that are in the space. ``observe`` is called with
+    each candidate after its evaluation.
 
     Raises:
-        InputError: the settings or the space are invalid, or the directory is in use or contains a
-            different search.
+        InputError: the settings, the space or the directory are invalid.
         RunError: no candidate completed training.
     """
     experiment = prepare(parse_settings(values))
