@@ -208,7 +208,7 @@ def tune(
     each candidate after its evaluation.
 
     Raises:
-        InputError: the settings, the space or the directory are invalid.
+        InputError: the settings, the space or the directory cannot be used.
         RunError: no candidate completed training.
     """
     experiment = prepare(parse_settings(values))
