@@ -199,10 +199,7 @@ class Sweep:
 
 
 def outcome(path: Path, sweep: str) -> dict[str, Any] | None:
-    """Return the status and the outcome of the job in a directory; None if it belongs to another sweep.
-
-    ``jobs`` is the number of equal jobs that share the directory.
-    """
+    """Return the status and the outcome of the job in a directory; None if it belongs to another sweep."""
     record = read_status(path)
     if not (jobs := sweeps_in(record).count(sweep)):
         return None

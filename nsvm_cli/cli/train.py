@@ -216,7 +216,7 @@ class Run:
 
     Args:
         fields: the fields of the status that identify the run.
-        full_error: whether the status of a failed job always includes the traceback.
+        full_error: whether the status of a job includes the traceback of every error.
         changes: the overrides that change the settings of a resumed run.
         held: whether the run may write the status in the directory.
     """
@@ -313,10 +313,7 @@ class Run:
 
     @contextlib.contextmanager
     def recorded(self) -> Iterator[None]:
-        """Context manager: write any error to the status of the run, and re-raise the error.
-
-        The status of a job includes the traceback if the error is unexpected or ``full_error`` is set.
-        """
+        """Context manager: write any error to the status of the run, and re-raise the error."""
         try:
             with plugin_errors():
                 yield

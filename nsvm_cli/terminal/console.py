@@ -182,10 +182,7 @@ INTERVAL, SHARE = 0.5, 0.02
 
 @contextlib.contextmanager
 def sweep_progress(look: Callable[[], tuple[Sequence[str], int]], total: int | None) -> Iterator[None]:
-    """Context manager: show the progress of a sweep on stderr, from a separate thread.
-
-    ``look`` returns new lines to print and the number of ended jobs.
-    """
+    """Context manager: show on stderr the new lines and the number of ended jobs that ``look`` returns."""
     console, has_ended = Console(sys.stderr), threading.Event()
 
     def watch() -> None:

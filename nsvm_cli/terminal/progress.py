@@ -17,10 +17,7 @@ from nsvm_cli.words import figures_of
 
 
 class Progress(Callback):
-    """Shows progress on stderr: a bar with metrics for each part, or about ten lines without a terminal.
-
-    While the number of steps is unknown, only the elapsed time is shown.
-    """
+    """Shows progress on stderr: a bar with metrics for each part, or about ten lines without a terminal."""
 
     seconds = 10.0  # between the first lines with the elapsed time; later intervals are longer
 

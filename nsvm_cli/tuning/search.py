@@ -158,10 +158,7 @@ class Candidate:
 
 @plugin_errors()  # in the worker process, since errors lose their traceback on the way to the parent
 def validation_score(values: Mapping[str, Any], seed: int, seconds: float | None = None) -> float:
-    """Train once and return the metric on the validation set, or 0 if training diverges or times out.
-
-    A negative R^2, which could dominate a mean over seeds, also counts as 0.
-    """
+    """Train once and return the validation metric, or 0 if the metric is negative or training fails."""
     # the metric of a search needs neither probabilities nor a threshold
     changes = {"seed": seed, "calibration": None, "threshold": None}
     settings = parse_settings({**values, **changes})
@@ -176,6 +173,7 @@ def validation_score(values: Mapping[str, Any], seed: int, seconds: float | None
     try:
         model = experiment.train([OnLog(observe)])
         split = experiment.data.splits["validation"]
+        # R^2 has no lower bound, so one seed could dominate the mean
         return max(0.0, model.score(split.x, split.y)[experiment.metric] or 0.0)
     except RunError:
         return 0.0
