@@ -243,12 +243,12 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
     def _of_model(self, compute: Callable[[NSVM, torch.Tensor], Any], X: Any) -> np.ndarray:
         """Return the result of ``compute`` for samples. A data frame is encoded like the training data."""
         check_is_fitted(self, "model_")
-        encoder = self.model_.facts.encoder
+        encoder = self.model_.metadata.encoder
         if encoder is not None and _is_table(X):
             x = encoder(_table(X, self.settings_.dataset))
         else:
             x = _numbers(validate_data(self, X, reset=False, allow_nd=True))
-        if x.shape[1:] != (shape := self.model_.facts.shape):
+        if x.shape[1:] != (shape := self.model_.metadata.shape):
             raise InputError(f"expected samples of shape {shape}, got {x.shape[1:]}")
         ratio = as_float(x[:BLOCK_ROWS]).std() / float(self.model_.scaling.std.mean()) if x.ndim > 2 else 0
         if ratio and not 0.02 < ratio < 50:
@@ -269,7 +269,7 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
         """
         with cls()._in_python():
             model = load_model(path)
-        settings, facts = model.settings, model.facts
+        settings, metadata = model.settings, model.metadata
         if settings.task != cls._task:
             raise InputError(f"{path} has task={settings.task}: expected task={cls._task}")
         values, section = plain(settings), settings.dataset
@@ -280,15 +280,15 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
         params = {part: parts[part]["name"] for part in parts} | {name: values[name] for name in SAME_NAMES}
         estimator = cls(**params, random_state=settings.seed, settings=extra)
         estimator._take(model)
-        if facts.classes:
-            estimator.classes_ = np.array(facts.classes, dtype=object)
+        if metadata.classes:
+            estimator.classes_ = np.array(metadata.classes, dtype=object)
             with contextlib.suppress(ValueError, OverflowError):
                 numbers = estimator.classes_.astype(int)
-                if (*map(str, numbers),) == facts.classes:
+                if (*map(str, numbers),) == metadata.classes:
                     estimator.classes_ = numbers
-        estimator.n_features_in_ = facts.shape[0] if facts.columns is None else len(facts.columns)
-        if facts.columns is not None:
-            estimator.feature_names_in_ = np.array([*facts.columns], dtype=object)
+        estimator.n_features_in_ = metadata.shape[0] if metadata.columns is None else len(metadata.columns)
+        if metadata.columns is not None:
+            estimator.feature_names_in_ = np.array([*metadata.columns], dtype=object)
         return estimator
 
     def save(self, path: str | Path) -> None:

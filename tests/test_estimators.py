@@ -248,7 +248,7 @@ def same_model(ours: Any, theirs: Any) -> bool:
     """Return whether two models have the same bits."""
     pairs = [(getattr(ours.expansion, name), getattr(theirs.expansion, name)) for name in ("alpha", "z")]
     pairs += zip(ours.network.state_dict().values(), theirs.network.state_dict().values(), strict=True)
-    return all(torch.equal(a, b) for a, b in pairs) and ours.facts.columns == theirs.facts.columns
+    return all(torch.equal(a, b) for a, b in pairs) and ours.metadata.columns == theirs.metadata.columns
 
 
 @pytest.mark.parametrize("Estimator", [NSVMClassifier, NSVMRegressor])
@@ -312,7 +312,7 @@ def test_objects_of_a_frame_are_read_as_cells_of_a_file() -> None:
     np.testing.assert_array_equal(fitted.decision_function(cells.iloc[::-1]), g[::-1])
     np.testing.assert_array_equal(fitted.decision_function(cells.replace("?", " ")), g)
     text = NSVMClassifier(**QUICK, settings={"dataset.text": ["price"]}).fit(as_objects, labels)
-    assert "?" in text.model_.facts.columns["price"]
+    assert "?" in text.model_.metadata.columns["price"]
 
 
 def test_a_frame_of_numbers_is_an_array_with_names() -> None:
@@ -320,9 +320,9 @@ def test_a_frame_of_numbers_is_an_array_with_names() -> None:
     frame = pd.DataFrame(X, columns=["left", "up"])
     of_frame, of_array = (NSVMClassifier(**QUICKLY).fit(x, y) for x in (frame, X))
     np.testing.assert_array_equal(of_frame.decision_function(frame), of_array.decision_function(X))
-    assert of_frame.model_.facts.columns == frame.median().to_dict()
+    assert of_frame.model_.metadata.columns == frame.median().to_dict()
     codes = frame.assign(up=pd.Categorical((X[:, 1] > 0).astype(int)))
-    assert NSVMClassifier(**QUICKLY).fit(codes, y).model_.facts.columns["up"] == ("0", "1")
+    assert NSVMClassifier(**QUICKLY).fit(codes, y).model_.metadata.columns["up"] == ("0", "1")
     unnamed = NSVMClassifier(**QUICKLY).fit(pd.DataFrame(X), y)
     np.testing.assert_array_equal(unnamed.decision_function(X), of_array.decision_function(X))
     with pytest.raises(Exception, match="Expected unique column names"):
@@ -382,7 +382,7 @@ def test_weights_of_the_rows_of_a_frame() -> None:
     balanced = NSVMClassifier(class_weight="balanced", **QUICK)
     weighted = clone(balanced).fit(frame, labels, weights)
     without = clone(balanced).fit(frame[weights], labels[weights])
-    assert weighted.model_.facts.columns == without.model_.facts.columns
+    assert weighted.model_.metadata.columns == without.model_.metadata.columns
     np.testing.assert_allclose(weighted.decision_function(frame), without.decision_function(frame), rtol=1e-5)
     assert not same_model(without.model_, NSVMClassifier(**QUICK).fit(frame[weights], labels[weights]).model_)
 
@@ -513,7 +513,7 @@ def test_what_moves_in_theta_and_when_to_stop_are_settings() -> None:
     classifier = NSVMClassifier("alg1", steps=3000, widths=[4], settings=settings).fit(*MOONS)
     before = classifier.model_.before_training().network
     assert all(map(torch.equal, classifier.model_.network.parameters(), before.parameters()))
-    assert classifier.model_.facts.steps < 3000
+    assert classifier.model_.metadata.steps < 3000
 
 
 class Objectives(Callback):
@@ -531,7 +531,7 @@ def test_callbacks_are_objects_that_keep_what_they_see() -> None:
     seen = Objectives()
     classifier = NSVMClassifier("alg1", steps=300, callbacks=[seen]).fit(*MOONS)
     assert len(seen.values) == 3
-    assert classifier.model_.facts.steps < 300
+    assert classifier.model_.metadata.steps < 300
     copied = clone(classifier.set_params(callbacks=[Objectives()])).fit(*MOONS)
     assert copied.callbacks[0].values == seen.values
     assert classifier.callbacks[0].values == []

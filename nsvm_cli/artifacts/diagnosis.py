@@ -90,8 +90,8 @@ def diagnose(model: NSVM, data: Data, most: int = MOST_SAMPLES) -> dict[str, Any
         "support_vectors": len(model.expansion.alpha) if svm else None,
         "objective": objective,
         "duality_gap": gap,
-        "theta_change": model.facts.theta_change if moves else None,
-        "feature_change": model.facts.feature_change if moves else None,
+        "theta_change": model.metadata.theta_change if moves else None,
+        "feature_change": model.metadata.feature_change if moves else None,
         "theta_zeros": _zeros(model) if moves else None,
         "kernel_parameters": model.kernel_parameters,
         "initial_kernel_parameters": initial.kernel_parameters if initial else {},
@@ -148,7 +148,7 @@ def _objective(model: NSVM, train: Split, fitted: Split, lam: float) -> tuple[fl
     for SVC. 0 is also a lower bound.
     """
     e, task = model.expansion, model.task
-    if model.facts.absent or (len(fitted.y) + len(e.alpha)) * len(e.alpha) > MOST_KERNEL_VALUES:
+    if model.metadata.absent or (len(fitted.y) + len(e.alpha)) * len(e.alpha) > MOST_KERNEL_VALUES:
         return None, None
     loss = build_loss(model.settings.loss, model.settings.multiclass, task)
     objective = full_objective(e, model.kernel, fitted.x, task.targets(fitted.y), loss, lam, fitted.weight)

@@ -36,7 +36,7 @@ def save_model(path: Path, model: NSVM, named: bool = False, only_check: bool = 
     tensors |= {name: tensor for name, tensor in optional.items() if tensor is not None}
     if e.alpha.ndim > 1:
         tensors["bias"] = torch.zeros_like(e.alpha[:1].sum(0)) + e.bias
-    content = {"settings": plain(model.settings), "facts": asdict(model.facts)}
+    content = {"settings": plain(model.settings), "facts": asdict(model.metadata)}
     tensor_file.write(path, MODEL, content, tensors, named, only_check)
 
 
@@ -70,16 +70,16 @@ def load_model(path: Path, runtime: Mapping[str, Any] | None = None) -> NSVM:
         expect(file.content.keys() == {"settings", "facts"}, f"expected settings and facts, got {got}")
         objects = all(isinstance(value, dict) for value in file.content.values())
         expect(objects, "expected JSON objects for settings and facts")
-        settings, facts = parse_settings(file.content["settings"]), ModelMetadata(**file.content["facts"])
+        settings, metadata = parse_settings(file.content["settings"]), ModelMetadata(**file.content["facts"])
         settings = within_means(settings, runtime or {})
         *_, device = build_parts(settings)
         build_source(settings.dataset)
-        _check_specs(file.specs, settings, facts)
+        _check_specs(file.specs, settings, metadata)
     except (ValueError, TypeError, RuntimeError, OverflowError, RecursionError) as error:
         raise unusable(path, error) from error.__cause__  # the error of a plugin that refuses its settings
     try:
         with plugin_errors():
-            return _model(file, settings, facts, device)
+            return _model(file, settings, metadata, device)
     except (InputError, RunError):
         raise
     except (ValueError, RuntimeError) as error:
@@ -94,24 +94,24 @@ def within_means(settings: Settings, changes: Mapping[str, Any]) -> Settings:
     return parse_settings(with_values({**plain(settings), **limits}, changes))
 
 
-def _check_specs(got: Mapping[str, Spec], settings: Settings, facts: ModelMetadata) -> None:
+def _check_specs(got: Mapping[str, Spec], settings: Settings, metadata: ModelMetadata) -> None:
     """Check the tensors of a model file against its settings and metadata, without allocating memory."""
     dtype: torch.dtype = getattr(torch, settings.dtype)
     with torch.device("meta"):  # tensors on this device take no memory
-        network = build_network(settings.network, facts.shape, 0, facts.trained.outputs)
+        network = build_network(settings.network, metadata.shape, 0, metadata.trained.outputs)
     z = got.get("z", ("", (0, 0)))[1]
     expect(len(z) == 2, f"z should be a matrix, got shape {list(z)}")
     K = with_initial_parameters(kernel_of(settings), torch.empty(0, z[1], dtype=dtype, device="meta"))
     theta = theta_tensors(network.to(dtype), K)
     types = {name: (tensor.dtype, tuple(tensor.shape)) for name, tensor in theta.items()}
-    types |= {"z": (dtype, z), "alpha": (dtype, (*z[:1], *facts.outputs))}
-    if facts.outputs:
-        types["bias"] = (dtype, facts.outputs)
+    types |= {"z": (dtype, z), "alpha": (dtype, (*z[:1], *metadata.outputs))}
+    if metadata.outputs:
+        types["bias"] = (dtype, metadata.outputs)
     if "i" in got:
         types["i"] = (torch.int64, z[:1])
-    if settings.calibration == "sigmoid" or (settings.calibration and facts.classes and "sigmoids" in got):
-        types["sigmoids"] = (torch.float64, (2, *facts.task.outputs))
-    scaling = facts.shape if got.get("mean", ("", ()))[1] else ()
+    if settings.calibration == "sigmoid" or (settings.calibration and metadata.classes and "sigmoids" in got):
+        types["sigmoids"] = (torch.float64, (2, *metadata.task.outputs))
+    scaling = metadata.shape if got.get("mean", ("", ()))[1] else ()
     types |= dict.fromkeys(("mean", "std"), (torch.float64, scaling))
     specs = {name: (DTYPES[kind], shape) for name, (kind, shape) in types.items()}
     for name in sorted(specs.keys() | got.keys()):
@@ -120,20 +120,20 @@ def _check_specs(got: Mapping[str, Spec], settings: Settings, facts: ModelMetada
         expect(expected == found, f"tensor {name!r}: expected {expected}, got {found}")
 
 
-def _model(file: TensorFile, settings: Settings, facts: ModelMetadata, device: torch.device) -> NSVM:
+def _model(file: TensorFile, settings: Settings, metadata: ModelMetadata, device: torch.device) -> NSVM:
     tensors = file.tensors()
     z, alpha = tensors["z"].to(device), tensors["alpha"].to(device)
-    bias = tensors["bias"].to(device) if facts.outputs else facts.bias
+    bias = tensors["bias"].to(device) if metadata.outputs else metadata.bias
     if (i := tensors.get("i")) is not None:
         expect(bool((i >= 0).all()), "tensor 'i' contains values that are not indices of samples")
         i = i.to(device)
     scaling = Scaling(tensors["mean"], tensors["std"])
     expect(bool((scaling.std > 0).all()), "tensor 'std' contains values that are not positive")
     without_init = replace(settings, init=Init())  # theta comes from this file, not from an initial model
-    network, kernel = at_start(without_init, facts.shape, facts.trained.outputs, z)
-    n = features(network, z.new_zeros(1, *facts.shape)).shape[1]
+    network, kernel = at_start(without_init, metadata.shape, metadata.trained.outputs, z)
+    n = features(network, z.new_zeros(1, *metadata.shape)).shape[1]
     expect(z.shape[1] == n, f"z has {z.shape[1]} columns, but the network returns {n} features")
     for name, tensor in theta_tensors(network, kernel).items():
         tensor.copy_(tensors[name])
-    expansion = Expansion(z, alpha, facts.scale, bias, facts.one_vs_one, i)
-    return NSVM(settings, facts, scaling, network, kernel, expansion, tensors.get("sigmoids"))
+    expansion = Expansion(z, alpha, metadata.scale, bias, metadata.one_vs_one, i)
+    return NSVM(settings, metadata, scaling, network, kernel, expansion, tensors.get("sigmoids"))

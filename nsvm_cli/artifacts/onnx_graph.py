@@ -31,7 +31,7 @@ class Graph(nn.Module):
         scaling = self.model.scaling
         z = self.network(((x - scaling.mean) / scaling.std).to(self.model.expansion.z.dtype))
         scores = self.model.kernel(z.to(g.z.dtype), g.z) @ g.alpha / g.scale + g.bias
-        scores = self.model.facts.widened((votes(scores) if g.one_vs_one else scores).to(z.dtype))
+        scores = self.model.metadata.fill_absent((votes(scores) if g.one_vs_one else scores).to(z.dtype))
         decided = task.decide(scores)
         prediction = task.index(decided) if isinstance(task, Classification) else decided
         if sigmoids is None:
@@ -63,10 +63,10 @@ def onnx_graph(model: NSVM) -> bytes:
         )
     graph = Graph(model)
     # float64 keeps the digits of values with a large offset, such as years
-    program = _exported(graph, torch.zeros(2, *model.facts.shape, dtype=torch.float64))
+    program = _exported(graph, torch.zeros(2, *model.metadata.shape, dtype=torch.float64))
     ClearMetadataAndDocStringPass()(program.model)  # removes the paths of the code on this computer
-    metadata: dict[str, Any] = {"classes": model.facts.classes}
-    if (encoder := model.facts.encoder) is not None:
+    metadata: dict[str, Any] = {"classes": model.metadata.classes}
+    if (encoder := model.metadata.encoder) is not None:
         metadata |= {"features": encoder.features, "columns": asdict(encoder)["columns"]}
     program.model.metadata_props.update({name: json.dumps(value) for name, value in metadata.items()})
     content: bytes = program.model_proto.SerializeToString()

@@ -48,7 +48,7 @@ def predictions(
         RunError: a decision value is not finite.
     """
     dialect = construct(Dialect, "", {**written_as(model.settings.dataset), **(written or {})})
-    shape, encoder, outputs = model.facts.shape, model.facts.encoder, len(model.facts.classes)
+    shape, encoder, outputs = model.metadata.shape, model.metadata.encoder, len(model.metadata.classes)
     background, skip = (model.settings.dataset.get(key) for key in ("background", "skip_unreadable"))
     rows, unseen = 0, Counter[str]()
     for x, extra in blocks(path, shape, encoder, dialect, outputs, background, bool(skip), keep, say):
@@ -110,7 +110,7 @@ def _for_decisions(model: NSVM, decided: Tensor, c: Float[Tensor, " s *outputs"]
     if c.ndim == 1:
         return (task.std if isinstance(task, Regression) else 1.0) * c.expand(len(decided), -1)
     if model.expansion.one_vs_one:  # summed by classes first: there may be many decisions and pairs
-        C = len(model.facts.trained.classes)
+        C = len(model.metadata.trained.classes)
         i, j = torch.triu_indices(C, C, 1, device=c.device)
         c = c.new_zeros(len(c), C).index_add_(1, i, c).index_add_(1, j, -c)
-    return model.facts.widened(c)[:, decided.long()].mT
+    return model.metadata.fill_absent(c)[:, decided.long()].mT

@@ -202,7 +202,7 @@ class ModelMetadata:
         outputs = self.trained.outputs
         return (math.comb(outputs[0], 2),) if outputs and self.one_vs_one else outputs
 
-    def widened(self, g: Float[Tensor, " p *trained"]) -> Float[Tensor, " p *outputs"]:
+    def fill_absent(self, g: Float[Tensor, " p *trained"]) -> Float[Tensor, " p *outputs"]:
         """Return g with values for absent classes, which are below the values of all trained classes."""
         if self.trained == self.task:
             return g
@@ -224,7 +224,7 @@ class NSVM:
     """
 
     settings: Settings
-    facts: ModelMetadata
+    metadata: ModelMetadata
     scaling: Scaling
     network: nn.Module
     kernel: Kernel
@@ -233,7 +233,7 @@ class NSVM:
 
     @property
     def task(self) -> Task:
-        return self.facts.task
+        return self.metadata.task
 
     @property
     def parameters(self) -> int:
@@ -255,7 +255,7 @@ class NSVM:
         g = self.expansion.z.new_empty(len(x), *self.task.outputs)  # joining blocks would fragment memory
         for g_part, part in zip(g.split(self._rows), x.split(self._rows), strict=True):
             with torch.no_grad():
-                g_part.copy_(self.facts.widened(self.expansion(self.kernel, self.features(part))))
+                g_part.copy_(self.metadata.fill_absent(self.expansion(self.kernel, self.features(part))))
         if not g.isfinite().all():
             advice = "raise algorithm.lam, or use another kernel"
             raise RunError(f"the decision function is not finite on these samples; {advice}")
@@ -277,13 +277,13 @@ class NSVM:
 
     def before_training(self) -> NSVM:
         """Return a copy of the model with the initial theta, which the settings determine."""
-        facts, like = self.facts, self.expansion.z
-        network, K = at_start(self.settings, facts.shape, facts.trained.outputs, like)
+        metadata, like = self.metadata, self.expansion.z
+        network, K = at_start(self.settings, metadata.shape, metadata.trained.outputs, like)
         return replace(self, network=network, kernel=K)
 
-    def with_facts(self, **changes: Any) -> NSVM:
+    def with_metadata(self, **changes: Any) -> NSVM:
         """Return a copy of the model with changed metadata. Raise a ValueError for invalid metadata."""
-        return replace(self, facts=replace(self.facts, **changes))
+        return replace(self, metadata=replace(self.metadata, **changes))
 
     def calibrated(self, x: Real[Tensor, "p ..."], y: Float[Tensor, " p"]) -> NSVM:
         """Return a copy of the model with probabilities, fitted to raw samples outside the training set."""
@@ -296,7 +296,7 @@ class NSVM:
             a, b = sigmoids
             sigmoids = torch.stack([a, b + a * t])
         expansion = replace(self.expansion, bias=bias)
-        return replace(self.with_facts(bias=bias), expansion=expansion, sigmoids=sigmoids)
+        return replace(self.with_metadata(bias=bias), expansion=expansion, sigmoids=sigmoids)
 
     def _positive(self, y: Float[Tensor, " p"]) -> Bool[Tensor, " p *outputs"]:
         """Return which decision values should be positive for coded labels."""

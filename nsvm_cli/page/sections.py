@@ -8,7 +8,7 @@ import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -32,9 +32,6 @@ from nsvm_cli.storage.run_directory import RESULT, checkpoints_in, has_records, 
 from nsvm_cli.tasks import BINARY, Classification, Task
 from nsvm_cli.trainers import TRAINERS
 from nsvm_cli.words import FEW_CLASSES, Figures, counted
-
-if TYPE_CHECKING:
-    pass
 
 MOST_CHARACTERS, MOST_COLUMNS = 120, 30
 """Maximum number of characters of a value and of columns of a table."""
@@ -212,7 +209,7 @@ def _samples(model: NSVM, data: Data, caption: str, x: Iterable[Tensor], texts: 
         train = data.splits["train"].x
         bounds = float(train.min()), float(train.max())
         return Images(caption, [image(*pair, bounds) for pair in zip(x, texts, strict=True)])
-    encoder, values = model.facts.encoder, [sample.flatten().tolist() for sample in x]
+    encoder, values = model.metadata.encoder, [sample.flatten().tolist() for sample in x]
     cells = [
         encoder.cells(row) if encoder else {f"feature {j}": f"{value:.10g}" for j, value in enumerate(row, 1)}
         for row in values
@@ -223,7 +220,7 @@ def _samples(model: NSVM, data: Data, caption: str, x: Iterable[Tensor], texts: 
 
 
 def _are_images(model: NSVM) -> bool:
-    shape = model.facts.shape  # (channels, height, width), grey or in colour
+    shape = model.metadata.shape  # (channels, height, width), grey or in colour
     return len(shape) == 3 and shape[0] in (1, 3)
 
 

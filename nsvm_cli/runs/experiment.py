@@ -52,7 +52,7 @@ class Experiment:
 
     Attributes:
         settings: the user's settings ``asked``, updated with ``chosen``.
-        facts: the metadata of the model before the first step.
+        metadata: the metadata of the model before the first step.
         algorithm: the algorithm for this number of samples, without the engine.
         chosen: values chosen before the first step, from a grid or in place of null, by dotted keys.
         search: the fields of the result about the choice from a grid.
@@ -61,7 +61,7 @@ class Experiment:
     settings: Settings
     data: Data
     scaling: Scaling
-    facts: ModelMetadata
+    metadata: ModelMetadata
     problem: Problem
     F: FeatureMap
     algorithm: Trainer[Any]
@@ -155,12 +155,12 @@ class Experiment:
         """Return a model with the current theta and an empty kernel expansion."""
         K, z = self.problem.K, self.F(self.problem.x[:1])[:0]
         g = Expansion(z, z.new_zeros(0, *self.problem.task.outputs), 1.0)
-        return NSVM(self.settings, self.facts, self.scaling, self.F.network, K, g)
+        return NSVM(self.settings, self.metadata, self.scaling, self.F.network, K, g)
 
     def model(self, state: State) -> NSVM:
         """Return the model after ``state.t`` steps, without probabilities."""
         g = self.trainer.finish(self.problem, state)
-        return replace(self.untrained(), expansion=g).with_facts(
+        return replace(self.untrained(), expansion=g).with_metadata(
             scale=g.scale,
             bias=g.bias if isinstance(g.bias, float) else 0.0,
             one_vs_one=g.one_vs_one,
@@ -187,7 +187,7 @@ class Experiment:
 
     def with_threshold(self, model: NSVM, say: Say) -> tuple[NSVM, dict[str, Any]]:
         """Return the model with the threshold of the settings, and the result's field on the threshold."""
-        threshold, classes = self.settings.threshold, self.facts.classes
+        threshold, classes = self.settings.threshold, self.metadata.classes
         slopes = [] if model.sigmoids is None else model.sigmoids[0].flatten().tolist()
         if falling := [name for name, a in zip(classes[-len(slopes) :], slopes, strict=False) if a > 0]:
             names = ", ".join(falling)
@@ -204,14 +204,14 @@ class Experiment:
             t = (math.log(1 / threshold - 1) - b) / a if a < 0 else 0.0
             falling_reason = "because probabilities do not increase with decision values"
             reason = f"where its probability is {threshold}" if t else falling_reason
-        say(f"threshold: {self.facts.classes[1]} is predicted from a decision value of {t:.4g} on, {reason}")
+        say(f"threshold: {classes[1]} is predicted from a decision value of {t:.4g} on, {reason}")
         return model.with_threshold(t), {"threshold": t}
 
     def with_changes(self, model: NSVM) -> NSVM:
         """Return the model with metadata on how training changed theta and the kernel matrix."""
         before, after = ((m.network, m.kernel) for m in (model.before_training(), model))
         changes = feature_change(before, after, self.problem.x, self.problem.seed)
-        return model.with_facts(theta_change=theta_change(before, after), feature_change=changes)
+        return model.with_metadata(theta_change=theta_change(before, after), feature_change=changes)
 
 
 def prepare(settings: Settings, data: Data | None = None) -> Experiment:
@@ -249,13 +249,13 @@ def prepare(settings: Settings, data: Data | None = None) -> Experiment:
     augment = build_augmentation(settings.dataset.get("augment"), scaling, shape)
     F = FeatureMap(network, optimizer, settings.seed, augment, gradient, K, settings.freeze)
     F.try_out(problem[np.arange(3) % len(x)][0])
-    facts = _facts(data)
+    metadata = _metadata(data)
     differentiable = algorithm.moves_theta and gradient is None
     check_kernel(K, settings.kernel["name"], F(problem.x[:3]), F(problem.x[:5]), differentiable)
     algorithm.check(problem, F)
     engine = select(settings.engine, algorithm, problem, F)
     parts = problem, F, algorithm, engine, logger
-    experiment = Experiment(settings, data, scaling, facts, *parts, asked, chosen)
+    experiment = Experiment(settings, data, scaling, metadata, *parts, asked, chosen)
     _ = experiment.callbacks  # built here because their settings may be invalid
     return experiment
 
@@ -318,7 +318,7 @@ def calibrates(settings: Settings, data: Data) -> bool:
     return bool(data.task.classes and not balanced and data.splits.sizes["validation"])
 
 
-def _facts(data: Data) -> ModelMetadata:
+def _metadata(data: Data) -> ModelMetadata:
     """Return the metadata of a model before training."""
     try:
         return ModelMetadata(

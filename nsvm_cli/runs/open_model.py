@@ -56,14 +56,14 @@ def open_model(
 def load_trained(run: Path, runtime: Mapping[str, Any], say: Say = str) -> tuple[NSVM, Data]:
     """Return the model of a run (see ``open_model``) and its data. Raise an InputError on a mismatch."""
     _, model = open_model(run, runtime, say)
-    if model.facts.source == ARRAYS:
+    if model.metadata.source == ARRAYS:
         raise InputError(
             f"{run} was saved by an estimator, and the arrays on which it was trained are not available; use "
             "a model that nsvm train has trained on data from a file"
         )
     data = data_for(model, model.settings.dataset)
-    _expect_same(data, model.facts.sha256)
-    checked_split(model.facts, data, data.splits.held_out)
+    _expect_same(data, model.metadata.sha256)
+    checked_split(model.metadata, data, data.splits.held_out)
     i, m = model.expansion.i, data.splits.sizes["train"]
     if i is not None and len(i) and (last := int(i.max())) >= m:
         raise InputError(f"the model file refers to training sample {last}, but there are only {m}")
@@ -92,7 +92,7 @@ def _model_of(file: Path, checkpoint: Checkpoint, runtime: Mapping[str, Any], sa
     say(f"{file}: the model after {step}")
     try:
         model, _ = e.with_threshold(e.with_changes(e.calibrated(e.model(state))), say)
-        return model.with_facts(plugins_sha256=checkpoint.environment.get("plugins_sha256"))
+        return model.with_metadata(plugins_sha256=checkpoint.environment.get("plugins_sha256"))
     except ValueError as error:  # theta may be finite, but not its norm
         raise unusable(file, error) from None
 
@@ -116,20 +116,20 @@ def evaluate_model(
     Raises:
         InputError: the data are missing or damaged, or do not match the model.
     """
-    settings, facts = model.settings, model.facts
+    settings, metadata = model.settings, model.metadata
     section = {**(dataset or settings.dataset), **changes}
     for key in {"test_path", "validation_path"} - {*changes} if "path" in changes else ():
         section.pop(key, None)  # these files belong to the replaced table
     data = data_for(model, section)
     has_validation = settings.dataset.get("validation") or settings.dataset.get("validation_path")
     name = split or ("validation" if has_validation else "test")
-    chosen = checked_split(facts, data, name)
+    chosen = checked_split(metadata, data, name)
     svm = TRAINERS[settings.algorithm["name"]].trains_svm
-    for remark in (*data.samples.remarks, *_column_remarks(facts, data), *data.unseen):
+    for remark in (*data.samples.remarks, *_column_remarks(metadata, data), *data.unseen):
         say(remark)
-    if facts.plugins_sha256 not in (None, code_of(settings)):
+    if metadata.plugins_sha256 not in (None, code_of(settings)):
         say("plugins have changed since training: the scores may differ from those of the trained model")
-    if split is None and data.samples.official_test is None and data.samples.sha256 != facts.sha256:
+    if split is None and data.samples.official_test is None and data.samples.sha256 != metadata.sha256:
         whole = data.splits.sizes["all"]
         advice = "use --split all to evaluate on all samples"
         say(f"evaluating on {len(chosen)} of {whole} samples, the {name} set of different data; {advice}")
@@ -143,43 +143,43 @@ def evaluate_model(
         "samples": len(chosen),
         "support_vectors": len(model.expansion.alpha) if svm else None,
         "parameters": model.parameters,
-        "theta_change": facts.theta_change,
-        "feature_change": facts.feature_change,
+        "theta_change": metadata.theta_change,
+        "feature_change": metadata.feature_change,
         **({"kernel_parameters": learnt} if (learnt := model.kernel_parameters) else {}),
-        "steps": facts.steps,
+        "steps": metadata.steps,
         "seed": settings.seed,
-        "classes": list(facts.classes),
+        "classes": list(metadata.classes),
         "source": data.samples.source,
         "sha256": data.samples.sha256,
-        "same_data": data.samples.sha256 == facts.sha256,
+        "same_data": data.samples.sha256 == metadata.sha256,
     }
 
 
 def data_for(model: NSVM, section: Section) -> Data:
     """Load the data set of a ``dataset:`` section, encoded for a model."""
-    s, facts = model.settings, model.facts
-    return load_data(section, s.seed, s.task, s.memory_budget, facts.task, facts.encoder)
+    s, metadata = model.settings, model.metadata
+    return load_data(section, s.seed, s.task, s.memory_budget, metadata.task, metadata.encoder)
 
 
-def checked_split(facts: ModelMetadata, data: Data, split: str) -> Split:
+def checked_split(metadata: ModelMetadata, data: Data, split: str) -> Split:
     """Return a split of the data. Raise an InputError if the split is empty or does not match the model."""
     chosen, source = data.splits[split], data.samples.source
     if len(chosen) == 0:
         raise InputError(f"--split {split}: {source} has no {split} samples with these settings")
-    if (shape := tuple(chosen.x.shape[1:])) != facts.shape:
-        raise InputError(f"the model expects samples of shape {facts.shape}, but {source} has {shape}")
-    if data.task != facts.task:
-        known, found = ", ".join(facts.classes), ", ".join(data.task.classes)
+    if (shape := tuple(chosen.x.shape[1:])) != metadata.shape:
+        raise InputError(f"the model expects samples of shape {metadata.shape}, but {source} has {shape}")
+    if data.task != metadata.task:
+        known, found = ", ".join(metadata.classes), ", ".join(data.task.classes)
         raise InputError(f"the model has the classes {known}, but {source} has {found}")
     return chosen
 
 
-def _column_remarks(facts: ModelMetadata, data: Data) -> list[str]:
+def _column_remarks(metadata: ModelMetadata, data: Data) -> list[str]:
     """Return remarks on ignored columns, and on columns that are matched by their order."""
-    if facts.columns is not None and data.columns is not None:
+    if metadata.columns is not None and data.columns is not None:
         ignored = [column.name for column in data.columns if column.kind == ID]
         return [f"ignoring columns that the model was not trained on: {', '.join(ignored)}"] * bool(ignored)
-    if (facts.columns is None and data.columns is None) or data.samples.sha256 == facts.sha256:
+    if (metadata.columns is None and data.columns is None) or data.samples.sha256 == metadata.sha256:
         return []
-    which = "the model file" if facts.columns is None else data.samples.source
+    which = "the model file" if metadata.columns is None else data.samples.source
     return [f"{which} has no column names: columns are matched by their order"]

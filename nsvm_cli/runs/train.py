@@ -100,8 +100,8 @@ def result_of(experiment: Experiment, state: State, model: NSVM) -> dict[str, An
         **state.figures,
         **dataset_alignment(model.kernel, z, labels, p.seed, p.task.centred),
         **_circumstances(e),
-        "theta_change": model.facts.theta_change,
-        "feature_change": model.facts.feature_change,
+        "theta_change": model.metadata.theta_change,
+        "feature_change": model.metadata.feature_change,
         **({"kernel_parameters": learnt} if (learnt := model.kernel_parameters) else {}),
     }
 

@@ -62,7 +62,7 @@ def stub(
     model.kernel = lambda z, other: z @ other.mT
     shape = (*held_out.x.shape[1:],)
     encoder = TableEncoder({"kind": ("b", "c"), "size": 0.0}) if shape == (3,) else None
-    model.facts = Mock(shape=shape, encoder=encoder)
+    model.metadata = Mock(shape=shape, encoder=encoder)
     train = train or Split(held_out.x + 100, held_out.y)
     x, y = torch.cat([train.x, held_out.x]), torch.cat([train.y, held_out.y])
     samples = Mock(x=x.numpy(), y=y.numpy(), weight=None, numbers=None)

@@ -189,7 +189,7 @@ def test_terms_that_are_no_samples_or_none_at_all(found: tuple[NSVM, Data], tmp_
 def test_before_training_theta_is_what_the_seed_makes_it(found: tuple[NSVM, Data], tmp_path: Path) -> None:
     model, _ = found
     moved = theta_change(*((m.network, m.kernel) for m in (model.before_training(), model)))
-    assert moved == pytest.approx(model.facts.theta_change)
+    assert moved == pytest.approx(model.metadata.theta_change)
     assert moved > 0
     assert load(tmp_path, network={"name": "identity"})[0].parameters == 0
 

@@ -83,7 +83,7 @@ def test_looking_at_the_model_changes_no_step(engine: str, algorithm: str, tmp_p
     assert "stopped" not in result | watched
     assert (short["stopped"], short["steps"]) == ("step 100 is reached", 100)
     assert metrics(stopped) == [record for record in metrics(plain) if record["step"] <= 100]
-    assert load_model(stopped / "final.safetensors").facts.steps == 100
+    assert load_model(stopped / "final.safetensors").metadata.steps == 100
 
 
 def test_early_stopping_counts_records_without_improvement(tmp_path: Path) -> None:
@@ -158,7 +158,7 @@ def test_part_1_of_algorithm_4_stops_early_if_part_2_needs_no_steps(solver: str,
         result = go(tmp_path / "run", settings)
         assert result["steps"] == result["theta_steps"] < 200
         assert result["validation_accuracy"] > 0.6
-        assert load_model(tmp_path / "run" / "final.safetensors").facts.steps == result["steps"]
+        assert load_model(tmp_path / "run" / "final.safetensors").metadata.steps == result["steps"]
     else:
         said = (
             r"^callbacks: objective has not improved on .*, but training cannot stop in Part 1, at step \d+"
@@ -220,7 +220,7 @@ def test_the_settings_of_a_run_are_opened_without_its_callbacks(
     go(run, settings_with(callbacks=[MINE]))
     monkeypatch.delitem(CALLBACKS, "mine")
     for name in ("final", "step-00000200"):
-        assert open_model(run / f"{name}.safetensors")[1].facts.steps == 200
+        assert open_model(run / f"{name}.safetensors")[1].metadata.steps == 200
     with pytest.raises(InputError, match="there is no callback 'mine'"):
         prepare(settings_with(callbacks=[MINE]))
 
@@ -238,5 +238,5 @@ def test_the_best_step_by_a_metric_is_the_model_of_a_run(
     }
     best = (min if metric == "log_loss" else max)(scores, key=lambda step: scores[step])
     assert best < 300 or metric == "log_loss", "which may improve to the end"
-    assert result["best_step"] == best == load_model(tmp_path / "run" / "final.safetensors").facts.steps
+    assert result["best_step"] == best == load_model(tmp_path / "run" / "final.safetensors").metadata.steps
     assert result[f"best_validation_{metric}"] == result[f"validation_{metric}"] == scores[best]

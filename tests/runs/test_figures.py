@@ -49,7 +49,7 @@ def test_model_files_and_evaluate_know_what_changed(tmp_path: Path) -> None:
     test = evaluate_model(*open_model(tmp_path / "run"), "test", None, {})
     assert all(result[f"test_{name}"] == test[name] for name in ("accuracy", "errors"))
     assert [sum(row) for row in result["confusion"]] == [20, 20, 20]
-    best = load_model(tmp_path / "run" / "best.safetensors").facts
+    best = load_model(tmp_path / "run" / "best.safetensors").metadata
     assert best.steps == result["best_step"]
     assert (best.theta_change or 0) > 0
     assert (best.feature_change or 0) > 0

@@ -67,7 +67,7 @@ def test_frozen_features_are_those_of_the_initial_theta(tmp_path: Path) -> None:
     changes: dict[str, Any] = {"algorithm": {"name": "svc", "lam": LAM}, "dtype": "float64"}
     result = small_run(tmp_path / "run", **changes)
     saved = load_model(tmp_path / "run" / "final.safetensors")
-    assert (result["theta_steps"], saved.facts.theta_change, saved.facts.feature_change) == (0, 0, 0)
+    assert (result["theta_steps"], saved.metadata.theta_change, saved.metadata.feature_change) == (0, 0, 0)
     e = prepare(small_settings(**changes))
     z, y, test = e.F(e.problem.x).numpy(), e.problem.host_y, e.data.splits["test"]
     machine = SVC(C=1 / (LAM * len(y)), gamma="scale").fit(z, y)

@@ -42,10 +42,10 @@ def test_a_run_that_was_killed_has_the_model_of_its_last_checkpoint(kind: str, t
     with locked(run):  # as by a process that goes on with it
         file, model = open_model(run, {"device": "cpu"}, said.append)
     assert file == checkpoints_in(run)[0]
-    assert model.facts.steps == load_checkpoint(file).step
-    assert said == [f"{file}: the model after step {model.facts.steps} of 300"]
+    assert model.metadata.steps == load_checkpoint(file).step
+    assert said == [f"{file}: the model after step {model.metadata.steps} of 300"]
     assert (model.sigmoids is None) == (kind == "regression")
-    validated = [r for r in read_metrics(run / "metrics.jsonl") if r["step"] == model.facts.steps]
+    validated = [r for r in read_metrics(run / "metrics.jsonl") if r["step"] == model.metadata.steps]
     name = "r2" if kind == "regression" else "accuracy"
     figures = evaluate_model(file, model, None, None, {})
     assert figures[name] == validated[0][f"validation_{name}"]
@@ -86,9 +86,9 @@ def test_which_checkpoints_stay(keep: str | int, steps: list[int], tmp_path: Pat
     assert go(run, settings_with(checkpoint=checkpoint))["exact"] is True
     files = sorted(run.glob("step-*.safetensors"))
     assert [file.stem for file in files] == [f"step-{step:08}" for step in steps]
-    facts = [open_model(file)[1].facts for file in files]
-    assert [fact.steps for fact in facts] == steps
-    assert facts[-1:] == [open_model(run)[1].facts][: len(facts)]
+    metadata = [open_model(file)[1].metadata for file in files]
+    assert [fact.steps for fact in metadata] == steps
+    assert metadata[-1:] == [open_model(run)[1].metadata][: len(metadata)]
 
 
 def test_a_checkpoint_that_is_damaged_or_a_strangers(tmp_path: Path) -> None:
@@ -111,7 +111,7 @@ def test_a_checkpoint_that_is_damaged_or_a_strangers(tmp_path: Path) -> None:
         open_model(last)
     said: list[str] = []
     file, model = open_model(run, say=said.append)
-    assert (file, model.facts.steps) == (previous, load_checkpoint(previous).step)
+    assert (file, model.metadata.steps) == (previous, load_checkpoint(previous).step)
     assert said[0].endswith("falling back to the previous checkpoint")
 
 
@@ -131,7 +131,7 @@ def test_trained_for_longer_and_killed_meanwhile(tmp_path: Path) -> None:
     with pytest.raises(Interrupted):
         go(run, settings_with(**longer), stopped_at(400), allow_mismatch=True)
     assert not (run / "result.json").exists()
-    step = open_model(run)[1].facts.steps
+    step = open_model(run)[1].metadata.steps
     assert 300 < step < 500
     result = go(run, settings_with(**longer))
     assert (result["steps"], result["exact"], result["resumed"]) == (500, False, 2)

@@ -66,7 +66,8 @@ def test_decisions_alone_are_different(threshold: Any, plain: dict[str, Any], fo
     assert torch.equal(predicted, second * 1)
     torch.testing.assert_close(probabilities, before.probabilities(before.decision_function(split.x)).float())
     (run / "final.safetensors").unlink()
-    assert open_model(run)[1].facts.bias == after.facts.bias == -t, "that of the checkpoint decides alike"
+    # the checkpoint decides like the model
+    assert open_model(run)[1].metadata.bias == after.metadata.bias == -t
 
 
 def test_the_best_step_is_chosen_first_and_resuming_changes_nothing(tmp_path: Path) -> None:
@@ -77,8 +78,8 @@ def test_the_best_step_is_chosen_first_and_resuming_changes_nothing(tmp_path: Pa
     best, final = (load_model(tmp_path / "run" / f"{name}.safetensors") for name in ("best", "final"))
     split = prepare(settings).data.splits["validation"]
     assert best.score(split.x, split.y)["f1"] == result["best_validation_f1"] <= result["validation_f1"]
-    assert best.facts.steps == final.facts.steps == result["best_step"]
-    assert final.facts.bias == best.facts.bias - result["threshold"]
+    assert best.metadata.steps == final.metadata.steps == result["best_step"]
+    assert final.metadata.bias == best.metadata.bias - result["threshold"]
     before = bits(tmp_path / "run")
     (tmp_path / "run" / "final.safetensors").unlink()
     (tmp_path / "run" / "result.json").unlink()

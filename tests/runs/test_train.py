@@ -293,7 +293,7 @@ def test_a_finished_run_keeps_its_best_model_and_its_last_checkpoint(whole: Path
     assert (result["best_validation_accuracy"], result["best_step"]) == (best, step)
     model = load_model(whole / "best.safetensors")
     part = prepare(settings_with()).data.splits["validation"]
-    assert model.facts.steps == step
+    assert model.metadata.steps == step
     assert model.score(part.x, part.y)["accuracy"] == best
     assert {file.name for file in whole.iterdir()} == {
         *("config.yaml", "metrics.jsonl", "times.jsonl"),
