@@ -35,6 +35,8 @@ from nsvm_cli.trainers import TRAINERS, Problem, State, Trainer, build_trainer
 
 T = TypeVar("T")
 
+jaxtyping.config.update("jaxtyping_disable", True)  # except where tests ask for ``shapes``
+
 gc.disable()  # until all modules of tests are imported: it would take a tenth of the time
 
 # Several workers share the cores.
@@ -79,14 +81,15 @@ def real(path: str) -> Path:
 
 
 @pytest.fixture(scope="module")
-def unchecked() -> Iterator[None]:
-    """Leave the shapes in signatures unchecked in a module that trains for thousands of steps.
+def shapes() -> Iterator[None]:
+    """Check the shapes and types in signatures of nsvm in the tests of a module.
 
-    The checks take twice as long as the training, and what they find they find in the first steps.
+    These checks take twice the time of the rest of a test. The modules that ask for them are few, but between
+    them they call every function that states a shape.
     """
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
     jaxtyping.config.update("jaxtyping_disable", False)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", True)
 
 
 class InlineWorkers(Workers):

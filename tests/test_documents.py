@@ -62,7 +62,6 @@ def commands(page: str) -> list[Command]:
     return listed
 
 
-@pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize("page", [RUN[0], pytest.param(RUN[1], marks=pytest.mark.thorough)])
 def test_every_command_runs(page: str, tmp_path: Path) -> None:
     ran = 0
@@ -121,7 +120,6 @@ def first_value(word: str) -> str:
     return f"{key}={'0' if values.startswith('range(') else values.split(',')[0]}"
 
 
-@pytest.mark.usefixtures("unchecked")
 def test_the_example_of_training_on_arrays(tmp_path: Path) -> None:
     (example,) = (
         command.words[2]
@@ -135,7 +133,6 @@ def test_the_example_of_training_on_arrays(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.usefixtures("unchecked")
 def test_the_page_of_single_steps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Its blocks run one after the other and print what it shows; its film has fewer pictures."""
     names: dict[str, Any] = {}

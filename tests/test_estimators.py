@@ -40,8 +40,6 @@ from nsvm_cli.trainers.alg1 import Alg1
 from tests.cli.process import nsvm, trained
 from tests.small_tables import small_table
 
-pytestmark = pytest.mark.usefixtures("unchecked")
-
 FEW: dict[str, Any] = {"steps": 150, "batch_size": 32}
 QUICK: dict[str, Any] = {"algorithm": "pegasos", "network": "identity", "steps": 1000, "lam": 1e-2}
 

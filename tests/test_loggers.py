@@ -23,9 +23,6 @@ from tests.cli.process import nsvm, refusal
 from tests.runs.test_train import FakeSignals, stopped_at
 from tests.small_runs import small_settings
 
-pytestmark = pytest.mark.usefixtures("unchecked")
-
-
 FILES = ["config.yaml", "result.json", "final.safetensors"]
 
 

@@ -25,8 +25,6 @@ TINY = ["algorithm=pegasos", "algorithm.steps=50", "dataset.samples=300", "curve
 HOSTILE = "\x1b]0;x\x07\x1b[31m[red]:dog:"
 SHOWN = r"\x1b]0;x\x07\x1b[31m[red]:dog:"
 
-pytestmark = pytest.mark.usefixtures("unchecked")
-
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:

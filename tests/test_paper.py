@@ -33,7 +33,8 @@ from tests import reference
 from tests.conftest import MakeSmall, Small, parameters, train
 from tests.trainers.test_against_paper import Transcribed, assert_same_theta
 
-pytestmark = pytest.mark.usefixtures("unchecked")
+pytestmark = pytest.mark.usefixtures("shapes")
+
 
 LAM, LR = 0.02, 0.01
 

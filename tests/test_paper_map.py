@@ -23,8 +23,6 @@ from nsvm_cli.trainers import build_parts
 from tests.cli.process import nsvm
 from tests.page.models import load
 
-pytestmark = pytest.mark.usefixtures("unchecked")
-
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "paper.md").read_text()
 SECTIONS = {field.name for field in fields(Settings)}

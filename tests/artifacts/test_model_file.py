@@ -24,8 +24,6 @@ from nsvm_cli.storage import tensor_file
 from nsvm_cli.storage.tensor_file import BLANK
 from tests.small_runs import SETTINGS, small_run, small_settings
 
-pytestmark = pytest.mark.usefixtures("unchecked")
-
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> bytes:

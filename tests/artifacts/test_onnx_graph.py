@@ -24,8 +24,6 @@ from nsvm_cli.tasks import Classification
 from tests.page.models import load
 from tests.small_tables import small_table
 
-pytestmark = pytest.mark.usefixtures("unchecked")
-
 ALG1 = {"name": "alg1", "steps": 60}
 TABLE = {"dataset": {"name": "ringnorm", "samples": 300}}
 IMAGES = {"dataset": {"name": "digits"}}

@@ -11,8 +11,6 @@ from nsvm_cli.storage.run_directory import write_config
 from tests.cli.process import nsvm, refusal, start
 from tests.patience import PATIENCE
 
-pytestmark = pytest.mark.usefixtures("unchecked")
-
 CASES = [
     ("trian", "there is no command 'trian'; did you mean train?"),
     ("train datset=mnist", "datset: there is no such setting; did you mean dataset?"),

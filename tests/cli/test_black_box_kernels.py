@@ -4,12 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from tests.cli.process import evaluated, trained
 from tests.cli.test_plugins import PAGE, write_files_of
-
-pytestmark = pytest.mark.usefixtures("unchecked")
 
 
 def test_the_quantum_kernel_of_the_page_is_trained_from_its_values(tmp_path: Path) -> None:

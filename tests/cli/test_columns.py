@@ -13,8 +13,6 @@ import pytest
 from nsvm_cli.datasets import unlabelled
 from tests.cli.process import nsvm, refusal, trained
 
-pytestmark = pytest.mark.usefixtures("unchecked")
-
 ROWS = 60
 TABLE = pd.DataFrame(
     {

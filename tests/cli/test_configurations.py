@@ -14,8 +14,6 @@ from nsvm_cli.compose.composition import COMPOSE_OPTIONS, compose_settings
 from nsvm_cli.errors import InputError
 from tests.cli.process import as_if_started, nsvm, refusal
 
-pytestmark = pytest.mark.usefixtures("unchecked")
-
 
 def write(folder: Path, **files: str) -> None:
     for name, text in files.items():

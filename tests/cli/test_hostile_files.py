@@ -26,8 +26,6 @@ from tests.cli.witness import expect_refusals
 from tests.runs.test_train import FakeSignals
 from tests.small_runs import small_run, small_settings
 
-pytestmark = pytest.mark.usefixtures("unchecked")
-
 Change = Callable[[dict[str, torch.Tensor], dict[str, Any]], object]
 
 

@@ -19,8 +19,6 @@ from omegaconf import DictConfig
 from nsvm_cli.cli.train import Job
 from tests.cli.process import nsvm, refusal, run_files, signalled, start, wait_for
 
-pytestmark = pytest.mark.usefixtures("unchecked")
-
 TINY = ["algorithm=alg3", "algorithm.steps=15", "algorithm.batch_size=4"]
 TINY += ["dataset.samples=300", "curves=false", "log_every=5"]
 WIDE = {"COLUMNS": "500"}

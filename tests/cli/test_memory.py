@@ -9,8 +9,6 @@ import pytest
 
 from tests.cli.process import evaluated, nsvm, refusal, trained
 
-pytestmark = pytest.mark.usefixtures("unchecked")
-
 PLUGIN = """
 import torch
 from pydantic.dataclasses import dataclass

@@ -11,8 +11,6 @@ import pytest
 from tests.cli.process import evaluated, nsvm, refusal, trained
 from tests.small_tables import small_table
 
-pytestmark = pytest.mark.usefixtures("unchecked")
-
 METHODS = ("svc", "nystroem", "linear_svm", "logistic", "trees", "majority")
 SWEEP = ["train", "-m", "dataset=digits", f"algorithm={','.join(METHODS)}", "hydra.sweep.dir=sweep"]
 SWEEP += ["hydra.sweep.subdir='${hydra.job.num}'"]

@@ -18,8 +18,6 @@ from tests.cli.test_help_and_completion import completions
 from tests.cli.test_report import report
 from tests.runs.test_train import bits
 
-pytestmark = pytest.mark.usefixtures("unchecked")
-
 PAGE = Path(__file__).parents[2] / "docs" / "howto" / "adding-parts.md"
 
 

@@ -21,8 +21,6 @@ from tests.cli.process import evaluated, nsvm, refusal, trained
 from tests.cli.test_tables import TABLE
 from tests.small_tables import small_table
 
-pytestmark = pytest.mark.usefixtures("unchecked")
-
 PEGASOS = ["algorithm=pegasos", "algorithm.steps=300", "curves=false", "dataset=csv"]
 DATA = ["dataset.path=table.csv", "dataset.label=class", "dataset.drop=[id]"]
 

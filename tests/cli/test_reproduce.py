@@ -15,8 +15,6 @@ LINES = """\
 - dataset=digits algorithm=svc algorithm.grid={C:[1,10]} seed=range(2)
 """
 
-pytestmark = pytest.mark.usefixtures("unchecked")
-
 
 def results(folder: Path) -> dict[Path, int]:
     """Return when the results below a folder were written."""

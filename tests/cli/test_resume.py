@@ -22,7 +22,6 @@ from tests.runs.test_train import bits
 
 SECRET = {"SECRET_TOKEN": "hush-hush"}
 
-pytestmark = pytest.mark.usefixtures("unchecked")
 
 PLUGIN = """
 import os

@@ -12,8 +12,6 @@ import pytest
 from nsvm_cli.storage.run_directory import write_status
 from tests.cli.process import nsvm, refusal
 
-pytestmark = pytest.mark.usefixtures("unchecked")
-
 TINY = ["algorithm=alg4", "algorithm.steps=15", "algorithm.batch_size=4", "algorithm.solver_steps=5"]
 TINY += ["dataset=ringnorm", "dataset.samples=300", "curves=false"]
 

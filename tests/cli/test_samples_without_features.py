@@ -21,8 +21,6 @@ from nsvm_cli.storage.run_directory import checkpoints_in
 from tests.cli.process import evaluated, killed, nsvm, trained
 from tests.cli.test_plugins import PAGE, write_files_of
 
-pytestmark = pytest.mark.usefixtures("unchecked")
-
 GAMMA, M = 0.7, 1000
 RUN = ["curves=false", "dtype=float64", "network=identity", "dataset.scaling=none", "engine=torch"]
 INDICES = [*RUN, "dataset=csv", "dataset.path=indices.csv", "kernel=precomputed", "kernel.path=K.npy"]

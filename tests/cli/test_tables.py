@@ -14,8 +14,6 @@ import pytest
 from nsvm_cli.page.sections import data_and_computation
 from tests.cli.process import evaluated, nsvm, refusal, trained
 
-pytestmark = pytest.mark.usefixtures("unchecked")
-
 ROWS = 200
 WORDS = ["algorithm=pegasos", "algorithm.steps=300", "curves=false", "threads=1", "dataset=csv"]
 

@@ -14,8 +14,6 @@ import pytest
 from tests.cli.process import evaluated, nsvm, refusal, trained
 from tests.conftest import real
 
-pytestmark = pytest.mark.usefixtures("unchecked")
-
 QUICK = ["algorithm.steps=60", "threads=1", "curves=false"]
 
 

@@ -24,7 +24,6 @@ SHORT = ["algorithm=alg4", "dataset.samples=400", "tune.validation=40", "algorit
 SHORT += ["algorithm.solver_steps=100", "tune.seeds=2", "tune.finalists=2", "tune.final_seeds=2"]
 HERE = "tune.directory=search"
 
-pytestmark = pytest.mark.usefixtures("unchecked")
 
 # Loaded in every process of a search. Whoever asks for the test set meets it.
 GUARD = """

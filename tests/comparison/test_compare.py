@@ -413,7 +413,6 @@ def test_latex_compiles_whatever_the_names(engine: str, names: list[str], tmp_pa
     assert done.returncode == 0, done.stdout.decode(errors="replace")[-2000:]
 
 
-@pytest.mark.usefixtures("unchecked")
 def test_among_equal_candidates_the_best_seldom_differs_from_any() -> None:
     rng, studies, found = np.random.default_rng(0), 40, 0
     for _ in range(studies):

@@ -16,6 +16,8 @@ from nsvm_cli.datasets.scaling import Scaling
 from nsvm_cli.errors import InputError
 from tests.datasets.helpers import load, refusal
 
+pytestmark = pytest.mark.usefixtures("shapes")
+
 SHAPES = ((1, 28, 28), (3, 32, 32))
 SCALING = Scaling(torch.tensor(0.25, dtype=torch.float64), torch.tensor(0.5, dtype=torch.float64))
 NEEDED = {

@@ -21,8 +21,6 @@ from nsvm_cli.errors import InputError
 from tests.cli.process import nsvm, trained
 from tests.datasets.helpers import load, refusal
 
-pytestmark = pytest.mark.usefixtures("unchecked")
-
 
 @pytest.fixture(scope="module")
 def pets(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -30,7 +30,6 @@ from nsvm_cli.trainers.alg2 import Alg2
 from nsvm_cli.trainers.pegasos import Pegasos
 from tests.conftest import LOSSES, STEPPING, MakeSmall, Small, compile_units, parameters, short, train
 
-pytestmark = pytest.mark.usefixtures("unchecked")
 STEPS = 60
 
 

@@ -26,7 +26,7 @@ from nsvm_cli.trainers import Trainer, build_trainer
 from tests.conftest import MakeSmall, Small, short, train
 from tests.engines.test_contract import compare, overlapping, thorough
 
-pytestmark = pytest.mark.usefixtures("unchecked", "compiled")
+pytestmark = pytest.mark.usefixtures("compiled")
 
 STEPS = {"pegasos": 1000, "alg1": 500, "alg2": 300, "alg3": 100, "alg4": 300}
 ALGORITHMS = sorted(STEPS)

@@ -31,7 +31,7 @@ from nsvm_cli.trainers.svc import SVC
 from tests.conftest import MakeSmall, train
 from tests.engines.test_contract import overlapping
 
-pytestmark = pytest.mark.usefixtures("unchecked", "compiled")
+pytestmark = pytest.mark.usefixtures("compiled")
 
 
 @pydantic.dataclasses.dataclass(frozen=True, config=STRICT)

@@ -21,8 +21,6 @@ from nsvm_cli.models.composed_kernels import build_kernel
 from nsvm_cli.models.kernels import Kernel
 from nsvm_cli.trainers.dual import Dual, DualState, classification, regression, smo_step
 
-pytestmark = pytest.mark.usefixtures("unchecked")
-
 KERNELS: list[dict[str, Any]] = [
     {"name": "rbf", "gamma": 0.3},
     {"name": "rbf", "gamma": 0.05},

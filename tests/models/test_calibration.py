@@ -12,6 +12,8 @@ from sklearn.metrics import brier_score_loss, log_loss
 
 from nsvm_cli.models.nsvm import fit_sigmoids, probabilities, probability_scores
 
+pytestmark = pytest.mark.usefixtures("shapes")
+
 
 class Given(ClassifierMixin, BaseEstimator):
     """A classifier whose samples are its decision values."""

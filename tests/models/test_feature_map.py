@@ -15,6 +15,8 @@ from nsvm_cli.models.networks import build_network
 from nsvm_cli.models.optimizers import SGD
 from tests.conftest import batch
 
+pytestmark = pytest.mark.usefixtures("shapes")
+
 
 def test_a_network_without_free_parameters_stays_unchanged() -> None:
     """This includes its buffers, such as running averages."""

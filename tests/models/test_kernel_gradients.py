@@ -54,7 +54,6 @@ def test_finite_differences_are_the_gradient(
         torch.testing.assert_close(got, expected, rtol=1e-7, atol=1e-8)
 
 
-@pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize("settings", KERNELS[::3])
 def test_the_mean_of_an_estimate_is_the_gradient(
     settings: Mapping[str, Any], given: tuple[Tensor, Tensor, Tensor]

@@ -11,6 +11,8 @@ from nsvm_cli.models import kernels
 from nsvm_cli.models.composed_kernels import build_kernel, with_initial_parameters
 from nsvm_cli.models.kernels import RBF, Kernel, Laplacian, Linear, Normalized, Polynomial, kernel_sums
 
+pytestmark = pytest.mark.usefixtures("shapes")
+
 Points = tuple[torch.Tensor, torch.Tensor]
 Settings = dict[str, object]
 

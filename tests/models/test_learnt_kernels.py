@@ -93,7 +93,6 @@ def test_gradients_are_those_of_finite_differences(name: str, settings: Any, sma
     assert not any(p.requires_grad for p in learnt(problem.K).values()), "but within the objective"
 
 
-@pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_look_ahead_takes_the_same_steps(name: str, settings: Any, small: MakeSmall) -> None:

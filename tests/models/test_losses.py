@@ -25,6 +25,8 @@ from nsvm_cli.models.losses import (
 from nsvm_cli.tasks import BINARY, MulticlassClassification, Regression
 from tests.reference import EPSILON, VALUES, increment
 
+pytestmark = pytest.mark.usefixtures("shapes")
+
 FORMULAS: dict[str, Formula] = {name: build(LOSSES, "loss", {"name": name}) for name in LOSSES}
 FORMULAS["epsilon_insensitive"] = EpsilonInsensitive(EPSILON)
 THREE = MulticlassClassification(("a", "b", "c"))

@@ -18,6 +18,8 @@ from nsvm_cli.models.networks import NETWORKS, MaxPool, build_network, trains_ot
 from nsvm_cli.models.optimizers import SGD
 from tests.conftest import batch
 
+pytestmark = pytest.mark.usefixtures("shapes")
+
 MLP = {"name": "mlp", "widths": [40, 30, 20, 20]}
 
 

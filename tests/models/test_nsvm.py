@@ -12,6 +12,8 @@ from nsvm_cli.models.kernels import RBF, Linear, kernel_sums
 from nsvm_cli.models.nsvm import NSVM, Expansion, ModelMetadata
 from tests.small_runs import small_settings
 
+pytestmark = pytest.mark.usefixtures("shapes")
+
 FACTS = ModelMetadata(
     scale=10.0, bias=0.0, shape=(1,), classes=("-1", "+1"), steps=1, source="the test", sha256="0" * 64
 )

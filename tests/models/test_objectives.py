@@ -23,6 +23,8 @@ from nsvm_cli.models.objectives import (
 from nsvm_cli.tasks import MulticlassClassification
 from tests.conftest import sloped
 
+pytestmark = pytest.mark.usefixtures("shapes")
+
 Batch = tuple[torch.Tensor, torch.Tensor]
 
 

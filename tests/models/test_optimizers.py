@@ -10,6 +10,8 @@ import torch
 from nsvm_cli.config.registry import build
 from nsvm_cli.models.optimizers import OPTIMIZERS, Optimizer
 
+pytestmark = pytest.mark.usefixtures("shapes")
+
 RULES = [
     ("sgd", {"lr": 0.1}, torch.optim.SGD, {}),
     ("sgd", {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.02}, torch.optim.SGD, {}),

@@ -20,6 +20,8 @@ from nsvm_cli.runs.experiment import prepare
 from tests.conftest import LOSSES, STEPPING, MakeSmall, batch, parameters, short, train
 from tests.small_runs import small_settings
 
+pytestmark = pytest.mark.usefixtures("shapes")
+
 EYE, ONES = torch.eye(5, dtype=torch.float64), torch.ones(5, 5, dtype=torch.float64)
 
 
@@ -101,7 +103,6 @@ def test_what_is_not_finite_stays_so() -> None:
 TRAINED = sorted({*STEPPING} - {"cross_entropy", "linear_pegasos", "pegasos"})
 
 
-@pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize("kind", sorted(LOSSES))
 @pytest.mark.parametrize("name", TRAINED)
 def test_a_penalty_moves_theta_and_a_weight_of_0_does_not(name: str, kind: str, small: MakeSmall) -> None:

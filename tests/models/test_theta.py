@@ -21,8 +21,6 @@ from nsvm_cli.runs.experiment import Experiment, prepare
 from tests.conftest import batch
 from tests.small_runs import small_run, small_settings
 
-pytestmark = pytest.mark.usefixtures("unchecked")
-
 
 def network() -> nn.Sequential:
     torch.manual_seed(0)

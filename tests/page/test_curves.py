@@ -15,8 +15,6 @@ from nsvm_cli.storage.metrics_file import read_metrics
 from tests.small_runs import small_run
 from tests.small_tables import small_table
 
-pytestmark = pytest.mark.usefixtures("unchecked")
-
 
 def run(folder: Path, **changes: Any) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """Train 100 steps of Part 1 and 300 of Part 2, and return the records and the result."""

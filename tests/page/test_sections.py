@@ -33,8 +33,6 @@ from tests.page.models import load, split, stub, trained
 from tests.small_runs import small_run
 from tests.small_tables import small_table
 
-pytestmark = pytest.mark.usefixtures("unchecked")
-
 IMAGES = torch.tensor([[0.0, 255.0], [255.0, 0.0], [51.0, 102.0]], dtype=torch.float64).reshape(3, 1, 1, 2)
 OTHERS = split([[[[0.0, 255.0]]], [[[204.0, 0.0]]]], [-1, 1])
 
@@ -127,7 +125,7 @@ def test_the_terms_of_a_sample_are_added_up_and_zeros_left_out() -> None:
 
 
 @pytest.fixture(scope="module")
-def found(unchecked: None, tmp_path_factory: pytest.TempPathFactory) -> tuple[NSVM, Data]:
+def found(tmp_path_factory: pytest.TempPathFactory) -> tuple[NSVM, Data]:
     """A model of two classes, and its data."""
     return load(tmp_path_factory.mktemp("found"))
 

@@ -19,7 +19,8 @@ from tests.artifacts.test_model_file import Mutation, change, contents
 from tests.small_runs import small_run, small_settings
 from tests.small_tables import small_table
 
-pytestmark = pytest.mark.usefixtures("unchecked")
+pytestmark = pytest.mark.usefixtures("shapes")
+
 
 CALIBRATED: dict[str, Any] = {
     "network": {"name": "mlp", "widths": [8], "normalize": True},

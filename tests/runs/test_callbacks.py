@@ -22,8 +22,6 @@ from nsvm_cli.tuning.search import validation_score
 from tests.conftest import compile_units
 from tests.runs.test_train import bits, go, resumed, settings_with, stopped_at
 
-pytestmark = pytest.mark.usefixtures("unchecked")
-
 
 class Mine(Callback):
     """Records figures of the model and of all records so far, and stops at a step."""

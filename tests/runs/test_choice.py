@@ -20,8 +20,6 @@ from nsvm_cli.storage.run_directory import checkpoints_in, read_config
 from tests.runs.test_train import bits, go, stopped_at
 from tests.small_runs import small_settings
 
-pytestmark = pytest.mark.usefixtures("unchecked")
-
 GRID = {"C": [0.01, 10], "gamma": [0.05, 20]}
 SEARCH: dict[str, Any] = {
     "algorithm": {"name": "svc", "grid": GRID},

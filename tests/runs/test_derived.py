@@ -26,8 +26,6 @@ from nsvm_cli.trainers.alg4 import Alg4
 from nsvm_cli.trainers.svc import SVC
 from tests.conftest import compile_units
 
-pytestmark = pytest.mark.usefixtures("unchecked")
-
 SHORT = {"steps": 20, "solver_steps": 20, "batch_size": 8, "lam": 0.1, "max_iter": 5, "landmarks": 9}
 HOW = {"dtype": "float64", "device": "cpu", "validation.every": 10}
 

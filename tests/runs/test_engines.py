@@ -14,7 +14,7 @@ from nsvm_cli.config.settings import parse_settings, plain, with_values
 from nsvm_cli.errors import InputError
 from tests.runs.test_train import VALUES, bits, go, interrupt, settings_with
 
-pytestmark = pytest.mark.usefixtures("unchecked", "compiled")
+pytestmark = pytest.mark.usefixtures("compiled")
 
 
 def settings(**changes: Any) -> Any:

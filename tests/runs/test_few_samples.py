@@ -21,8 +21,6 @@ from tests.conftest import STEPPING
 from tests.small_runs import small_run
 from tests.small_tables import small_table
 
-pytestmark = pytest.mark.usefixtures("unchecked")
-
 
 def by_default(algorithm: str, file: Path, *words: str) -> Settings:
     """Return the settings of a user who names an algorithm and a table, but for a few steps."""

@@ -17,7 +17,7 @@ from tests.conftest import STEPPING
 from tests.small_runs import small_run
 from tests.small_tables import small_table
 
-pytestmark = pytest.mark.usefixtures("unchecked")
+pytestmark = pytest.mark.usefixtures("shapes")
 
 
 def run(folder: Path, **changes: Any) -> dict[str, Any]:

@@ -19,8 +19,6 @@ from nsvm_cli.runs.experiment import prepare
 from tests.small_runs import small_run, small_settings
 from tests.small_tables import small_table
 
-pytestmark = pytest.mark.usefixtures("unchecked")
-
 LAM = 1e-3
 
 

@@ -25,8 +25,6 @@ from tests.artifacts.test_model_file import contents, write_with_checksum
 from tests.runs.test_train import VALUES, go, interrupt, settings_with, stopped_at
 from tests.small_tables import KINDS, small_table
 
-pytestmark = pytest.mark.usefixtures("unchecked")
-
 
 def killed(folder: Path, **changes: Any) -> Path:
     interrupt(folder / "run", settings_with(**changes))

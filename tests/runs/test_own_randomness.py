@@ -25,8 +25,6 @@ from nsvm_cli.runs.experiment import Experiment, prepare
 from tests.runs.test_train import resumed, settings_with
 from tests.small_runs import small_settings
 
-pytestmark = pytest.mark.usefixtures("unchecked")
-
 
 class Drawing(nn.Module):
     """A layer between two others, with random changes of the features in training."""

@@ -18,7 +18,7 @@ from nsvm_cli.storage.run_directory import RunDirectory
 from tests.runs.test_train import resumed
 from tests.small_runs import small_settings
 
-pytestmark = pytest.mark.usefixtures("unchecked")
+pytestmark = pytest.mark.usefixtures("shapes")
 
 
 def on_table(file: Path, algorithm: dict[str, Any], **changes: Any) -> Settings:

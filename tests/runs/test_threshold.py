@@ -20,8 +20,6 @@ from tests.artifacts.test_model_file import contents
 from tests.runs.test_train import bits, go, resumed, settings_with
 from tests.small_runs import small_run, small_settings
 
-pytestmark = pytest.mark.usefixtures("unchecked")
-
 RARE: dict[str, Any] = {"metric": "f1", "dataset": {"name": "ringnorm", "samples": 300, "validation": 0.2}}
 SAME = ("validation_roc_auc", "test_log_loss", "train_average_precision", "alignment", "theta_change")
 

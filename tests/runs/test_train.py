@@ -46,9 +46,6 @@ VALUES: dict[str, Any] = {
 """A run that converges: the bits of one that diverges say little, and its scores are the luck of rounding."""
 
 
-pytestmark = pytest.mark.usefixtures("unchecked")
-
-
 def settings_with(**changes: Any) -> Settings:
     return parse_settings({**VALUES, **changes})
 

@@ -14,8 +14,6 @@ from nsvm_cli.terminal.progress import Progress
 from nsvm_cli.trainers.alg4 import Alg4
 from tests.patience import PATIENCE
 
-pytestmark = pytest.mark.usefixtures("unchecked")
-
 
 def lines_of(capsys: pytest.CaptureFixture[str], solver: str, end: bool = False) -> list[str]:
     """Return the last lines about a run that takes 10 steps of Part 1 and 3 of Part 2, and is interrupted

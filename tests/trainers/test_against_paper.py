@@ -28,7 +28,6 @@ from nsvm_cli.trainers.pegasos import Pegasos
 from tests import reference
 from tests.conftest import MakeSmall, Small, parameters, train
 
-pytestmark = pytest.mark.usefixtures("unchecked")
 LAM = 0.01
 
 

@@ -18,7 +18,6 @@ from nsvm_cli.runs.loop import OnLog, run
 from nsvm_cli.trainers import Problem, Trainer, build_trainer
 from tests.conftest import LOSSES, STEPPING, MakeSmall, short, train
 
-pytestmark = pytest.mark.usefixtures("unchecked")
 STEPS = 60
 
 

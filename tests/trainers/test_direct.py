@@ -27,6 +27,8 @@ from nsvm_cli.models.losses import (
 from nsvm_cli.trainers import build_trainer
 from tests.conftest import LOSSES, MakeSmall, Small, train
 
+pytestmark = pytest.mark.usefixtures("shapes")
+
 M = 90
 LAM = 0.01
 C = 1 / (LAM * M)

@@ -21,7 +21,8 @@ from nsvm_cli.trainers.nystroem import Nystroem, inverse_root
 from nsvm_cli.trainers.svc import SVC
 from tests.conftest import LOSSES, MakeSmall, train
 
-pytestmark = pytest.mark.usefixtures("unchecked")
+pytestmark = pytest.mark.usefixtures("shapes")
+
 
 LAM, M = 0.01, 90
 EXACT = {"tol": 1e-8, "max_iter": 10**6}

@@ -117,7 +117,6 @@ def test_projection_is_the_nearest_function_of_the_span() -> None:
     torch.testing.assert_close(found.alpha, expected, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize("kind", sorted(LOSSES))
 def test_algorithm_1_refreshed_at_every_move_is_algorithm_2_with_its_objective(
     small: MakeSmall, kind: str

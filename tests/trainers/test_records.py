@@ -13,8 +13,6 @@ from nsvm_cli.runs.loop import OnLog, run
 from nsvm_cli.trainers.means import Tally
 from tests.conftest import LOSSES, STEPPING, MakeSmall, short
 
-pytestmark = pytest.mark.usefixtures("unchecked")
-
 
 @pytest.mark.parametrize(
     ("kind", "k"),

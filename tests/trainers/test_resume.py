@@ -28,7 +28,6 @@ from nsvm_cli.trainers.alg1 import MAINTENANCE
 from nsvm_cli.trainers.pegasos import Pegasos
 from tests.conftest import LOSSES, STEPPING, MakeSmall, parameters, short
 
-pytestmark = pytest.mark.usefixtures("unchecked")
 STEPS = 60
 
 

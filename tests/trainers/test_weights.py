@@ -34,8 +34,6 @@ from nsvm_cli.trainers.pegasos import Pegasos
 from tests.conftest import LOSSES as SMALL_LOSSES
 from tests.conftest import compile_units, parameters, samples, short, train
 
-pytestmark = pytest.mark.usefixtures("unchecked")
-
 COUNTS = np.array([1, 2, 3, 1, 1, 2, 4, 2, 1, 3])
 """How often each of ten samples is there."""
 

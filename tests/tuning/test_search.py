@@ -29,8 +29,6 @@ from nsvm_cli.tuning.search import (
 )
 from tests.small_tables import small_table
 
-pytestmark = pytest.mark.usefixtures("unchecked")
-
 SETTINGS: dict[str, Any] = {
     "dataset": {"name": "ringnorm", "samples": 400, "validation": "40 each"},
     "network": {"name": "mlp", "widths": [8]},
