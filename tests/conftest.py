@@ -85,7 +85,7 @@ def shapes() -> Iterator[None]:
     """Check the shapes and types in signatures of nsvm in the tests of a module.
 
     These checks take twice the time of the rest of a test. The modules that ask for them are few, but between
-    them they call every function that states a shape.
+    them they call nearly all functions that state a shape.
     """
     jaxtyping.config.update("jaxtyping_disable", False)
     yield
