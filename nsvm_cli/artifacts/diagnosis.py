@@ -255,7 +255,7 @@ def overfitted(train: Float[Tensor, " p"], held_out: Float[Tensor, " q"]) -> boo
     return float(held_out.mean() - train.mean()) > STANDARD_ERRORS * math.sqrt(variance)
 
 
-SENTENCES = {
+VERDICTS = {
     "worse than the initial features": "an exact SVM on the trained features has {refit} on {held_out}, but "
     "an exact SVM on the initial features {frozen}; lower optimizer.lr, or set optimizer.weight_decay or "
     "penalties",
@@ -288,7 +288,7 @@ def verdict(figures: Mapping[str, Any]) -> dict[str, str]:
     compared = "" if scores["frozen"] is None else COMPARED
     healthy = UNFINISHED if _much_better(scores, "refit", "test") else "{test} on {held_out}" + compared
     texts = {name: "no score" if score is None else f"{score:.4f}" for name, score in scores.items()}
-    why = SENTENCES.get(name, healthy).format(**figures, **texts, **sample_counts(figures))
+    why = VERDICTS.get(name, healthy).format(**figures, **texts, **sample_counts(figures))
     return {"verdict": name, "why": why}
 
 

@@ -166,11 +166,11 @@ def reproduce_arguments(parser: CommandParser) -> None:
 
 
 def reproduce(options: argparse.Namespace) -> None:
-    """Run a suite, which is a list of sweeps (nsvm train -m), and compare the runs. The
-    suites contain the paper's experiments, tables with classes or real targets, and
-    MNIST with ten digits, with baselines on the same splits. The runs of each data
-    set are in one folder. To resume after an interruption, run the same command
-    again.
+    """Run a suite, which is a list of sweeps (nsvm train -m), and compare the runs.
+    The suites contain the paper's experiments, tables with classes or real targets,
+    and MNIST with ten digits, with baselines on the same splits. The runs of each
+    data set are in one folder. To resume after an interruption, run the same
+    command again.
 
     examples:
       nsvm reproduce quick

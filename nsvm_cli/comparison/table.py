@@ -109,7 +109,7 @@ def _texts(row: Comparison) -> dict[str, str]:
     }
 
 
-SENTENCES = {
+EXPLANATIONS = {
     "test": "These are test scores: to choose settings, hold out samples with dataset.validation=N.",
     "failed": "Failed runs are excluded from means and tests, which favours settings that fail; nsvm compare "
     "--failed guess gives them the score of guessing if a finished run on the same data has recorded it.",
@@ -166,7 +166,7 @@ def notes(rows: Sequence[Comparison], ranks: Ranking | None, runs: int) -> list[
         "shared": shared_samples(scored),
     }
     sentences = [*answers(rows), *cautions(cells, runs)]
-    sentences += [sentence for name, sentence in SENTENCES.items() if applies[name]]
+    sentences += [sentence for name, sentence in EXPLANATIONS.items() if applies[name]]
     if ranks is not None:
         order = ", ".join(f"{name} {r:.2f}" for name, r in ranks.ranks.items())
         critical = f"Nemenyi's critical difference at the 5 % level: {ranks.critical:.2f}."

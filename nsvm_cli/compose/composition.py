@@ -219,7 +219,7 @@ def run_app(task: Callable[[DictConfig], float | None], arguments: Sequence[str]
         InputError: a group, option or key is unknown, or an override cannot be read.
     """
     app = hydra.main(config_path=str(conf_folder()), config_name=CONFIG_NAME, **MAIN_OPTIONS)(task)
-    sys.argv = ["nsvm train", *arguments]
+    argv, sys.argv = sys.argv, ["nsvm train", *arguments]
     full_error = os.environ.get(FULL_ERROR, "0")
     os.environ[FULL_ERROR] = "1"  # Hydra then raises its errors instead of printing them
     try:
@@ -227,7 +227,7 @@ def run_app(task: Callable[[DictConfig], float | None], arguments: Sequence[str]
             _expect_options(arguments)
             app()
     finally:
-        os.environ[FULL_ERROR] = full_error
+        os.environ[FULL_ERROR], sys.argv = full_error, argv
 
 
 COMPOSING_LOCK = threading.RLock()

@@ -43,7 +43,7 @@ NonNegative = Annotated[float, Field(ge=0)]
 Fraction = Annotated[float, Field(ge=0, lt=1)]
 
 
-MISSING = "???"  # in a YAML file: a value that the user must give
+REQUIRED = "???"  # in a YAML file: a value that the user must give
 OWN_PART = "to use your own, name its module: plugins=[MODULE], or --plugins MODULE"
 
 
@@ -78,7 +78,7 @@ class Registry(dict[str, Part]):
         for p in _constructor(self[name])[0][self.given :]:
             if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD):
                 with contextlib.suppress(TypeError, ValueError):
-                    section[p.name] = json.loads(json.dumps(MISSING if p.default is p.empty else p.default))
+                    section[p.name] = json.loads(json.dumps(REQUIRED if p.default is p.empty else p.default))
         return section | {**self.common, **section}
 
     def names_of(self, part: object) -> list[str]:
@@ -102,7 +102,7 @@ class Registry(dict[str, Part]):
             elif "__init__" in vars(kind):
                 names |= inspect.signature(kind).parameters.keys()
         declared = {key: section[key] for key in section if key in names}
-        return {**declared, **inherited, **{k: v for k, v in declared.items() if v != MISSING}, "name": name}
+        return {**declared, **inherited, **{k: v for k, v in declared.items() if v != REQUIRED}, "name": name}
 
 
 def keeps(kind: type, base: type, *names: str) -> bool:
@@ -161,7 +161,7 @@ def build(registry: Mapping[str, Callable[..., T]], kind: str, settings: Mapping
     Raises:
         InputError: the name or a setting is unknown, a setting is missing, or a value is invalid.
     """
-    values = {key: value for key, value in settings.items() if str(value) != MISSING}
+    values = {key: value for key, value in settings.items() if str(value) != REQUIRED}
     name = values.pop("name", None)
     if isinstance(name, Given):
         if values:

@@ -43,10 +43,10 @@ if TYPE_CHECKING:
 LONGEST_LINE = 300
 """Maximum length of a line that lists columns."""
 
-FIRST = 6
+MOST_CELLS = 6
 """Number of cells of a column to show."""
 
-MOST_ROWS = 3000
+MOST_LABELLED_ROWS = 3000
 """Maximum number of rows used to predict the labels from single columns."""
 
 GIVEN_AWAY = 0.95
@@ -80,14 +80,14 @@ def describe(
         raw, read = table.rows[name], columns.get(str(name), ID)
         cells = texts(raw) if raw.dtype == "object" else raw  # Parquet may hold lists
         empty = cells.isna() | (cells == "")
-        count, values, remarks = None, texts(cells.iloc[:FIRST]), []
+        count, values, remarks = None, texts(cells.iloc[:MOST_CELLS]), []
         kind = table.roles.get(name, read if isinstance(read, str) else "text")
         if isinstance(read, Doubt):
             kind, remarks = "number", [f"{read}; {remedy({str(name): read})}"]
         elif isinstance(read, Dates):
-            kind, values = "date", days(raw.iloc[:FIRST], read.format).map(day, na_action="ignore")
+            kind, values = "date", days(raw.iloc[:MOST_CELLS], read.format).map(day, na_action="ignore")
         elif isinstance(read, Numbers):
-            kind, values = "number", numbers(table, raw.iloc[:FIRST], read)
+            kind, values = "number", numbers(table, raw.iloc[:MOST_CELLS], read)
             remarks = [] if read.is_plain else [str(read)]
         elif kind in ("text", ID, "label"):
             count = None if kind == ID else cells[~empty].nunique()
@@ -230,7 +230,7 @@ def suspicions(
 ) -> dict[str, list[str]]:
     """Return warnings by column name, given features x and coded labels or targets y."""
     lines: dict[str, list[str]] = {}
-    rows = np.random.default_rng(0).permutation(len(x))[:MOST_ROWS]
+    rows = np.random.default_rng(0).permutation(len(x))[:MOST_LABELLED_ROWS]
     for name, kind, part in encoder.parts(x):
         sample = part[rows, 0]
         if isinstance(kind, Dates):
@@ -262,7 +262,8 @@ def _codes(x: np.ndarray) -> list[str]:
         alone = value < 0 <= low
         nines = value < 0 or {*f"{value:.0f}"} == {"9"}
         if (alone or (far and nines)) and value % 1 == 0 and (x == value).sum() > 1:
-            advice = f"if it stands for missing values, add {override('dataset.missing', [f'{value:.0f}'])}"
+            codes = override("dataset.missing", [f"{value:.0f}"])
+            advice = f"if it stands for missing values, add it to their codes: {codes}"
             lines.append(f"{value:.0f} is unlike all other numbers: {advice}")
     wide = len(x) >= 10 * FEWEST and np.ptp(x) >= len(x) - 1  # to save time
     if wide and (x % 1 == 0).all() and len(np.unique(x)) == len(x):

@@ -26,7 +26,7 @@ from nsvm_cli.storage.files import file_sha256
 if TYPE_CHECKING:
     import pandas as pd
 
-MISSING = ("", "#N/A", "#NA", "<NA>", "N/A", "NA", "NULL", "NaN", "n/a", "nan", "null")
+MISSING_CODES = ("", "#N/A", "#NA", "<NA>", "N/A", "NA", "NULL", "NaN", "n/a", "nan", "null")
 """Texts that mean a missing value in all columns except labels: most of pandas' defaults."""
 
 
@@ -134,7 +134,7 @@ def read_cells(
         written = {*table[name].dropna().unique()}
         if any(label != label.strip() for label in written):
             lines.append(f"{path}: blanks around labels are ignored")
-        if codes := {*MISSING} & {label.strip() for label in written} - {"", *dialect.codes(name)}:
+        if codes := {*MISSING_CODES} & {label.strip() for label in written} - {"", *dialect.codes(name)}:
             advice = f"{override('dataset.missing', {name: sorted(codes)})} dataset.skip_unlabelled=true"
             lines.append(f"{path}: {' and '.join(sorted(codes))}: a class; if it means no label: {advice}")
     return cells.drop(columns=nameless), lines
@@ -316,7 +316,7 @@ def parsing(
         "skipinitialspace": True,
         "dtype": dict.fromkeys({*text, *labels} & {*names}, "str"),
         "keep_default_na": False,
-        "na_values": {name: [*MISSING, *dialect.codes(name)] for name in names if name not in labels},
+        "na_values": {name: [*MISSING_CODES, *dialect.codes(name)] for name in names if name not in labels},
         "index_col": False,  # otherwise the first column may become row names
     }
 

@@ -281,7 +281,7 @@ class ImageFolder(Images):
         splits = np.array([split for split, _, _ in chosen], str)
         splits[[*unreadable]] = ""
         parts = {split: (x[splits == split], y[splits == split]) for split in named}
-        remarks += [*reader.remarks, *[f"left out {len(unreadable)} unreadable images"] * bool(unreadable)]
+        remarks += [*reader.remarks, *[f"skipped unreadable images: {len(unreadable)}"] * bool(unreadable)]
         equal = len(x) - len({hash(image.tobytes()) for image in x})
         if equal >= 0.1 * len(x):
             remarks.append(f"{equal} of {len(x)} images have the same pixels as another one")

@@ -118,6 +118,6 @@ def _images(
         kept = [n for n in range(len(part)) if n not in unreadable]
         yield torch.from_numpy(x[kept]), {"file": [names[n] for n in kept]}
     if damaged:
-        say(f"left out {damaged} unreadable images")
+        say(f"skipped unreadable images: {damaged}")
     for line in reader.remarks:
         say(line)

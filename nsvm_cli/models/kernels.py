@@ -134,7 +134,7 @@ class RBF(Kernel):
         return 2 * gamma * (GK @ (b - origin) - GK.sum(-1, keepdim=True) * (a - origin))
 
 
-SAME = 64
+FEATURE_ROUNDING = 64
 """Maximum rounding error of features, in units of machine precision."""
 
 
@@ -149,7 +149,7 @@ class Laplacian(Kernel):
 
     def __call__(self, a: Points, b: Others) -> Gram:
         d, size_a, size_b = torch.cdist(a, b, p=1), a.detach().abs().sum(-1), b.detach().abs().sum(-1)
-        rounding = SAME * torch.finfo(a.dtype).eps * (size_a.unsqueeze(-1) + size_b.unsqueeze(-2))
+        rounding = FEATURE_ROUNDING * torch.finfo(a.dtype).eps * (size_a.unsqueeze(-1) + size_b.unsqueeze(-2))
         return torch.exp(-or_one_over_n(self.gamma, a) * torch.where(d > rounding, d, 0.0))
 
 
@@ -204,7 +204,7 @@ class Biased(Kernel):
         return self.K.gradient(a, b, K - 1, G)
 
 
-MOST_ROWS = 2**24
+MOST_MATRIX_ROWS = 2**24
 """Maximum number of rows of a precomputed matrix. float32 represents all smaller indices exactly."""
 
 
@@ -216,7 +216,7 @@ class Precomputed(Kernel):
 
     def __post_init__(self) -> None:
         G, what = self.G, f"kernel.path={self.path}"
-        if G.ndim != 2 or len({*G.shape}) > 1 or len(G) > MOST_ROWS or G.dtype.kind not in "iuf":
+        if G.ndim != 2 or len({*G.shape}) > 1 or len(G) > MOST_MATRIX_ROWS or G.dtype.kind not in "iuf":
             raise InputError(
                 f"{what}: expected numbers of shape (m, m), m <= 2^24, got {G.dtype} of shape {G.shape}"
             )

@@ -42,7 +42,7 @@ MOST_MISTAKES, EXPLAINED = 24, 5
 MOST_IN_DIAGNOSIS = 1000
 """Maximum number of samples per split in a diagnosis, so that the diagnosis is fast."""
 
-MOST_POINTS, MOST_ROWS = 1000, 200
+MOST_POINTS, MOST_HELD_OUT = 1000, 200
 """Maximum number of samples in a scatter plot and in a kernel matrix."""
 
 BINS = 10
@@ -51,7 +51,7 @@ BINS = 10
 FIGURES = ("figure", "value", "meaning")
 """The head of a table of metrics and other values."""
 
-FIRST = ("Diagnosis", "Result", "Training", "Confusion", "Columns", "Settings")
+SECTION_ORDER = ("Diagnosis", "Result", "Training", "Confusion", "Columns", "Settings")
 """The first sections of a report, in this order."""
 
 SIZE = (4.6, 3.9)
@@ -81,7 +81,7 @@ def run_sections(
         *settings,
         *section("Data and computation", of_result(data_and_computation), folded=True),
     ]
-    return sorted(sections, key=lambda part: [*FIRST, part.title].index(part.title))
+    return sorted(sections, key=lambda part: [*SECTION_ORDER, part.title].index(part.title))
 
 
 def _result(result: Figures) -> Blocks:
@@ -314,7 +314,7 @@ def principal_components(z: Float[Tensor, "m n"]) -> tuple[Float64[np.ndarray, "
 
 def kernel_matrices(model: NSVM, data: Data) -> Blocks:
     """Draw the kernel matrix of held-out samples, sorted by class or target."""
-    subset, drawn = random_samples(data.held_out, MOST_ROWS, model.settings.seed), list[Block]()
+    subset, drawn = random_samples(data.held_out, MOST_HELD_OUT, model.settings.seed), list[Block]()
     order = subset.y.argsort(stable=True)  # codes ascend in the order of the classes
     subset = Split(subset.x[order], subset.y[order])
     count = counted(len(subset), len(data.held_out), data.splits.held_out)

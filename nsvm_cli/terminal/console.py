@@ -176,7 +176,7 @@ def progress_bar(console: Console, *columns: progress.ProgressColumn) -> progres
     )
 
 
-INTERVAL, SHARE = 0.5, 0.02
+INTERVAL, TIME_SHARE = 0.5, 0.02
 """Minimum seconds between two looks at the jobs, and maximum share of a core for these looks."""
 
 
@@ -194,7 +194,7 @@ def sweep_progress(look: Callable[[], tuple[Sequence[str], int]], total: int | N
                 for line in lines:
                     console.print(line, soft_wrap=True)
                 bar.update(task, completed=ended)
-            has_ended.wait(max(INTERVAL, (time.monotonic() - began) / SHARE))
+            has_ended.wait(max(INTERVAL, (time.monotonic() - began) / TIME_SHARE))
 
     with progress_bar(console) as bar:
         task = bar.add_task("jobs", total=total)

@@ -32,7 +32,7 @@ from nsvm_cli.trainers.dual import Dual, DualState, ReferenceSMO, classification
 STEPS = 100
 """Number of steps of a run. Each step reduces the gap by the same factor."""
 
-PAUSE_SECONDS = 0.2
+STEP_SECONDS = 0.2
 """Number of seconds after which ``advance`` returns within a step, so that the loop can check for signals."""
 
 SIZES = "kept_sizes"
@@ -200,12 +200,12 @@ class SVC(Trainer[SVCState]):
             self.advance(problem, state, t + 1)
 
     def advance(self, problem: Problem, state: SVCState, until: int) -> None:
-        """Iterate until step ``until`` has ended, but not much longer than ``PAUSE_SECONDS``."""
+        """Iterate until step ``until`` has ended, but not much longer than ``STEP_SECONDS``."""
         start = time.monotonic()
         while state.t < until:
             if (reached := self._reached(state)) > state.t:
                 state.t = min(until, reached)
-            elif time.monotonic() - start > PAUSE_SECONDS:
+            elif time.monotonic() - start > STEP_SECONDS:
                 break
             else:
                 self._iterate(problem, state)

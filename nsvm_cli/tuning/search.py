@@ -179,19 +179,19 @@ def validation_score(values: Mapping[str, Any], seed: int, seconds: float | None
         return 0.0
 
 
-SHARE = 0.25
+MOST_VALIDATION = 0.25
 """Maximum fraction of the training samples for validation, unless the user sets the number."""
 
 
 def suited_validation(values: Mapping[str, Any], usual: str) -> str | float:
-    """Return the size of the validation set: ``usual``, or the fraction ``SHARE`` if some class is too small.
+    """Return the size of the validation set: ``usual``, or ``MOST_VALIDATION`` if some class is too small.
 
     A class is too small if ``usual`` (such as ``200 each``) is more than this fraction of the class.
     """
-    data = load(parse_settings(with_values(values, {"dataset.validation": SHARE})))
+    data = load(parse_settings(with_values(values, {"dataset.validation": MOST_VALIDATION})))
     y = torch.cat([data.splits[name].y for name in ("train", "validation")]).numpy()
     rarest = min(int(members.sum()) for _, members in data.task.strata(y))
-    return usual if int(usual.removesuffix(EACH)) <= SHARE * rarest else SHARE
+    return usual if int(usual.removesuffix(EACH)) <= MOST_VALIDATION * rarest else MOST_VALIDATION
 
 
 def tune(

@@ -9,7 +9,7 @@ import pytest
 
 from nsvm_cli.comparison.pages import write_report
 from nsvm_cli.comparison.records import RunRecord, runs_table
-from nsvm_cli.comparison.table import SENTENCES
+from nsvm_cli.comparison.table import EXPLANATIONS
 from tests.comparison.test_compare import failed, run, runs_of
 from tests.comparison.test_figures import validated, written
 from tests.page.reader import Reader
@@ -40,9 +40,9 @@ def test_the_best_settings_are_those_of_the_lowest_rank_on_each_data_set(tmp_pat
 
 def test_test_scores_come_with_a_caution(tmp_path: Path) -> None:
     records = runs_of({"alg1": [66], "alg2": [50]})
-    assert SENTENCES["test"] in report(records, tmp_path)[0].sections["Comparison"]
-    assert SENTENCES["test"] not in report(runs_of({"alg1": [66, 70]}), tmp_path)[0].sections["Comparison"]
-    assert SENTENCES["test"] not in report(validated(records), tmp_path)[0].sections["Comparison"]
+    assert EXPLANATIONS["test"] in report(records, tmp_path)[0].sections["Comparison"]
+    assert EXPLANATIONS["test"] not in report(runs_of({"alg1": [66, 70]}), tmp_path)[0].sections["Comparison"]
+    assert EXPLANATIONS["test"] not in report(validated(records), tmp_path)[0].sections["Comparison"]
 
 
 def test_damaged_metrics_cost_the_figures_and_nothing_else(tmp_path: Path) -> None:

@@ -266,13 +266,13 @@ def test_unreadable_images_are_listed_at_once(pets: Path, tmp_path: Path) -> Non
     assert "2.png cannot be read as an image" in said
     data = load("image_folder", path=str(tmp_path / "pets"), size=8, skip_unreadable=True)
     assert data.splits.sizes["all"] == 38
-    assert "left out 2 unreadable images" in data.remarks()
+    assert "skipped unreadable images: 2" in data.remarks()
     said_after = list[str]()
     settings = {"background": "white", "skip": True, "say": said_after.append}
     [(x, beside)] = blocks(tmp_path / "pets", (3, 8, 8), None, **settings)
     assert torch.equal(x, data.splits["all"].x)
     assert len(beside["file"]) == 38
-    assert said_after == ["left out 2 unreadable images"]
+    assert said_after == ["skipped unreadable images: 2"]
 
 
 def test_what_is_read_inexactly_is_said(pets: Path, tmp_path: Path) -> None:

@@ -113,8 +113,8 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
 def test_more_rows_than_float32_can_number_are_refused(
     save: Callable[[np.ndarray], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert np.float32(kernels.MOST_ROWS - 1) != np.float32(kernels.MOST_ROWS)
-    assert np.float32(kernels.MOST_ROWS) == np.float32(kernels.MOST_ROWS + 1)
-    monkeypatch.setattr(kernels, "MOST_ROWS", 19)
+    assert np.float32(kernels.MOST_MATRIX_ROWS - 1) != np.float32(kernels.MOST_MATRIX_ROWS)
+    assert np.float32(kernels.MOST_MATRIX_ROWS) == np.float32(kernels.MOST_MATRIX_ROWS + 1)
+    monkeypatch.setattr(kernels, "MOST_MATRIX_ROWS", 19)
     with pytest.raises(InputError, match="m <= 2\\^24"):
         built(save(gram()))

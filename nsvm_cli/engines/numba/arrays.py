@@ -17,7 +17,7 @@ from numba.extending import overload
 
 from nsvm_cli.engines.numba.jit import OPTIONS, jit
 
-SERIES = tuple(math.log(2) ** n / math.factorial(n) for n in range(14))
+EXP2_TERMS = tuple(math.log(2) ** n / math.factorial(n) for n in range(14))
 """Taylor coefficients of 2^x at 0. For x in [-1/2, 1/2], float32 needs the first eight, and float64 all."""
 
 
@@ -36,9 +36,9 @@ def _exp2_of_type(x: Any) -> Any:
     def power(x: Any) -> Any:
         whole = integer(x - real(0.5))  # int() rounds towards 0, so that x is rounded to the nearest integer
         f = x - real(whole)
-        p = real(SERIES[terms - 1])
+        p = real(EXP2_TERMS[terms - 1])
         for n in range(terms - 2, -1, -1):
-            p = p * f + real(SERIES[n])
+            p = p * f + real(EXP2_TERMS[n])
         of_whole = integer((whole + integer(bias)) << integer(mantissa)).view(real)
         return p * of_whole if x > lowest else real(0) if x <= lowest else x
 
