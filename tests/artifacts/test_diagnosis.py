@@ -20,9 +20,6 @@ from nsvm_cli.words import diagnosis_rows
 from tests.page.models import load
 from tests.small_tables import small_table
 
-pytestmark = pytest.mark.usefixtures("shapes")
-
-
 ALG4 = {"name": "alg4", "steps": 200, "solver": "svc", "lam": 1e-3}
 RINGNORM = {"dataset": {"name": "ringnorm", "samples": 1000}, "network": {"name": "identity"}}
 PEGASOS = {**RINGNORM, "algorithm": {"name": "pegasos", "steps": 1500, "lam": 1e-3}}

@@ -15,9 +15,6 @@ from tests.cli.process import nsvm, refusal, trained
 from tests.page.reader import Reader
 from tests.page.test_document import HOSTILE
 
-pytestmark = pytest.mark.usefixtures("shapes")
-
-
 TINY = ["algorithm=alg4", "algorithm.steps=12", "algorithm.batch_size=4", "algorithm.solver_steps=30"]
 TINY += ["algorithm.solver=pegasos", "curves=false", "engine=torch"]
 

@@ -20,9 +20,6 @@ from nsvm_cli.page.sections import class_curves, features, kernel_matrices, pred
 from nsvm_cli.tasks import task_for
 from tests.page.models import stub
 
-pytestmark = pytest.mark.usefixtures("shapes")
-
-
 X = torch.tensor([[-1.0, 10.0], [3.0, 14.0], [2.0, 20.0], [0.5, 11.0], [2.5, 12.0]], dtype=torch.float64)
 
 

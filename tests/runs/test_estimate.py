@@ -18,9 +18,6 @@ from nsvm_cli.trainers import Problem
 from nsvm_cli.trainers.direct import Majority, Trees
 from tests.small_runs import small_settings
 
-pytestmark = pytest.mark.usefixtures("shapes")
-
-
 SLOW = pytest.mark.thorough  # to import what they need
 HEAD = {"network": {"name": "mlp", "widths": [10], "head": True}, "kernel": {"name": "linear"}}
 
