@@ -199,7 +199,7 @@ TRAINING = ("steps", "violations", "support_vectors", "parameters", "theta_chang
 
 
 def training_rows(figures: Figures) -> Rows:
-    """Return rows with the values of a result or an evaluation that describe a model and its training."""
+    """Return the table rows that describe a model and its training, from a result or an evaluation."""
     keys = [key for key in TRAINING if figures.get(key) is not None]
     if "alignment" in figures:
         keys.append("alignment")

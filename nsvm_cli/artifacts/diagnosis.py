@@ -314,6 +314,6 @@ def _worst(figures: Mapping[str, Any], scores: Mapping[str, float | None]) -> st
 
 
 def _much_better(scores: Mapping[str, float | None], one: str, other: str, much: float = MUCH) -> bool:
-    """Return whether a score exceeds another score by ``much`` of the gap between a constant answer and 1."""
+    """Return whether score ``one`` exceeds score ``other`` by more than ``much`` times (1 - ``guess``)."""
     a, b, guess = scores[one], scores[other], scores["guess"]
     return a is not None and b is not None and guess is not None and a - b > much * (1 - guess)

@@ -1,4 +1,4 @@
-"""Means and 95 % intervals over the seeds of a study, for R^2 and for accuracies, even with few errors.
+"""Means and 95 % confidence intervals over seeds. Intervals of accuracies are valid even with few errors.
 
 Intervals cover everything that differs between seeds: the initial theta, the order of the samples and, if
 each seed has its own, the split or the data. Scores from several splits of the same samples are correlated.

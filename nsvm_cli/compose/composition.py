@@ -159,7 +159,7 @@ def _parts_known(words: Sequence[str]) -> Iterator[None]:
 
 
 def _without_file(folders: Sequence[str], kind: str, name: str) -> dict[str, Any] | None:
-    """Return arguments for ``ConfigStore.store`` for a part without a file; None if the part has a file.
+    """Return the arguments of ``ConfigStore.store`` for a part that has no YAML file, otherwise None.
 
     The values come from the file of a base class or, if no base class has a file, from the constructor.
     """

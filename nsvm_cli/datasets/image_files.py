@@ -79,7 +79,7 @@ class SklearnDigits(Images):
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
 class ImageFiles(Images):
-    """Images from published files in ``root``, or downloaded once into the user's cache folder."""
+    """Images from published files, which are read from ``root`` or downloaded once into the cache folder."""
 
     address: ClassVar[str]
     """URL of the files, without their names."""

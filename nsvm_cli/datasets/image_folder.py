@@ -238,10 +238,10 @@ Side = Annotated[int, Field(ge=1, le=1024)]
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
 class ImageFolder(Images):
-    """Images in ``path``: folders of classes, or folders such as train, val and test with folders of classes.
+    """Images in ``path``, with a folder for each class, directly or in a folder for each split.
 
     Attributes:
-        validation_path, test_path: folders of the other splits, which may lack classes.
+        validation_path, test_path: folders of the validation and test images. Classes may be absent there.
         labels: a table with the columns ``file`` (below ``path``) and ``label``, instead of class folders.
         size: side, or height and width; images are scaled to cover this size and cropped at the centre.
         background: the colour behind transparent pixels.

@@ -252,7 +252,7 @@ class _Column:
         return decimals.pop() if not self.clock and len(decimals) == 1 else None
 
     def notation(self, decimal: Decimal | None, thousands: Thousands | None) -> Numbers | Doubt | None:
-        """Return the notation of the cells with these signs (None: any), a ``Doubt``, or None for text."""
+        """Return how numbers are written, a ``Doubt`` if that is ambiguous, or None for text."""
         if self.clock:
             return self._unless_others(Numbers(clock=True), {*self.shapes})
         among = [

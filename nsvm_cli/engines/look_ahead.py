@@ -91,7 +91,7 @@ def descend(
 
 @dataclass
 class Window(Saved):
-    """The samples i of the steps from ``first`` on, with k rows for each step, and their scores s."""
+    """The steps computed ahead: their samples i, with k rows per step from ``first`` on, and scores s."""
 
     saved = ("first", "s")  # the bits of s depend on the order of past updates
 
@@ -202,7 +202,7 @@ class LookAhead(Trainer[S]):
     def _violation(
         self, problem: Problem, state: S, t: int, rows: Int64[np.ndarray, " v"], increments: Amount
     ) -> None:
-        """Take step t. These rows of the window violate the margin, and add increments / k to alpha."""
+        """Take step t, in which the samples in these rows of the window add increments / k to alpha."""
         ahead, window = state.engine, state.engine.window
         at, begin = window.evaluation.rows(rows), self.k * (t - window.first)
         a = problem.implicit(increments, at.z, self.lam * t, window.i[begin : begin + self.k]) / self.k

@@ -39,7 +39,7 @@ SHOWN_FILES = (CONFIG, RESULT, "final.safetensors")
 
 
 class Logger:
-    """Base class of loggers, which shows nothing. The fields of a logger are its settings.
+    """Base class of loggers, which logs nothing by itself. The fields of a logger are its settings.
 
     An error in ``start`` ends the run. After a later error, the logger is disabled with a warning.
     """

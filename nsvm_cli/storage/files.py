@@ -117,7 +117,7 @@ def csv_lines(rows: Iterable[Iterable[Any]], escape: bool = False) -> str:
 
 
 def escape_formula(cell: Any) -> Any:
-    """Return a cell, with ' prepended to text that a spreadsheet would read as a formula (OWASP's advice)."""
+    """Return a cell. A quote is prepended if a spreadsheet would read a formula, as OWASP recommends."""
     if isinstance(cell, str) and cell.startswith(("=", "+", "-", "@", "\t", "\r", "\n")):
         try:
             float(cell)

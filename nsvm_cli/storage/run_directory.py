@@ -39,7 +39,8 @@ Status = Literal["running", "finished", "failed", "interrupted"]
 class RunDirectory(contextlib.ExitStack):
     """The directory of one run, locked by this process. A run is finished once ``result.json`` exists.
 
-    ``final`` is the path of the trained model, and ``best`` of the model with the best validation score.
+    ``final`` is the path of the trained model. ``best`` is the path of the model with the best validation
+    score.
     """
 
     def __init__(

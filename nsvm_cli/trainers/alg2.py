@@ -18,8 +18,9 @@ from nsvm_cli.trainers.coefficients import SampleState, SampleTrainer
 class Alg2(SampleTrainer):
     """Descent in f, then in theta, then an approximate projection of f (paper, Algorithm 2).
 
-    The paper's alpha_j y_j is alpha_j here. Support vectors have features with the current theta, and steps
-    in theta differentiate through x_i_t and these features or, with ``objective=alg1``, through x_i_t alone.
+    The paper's alpha_j y_j is alpha_j here. Features of support vectors are computed with the current
+    theta. The gradient with respect to theta includes these features and the features of x_i_t or, with
+    ``objective=alg1``, only the features of x_i_t.
     A mini-batch of k samples adds 1/k for each violation, and the step in theta is on the mean of the
     samples' objectives. ``projection=exact`` projects f onto the span of the new features, while the paper
     keeps the coefficients.

@@ -76,7 +76,7 @@ class Majority(DirectSolver):
 
 
 class ScikitLearn(DirectSolver):
-    """A method of scikit-learn. ``grid`` lists values to search for parameters that are in ``searchable``."""
+    """An estimator of scikit-learn. ``grid`` lists values to try for hyperparameters in ``searchable``."""
 
     searchable: ClassVar[tuple[str, ...]]
     grid: Grid | None

@@ -83,8 +83,8 @@ def feature_columns(F: Network, x: Any, i: Any, passed: Passed, z: Any) -> None:
 def forward(F: Network, x: Any, passed: Passed, z: Any, t: int, i: Any, evaluated: int) -> None:
     """Write z = F_theta(x), and store the values that ``backward`` needs.
 
-    If t > 0, dropout is active, with the masks of samples i in step t. The blocks of the first ``evaluated``
-    samples have passed the network before, without dropout.
+    If t > 0, dropout is active, with the masks of samples i in step t. If dropout is inactive, the stored
+    values of the first ``evaluated`` samples are used again.
     """
     for begin in range(0, len(x), ROWS):
         end = min(begin + ROWS, len(x))
