@@ -27,7 +27,7 @@ PER_NUMBER = 64
 """Bytes of memory needed for each cell, feature and decision value of a sample."""
 
 Block = tuple[Real[Tensor, "m ..."], Mapping[str, Any]]
-"""Samples of shape (m, *shape), and columns to copy: the ``file`` of each image, or columns of a table."""
+"""Samples as a tensor with m rows, and columns to copy: the ``file`` of each image, or columns of a table."""
 
 
 def blocks(
