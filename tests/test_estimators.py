@@ -301,7 +301,7 @@ def test_objects_of_a_frame_are_read_as_cells_of_a_file() -> None:
     )
     cells["share"] = [f"{share}%" for share in cells["share"]]
     as_objects = cells.astype(object)
-    says = r"'\?' \(14 times\) is no number like the rest; add settings\['dataset\.missing'\]=\['\?'\]"
+    says = r"'\?' \(14 times\) is not a number, unlike the rest; add settings\['dataset\.missing'\]=\['\?'\]"
     with pytest.raises(ValueError, match=says):
         NSVMClassifier(**QUICK).fit(as_objects, labels)
     g = NSVMClassifier(**QUICK).fit(plain, labels).decision_function(plain)

@@ -97,8 +97,8 @@ class Data:
             return self.task, self.task.targets(y)
         present = [r for r, name in enumerate(names) if name not in self.absent]
         if len(present) < 2:
-            expected = "expected training samples of two classes with a weight above 0"
-            raise InputError(f"{self.samples.source}: {expected}, found {names[present[0]]} alone")
+            expected = "expected training samples with a positive weight in at least two classes"
+            raise InputError(f"{self.samples.source}: {expected}, found only {names[present[0]]}")
         codes = encode(self.task.index(y.numpy()), present)
         return task_for([names[r] for r in present]), torch.from_numpy(codes)
 
@@ -146,8 +146,8 @@ class Data:
         lines += [f"class {c} has no {name} samples" for c, members in held_out if not members.any()]
         if self.duplicates / size >= 0.01:
             lines += [
-                f"{self.duplicates} of {size} {name} samples have exactly the features of a training sample: "
-                "the score on these says little about new samples"
+                f"{self.duplicates} of {size} {name} samples have the same features as a training sample, "
+                "so their score says little about new samples"
             ]
         return [*self.samples.remarks, *lines]
 
@@ -211,7 +211,7 @@ def split_data(
     if samples.weight is not None:
         rows["train"] = rows["train"][samples.weight[rows["train"]] > 0]
         if not len(rows["train"]):
-            raise InputError(f"{samples.source}: expected training samples with a weight above 0, found none")
+            raise InputError(f"{samples.source}: expected training samples with a positive weight")
     if table is not None:
         encoder = encoder if task else fit_encoder(table, rows["train"])
         samples = replace(samples, x=features(table, encoder))
@@ -237,6 +237,6 @@ def _task(samples: Samples, train: np.ndarray) -> Task:
     if not 0 < std < math.inf or not math.isfinite(mean):
         raise InputError(
             f"{samples.source}: the targets of the training samples have mean {mean:.3g} and standard "
-            f"deviation {std:.3g}: expected different, finite targets"
+            f"deviation {std:.3g}: targets must be finite and must not all be equal"
         )
     return Regression(mean, std)

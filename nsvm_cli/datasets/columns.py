@@ -92,8 +92,8 @@ def describe(
         elif kind in ("text", ID, "label"):
             count = None if kind == ID else cells[~empty].nunique()
             share = max(date_formats(cells).values(), default=0) if kind != "label" else 0
-            why = "not all in one format" if share < 1 else "in which day or month may be first"
-            remarks = [f"{share:.0%} of its cells are dates, {why}"] * (share >= 0.9)
+            why = "not all in one format" if share < 1 else "day or month may come first"
+            remarks = [f"{share:.0%} of its cells are dates, but {why}"] * (share >= 0.9)
         if empty.all():
             kind = EMPTY
         elif not isinstance(read, str | Doubt) and (cells == cells.iloc[0]).all():
@@ -101,7 +101,7 @@ def describe(
         first = tuple(None if gap else value for value, gap in zip(values, empty, strict=False))
         if kind == ID and all(map(is_number, filter(None, values))):
             remarks = [
-                f"counts on from row to row: if it is a time, add {override('dataset.time', str(name))}"
+                f"counts up from row to row; if it is a time, add {override('dataset.time', str(name))}"
             ]
         remarks += doubtful.get(str(name), ())
         return Column(str(name), kind, count, int(empty.sum()), first, tuple(remarks))
@@ -143,16 +143,15 @@ def survey(path: str, written: Mapping[str, Any], label: str | None) -> Survey:
     rare = [name for name, count in counts.items() if count < FEWEST_ROWS]
     lines += [*_about_rows(rows, classes), *remarks_on(columns)]
     if rare:
-        lines.append(
-            f"rare classes: {', '.join(rare)}; {override('dataset.min_count', FEWEST_ROWS)} leaves them out"
-        )
+        advice = f"add {override('dataset.min_count', FEWEST_ROWS)} to remove them"
+        lines.append(f"rare classes: {', '.join(rare)}; {advice}")
     if many:
-        lines.append(f"more than {MOST_CATEGORIES} different texts, leave out: {', '.join(many)}")
+        lines.append(f"remove columns with over {MOST_CATEGORIES} different texts: {', '.join(many)}")
     if label is None:
         named = [c.name for c in columns if c.kind not in (ID, EMPTY)]
         likely = [name for name in named if name.lower() in LIKELY] or named[-1:]
         flags = [f"--label {shlex.quote(name)}" for name in likely]
-        lines.append(f"name what to predict: {' or '.join(flags)}")
+        lines.append(f"choose the column to predict: {' or '.join(flags)}")
     else:
         doubts = {name: doubt for name, doubt in kinds.items() if isinstance(doubt, Doubt)}
         settings = {"path": path, "label": label, **written}
@@ -170,7 +169,7 @@ def _about_rows(rows: pd.DataFrame, classes: Mapping[str, float]) -> Iterator[st
         shares = ", ".join(f"{name} {share:.1%}" for name, share in classes.items())
         yield shortened(f"{len(classes)} classes: {shares}", LONGEST_LINE)
     if twice := int(rows.duplicated([name for name in rows if not is_nested(rows[name])]).sum()):
-        yield f"rows that stand twice: {twice}; of these, training may see one and the test set the other"
+        yield f"duplicate rows: {twice}; a row may be in the training set and its copy in the test set"
 
 
 def remarks_on(columns: Sequence[Column]) -> list[str]:
@@ -204,8 +203,8 @@ def summary(columns: Sequence[Column]) -> list[str]:
     missing = sum(column.missing for column in columns)
     advice = {
         "date": f"dates are read as {', '.join(DATE_FEATURES)}",
-        ID: "left out as identifiers, unless dataset.include=[...] names them",
-        EMPTY: "left out as empty",
+        ID: "skipped as identifiers (add dataset.include=[...] to use them)",
+        EMPTY: "skipped as empty",
     }
     lines = [f"columns: {counts}; {missing} empty cells"] if columns else []
     lines += [f"{text}: {', '.join(names[kind])}" for kind, text in advice.items() if kind in names]
@@ -263,11 +262,11 @@ def _codes(x: np.ndarray) -> list[str]:
         nines = value < 0 or {*f"{value:.0f}"} == {"9"}
         if (alone or (far and nines)) and value % 1 == 0 and (x == value).sum() > 1:
             codes = override("dataset.missing", [f"{value:.0f}"])
-            advice = f"if it stands for missing values, add it to their codes: {codes}"
+            advice = f"if it means a missing value, add {codes}"
             lines.append(f"{value:.0f} is unlike all other numbers: {advice}")
     wide = len(x) >= 10 * FEWEST and np.ptp(x) >= len(x) - 1  # to save time
     if wide and (x % 1 == 0).all() and len(np.unique(x)) == len(x):
-        lines.append("whole numbers, all different: identifiers are left out with dataset.drop=[...]")
+        lines.append("all whole numbers are different; if they are identifiers, add dataset.drop=[...]")
     return lines
 
 

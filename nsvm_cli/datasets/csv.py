@@ -64,7 +64,7 @@ class CSV(Dialect, TableSource):
             tables.append(cells[~cells[self.label].isin(left_out)] if left_out else cells)
             remarks += lines
             if skipped := len(cells) - len(tables[-1]):
-                remarks += [f"{path}: left out {skipped} rows without a label or of rare classes"]
+                remarks += [f"{path}: skipped {skipped} rows without a label or in rare classes"]
             cells = tables[-1]
             text = [*text, *tables[0].select_dtypes(exclude="number")]
             self._expect_columns(tables[0], cells, f"dataset.{name}={path}")
@@ -89,7 +89,7 @@ class CSV(Dialect, TableSource):
         if len(different):
             raise InputError(
                 f"{what}: expected the columns of {self.path}, but only one of the two has "
-                f"{', '.join(different)}; leave out columns that are not features with dataset.drop=[...]"
+                f"{', '.join(different)}; remove columns that are not features with dataset.drop=[...]"
             )
 
 
@@ -110,7 +110,7 @@ def read_cells(
         kind = kind_of(file)
         if not (file.is_file() or (file.is_dir() and kind == "Parquet")):
             problem = "is not a file" if file.exists() else "does not exist"
-            advice = f", relative to the folder where the command is run; name it with {setting}=FILE"
+            advice = f", relative to the current folder; set {setting}=FILE"
             relative = setting and not file.is_absolute()
             raise InputError(f"{what} {problem}: expected a CSV file{advice if relative else ''}")
         # checked before reading, because settings from a stranger may name any file
@@ -128,7 +128,7 @@ def read_cells(
         cells = tidied(table, dialect, labels)
     nameless = [name for name in cells if str(name).startswith("Unnamed: ") and cells[name].isna().all()]
     if nameless:
-        remarks = [*remarks, f"left out {len(nameless)} empty columns without a name"]
+        remarks = [*remarks, f"skipped {len(nameless)} empty columns without a name"]
     lines = [f"{path}: {'; '.join(remarks)}"] * bool(remarks)
     for name in labels:
         written = {*table[name].dropna().unique()}
@@ -136,7 +136,8 @@ def read_cells(
             lines.append(f"{path}: blanks around labels are ignored")
         if codes := {*MISSING_CODES} & {label.strip() for label in written} - {"", *dialect.codes(name)}:
             advice = f"{override('dataset.missing', {name: sorted(codes)})} dataset.skip_unlabelled=true"
-            lines.append(f"{path}: {' and '.join(sorted(codes))}: a class; if it means no label: {advice}")
+            what = f"{' and '.join(sorted(codes))}: read as a class"
+            lines.append(f"{path}: {what}; if it means a missing label, add {advice}")
     return cells.drop(columns=nameless), lines
 
 
@@ -335,8 +336,8 @@ def reading(what: str) -> Iterator[None]:
         raise
     except UnicodeDecodeError as error:
         raise InputError(
-            f"{what}: expected {error.encoding}, got bytes such as {shown(error.object[:20])}; name its "
-            "encoding, such as cp1252, latin-1 or utf-16, with dataset.encoding=NAME, or --encoding NAME"
+            f"{what}: expected {error.encoding}, got bytes such as {shown(error.object[:20])}; set its "
+            "encoding, such as cp1252, latin-1 or utf-16, with dataset.encoding=NAME or --encoding NAME"
         ) from None
     except Exception as error:
         kind = kind_of(Path(what))

@@ -62,7 +62,7 @@ class Dates:
         try:  # the format may come from an untrusted file
             days(["1"], self.format)
         except Exception:
-            raise ValueError(f"expected a format of dates, got {shown(self.format)}") from None
+            raise ValueError(f"expected a date format, such as %Y-%m-%d, got {shown(self.format)}") from None
 
 
 DATE_FEATURES = ("days", "month", "weekday")
@@ -172,7 +172,7 @@ def fit_encoder(table: Table, rows: np.ndarray) -> TableEncoder:
         raise InputError("; ".join([*lines, remedy(doubts)]))
     used = {name: kind for name, kind in columns.items() if not isinstance(kind, str)}
     if not used:
-        raise InputError(f"{table.source}: expected a column with features beside the label, found none")
+        raise InputError(f"{table.source}: expected at least one column with features besides the label")
     for name, kind in used.items():
         if isinstance(kind, list) and len(kind) > MOST_CATEGORIES:
             expected = f"expected at most {MOST_CATEGORIES} different texts"
@@ -267,11 +267,11 @@ def _code_labels(
 ) -> tuple[Float64[np.ndarray, " m"], tuple[str, ...]]:
     labels = table.rows[table.label]
     if labels.empty:
-        raise InputError(f"{table.source}: expected rows below its header, found none")
-    hint = "; dataset.skip_unlabelled=true skips such rows"
+        raise InputError(f"{table.source}: expected at least one row below the header")
+    hint = "; set dataset.skip_unlabelled=true to skip such rows"
     expect_cells(table, labels, labels.isna() | (labels == ""), "a label", hint)
     if kind == "regression":
-        hint = "; to tell classes apart: task=classification"
+        hint = "; for labels that are classes, set task=classification"
         return numbers(table, labels, what="a finite number for task=regression", hint=hint).to_numpy(), ()
     named = labels if labels.dtype == "str" else labels.map(str)
     classes = classes or _classes(named.iloc[: table.official_test], table)
@@ -290,12 +290,10 @@ def _classes(labels: pd.Series, table: Table) -> tuple[str, ...]:
     classes = (names[values.argsort(kind="stable")] if numeric else names).tolist()
     fractions = names[values % 1 != 0].tolist() if numeric else []
     if len(classes) > MOST_CLASSES or (fractions and len(classes) > MAX_FRACTIONAL_CLASSES):
-        advice = (
-            "to predict numbers: task=regression" if numeric else "name another column with dataset.label"
-        )
+        advice = "to predict numbers, set task=regression" if numeric else "choose another dataset.label"
         raise InputError(
-            f"{table.source}: found {len(classes)} different labels, such as {(fractions or classes)[0]}, "
-            f"which is too many for classes; {advice}"
+            f"{table.source}: {len(classes)} different labels, such as {(fractions or classes)[0]}, "
+            f"are too many for classification; {advice}"
         )
     if (last := table.settings.positive) is not None:
         if last not in classes:
@@ -333,10 +331,10 @@ def _expect_columns(table: Table) -> None:
         if is_nested(cells):
             raise InputError(
                 f"{table.source}: column {name} holds lists or records: expected one value in each cell; "
-                f"{override('dataset.drop', [str(name)])} leaves it out"
+                f"add {override('dataset.drop', [str(name)])} to remove the column"
             )
     if table.cells.shape[1] == 0:
-        raise InputError(f"{table.source}: expected at least one feature beside the label, found none")
+        raise InputError(f"{table.source}: expected at least one column besides the label")
 
 
 def is_nested(cells: pd.Series) -> bool:

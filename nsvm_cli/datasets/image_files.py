@@ -108,11 +108,11 @@ class ImageFiles(Images):
                 raise ValueError(f"{file} is not the published file: its SHA-256 is {got}")
         except (OSError, RuntimeError, ValueError) as error:  # RuntimeError: ~name of an unknown user
             what = "the files cannot be downloaded" if self.root is None else f"dataset.root={self.root}"
-            omit = "" if self.root is None else "omit dataset.root to download them, "
+            omit = "" if self.root is None else "remove dataset.root to download the files, "
             reason = message_of(error) if isinstance(error, OSError) else error
             raise InputError(
-                f"{what}: {reason}; name a folder that holds {Path(self.below, name)} with "
-                f"dataset.root=FOLDER, {omit}or use dataset=digits, which needs no network"
+                f"{what}: {reason}; set dataset.root to a folder that "
+                f"contains {Path(self.below, name)}, {omit}or use dataset=digits, which needs no network"
             ) from None
         return content
 

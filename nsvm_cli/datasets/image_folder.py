@@ -114,7 +114,7 @@ class ImageReader:
             raise
         except (OSError, ValueError, SyntaxError, EOFError, Image.DecompressionBombError) as error:
             what = getattr(error, "strerror", None) or error
-            reason = "it does not begin like one" if isinstance(error, UnidentifiedImageError) else what
+            reason = "it is in no known image format" if isinstance(error, UnidentifiedImageError) else what
             raise InputError(f"{file} cannot be read as an image: {reason}") from None
 
     def _pixels(self, image: Any, file: Path) -> np.ndarray:
@@ -122,13 +122,13 @@ class ImageReader:
 
         c, height, width = self.shape
         if getattr(image, "is_animated", False) and image.format != "MPO":  # MPO: photos with thumbnails
-            self._note("several frames; the first is used", file)
+            self._note("several frames; only the first frame is used", file)
         if image.mode == "CMYK":
-            self._note("CMYK colours: RGB is computed without their profile", file)
+            self._note("CMYK colours; they were converted to RGB without their profile", file)
         mode = image.mode + " with transparency" * ("transparency" in image.info)
         if self.background is None and mode not in EXACT:
             advice = "save it as 8-bit grey or RGB, without transparency"
-            raise InputError(f"{file} has pixels of mode {mode}: {advice}")
+            raise InputError(f"{file} has pixel mode {mode}: {advice}")
         if self.background is not None:
             side = 2 * max(height, width)  # large JPEG images are decoded at a fraction of their size
             image.draft(None, (side, side))
@@ -148,16 +148,17 @@ class ImageReader:
         if image.mode.startswith("I"):
             values = np.asarray(image)
             if values.min() < 0 or values.max() >= 2**16:
-                raise InputError(f"{file} has pixels beyond 16 bits: save it with 8 or 16 bits a channel")
-            self._note("16 bits a channel, which are scaled to 8", file)
+                what = "has pixel values outside 0 to 65535"
+                raise InputError(f"{file} {what}: save it with 8 or 16 bits per channel")
+            self._note("16 bits per channel; they were scaled to 8 bits", file)
             return Image.fromarray((values // 257).astype(np.uint8))
         if image.mode == "F":
-            raise InputError(f"{file} has pixels of mode F: save it with 8 or 16 bits a channel")
+            raise InputError(f"{file} has floating-point pixels: save it with 8 or 16 bits per channel")
         if not image.has_transparency_data:
             return image
         above = image.convert("RGBA")
         if above.getextrema()[3][0] < 255:
-            self._note(f"transparency, which is laid on {self.background}", file)
+            self._note(f"transparent pixels; the background was filled with {self.background}", file)
         return Image.alpha_composite(Image.new("RGBA", above.size, self.background), above)
 
     def _note(self, what: str, file: Path) -> None:
@@ -276,7 +277,7 @@ class ImageFolder(Images):
         if unreadable and not self.skip_unreadable:
             what = f"{len(unreadable)} of {len(x)} images cannot be read"
             reasons = shortened("; ".join(unreadable.values()), LONGEST_LIST)
-            raise InputError(f"{what}; dataset.skip_unreadable=true leaves them out: {reasons}")
+            raise InputError(f"{what}; set dataset.skip_unreadable=true to skip them: {reasons}")
         y = np.searchsorted(names, [name for _, _, name in chosen])
         splits = np.array([split for split, _, _ in chosen], str)
         splits[[*unreadable]] = ""
@@ -284,7 +285,7 @@ class ImageFolder(Images):
         remarks += [*reader.remarks, *[f"skipped unreadable images: {len(unreadable)}"] * bool(unreadable)]
         equal = len(x) - len({hash(image.tobytes()) for image in x})
         if equal >= 0.1 * len(x):
-            remarks.append(f"{equal} of {len(x)} images have the same pixels as another one")
+            remarks.append(f"{equal} of {len(x)} images have the same pixels as another image")
         return replace(self.chosen(self.path, names, parts), remarks=tuple(remarks))
 
     def _folders(self, remarks: list[str]) -> dict[str, Path]:
@@ -304,11 +305,11 @@ class ImageFolder(Images):
             return folders
         if not whole or len(of_split) < len(named) or not _subfolders(of_split["train"]):
             names = ", ".join(folder.name for folder in inside)
-            expected = "expected folders of classes, or train and test with folders of classes in them"
-            advice = f"name the training set with dataset.path={of_split['train']}"
+            expected = "expected a folder for each class, or train and test folders with class folders"
+            advice = f"choose the training set with dataset.path={of_split['train']}"
             raise InputError(f"dataset.path={self.path}: {expected}, found {names}; {advice}")
         bare = [split for split, folder in of_split.items() if not _subfolders(folder)]
-        remarks += [f"{of_split[split]} has no folders of classes: left out" for split in bare]
+        remarks += [f"{of_split[split]} was skipped because it has no class folders" for split in bare]
         folders = {split: folder for split, folder in of_split.items() if split not in bare}
         remarks.append(f"splits: {', '.join(f'{split} from {folder}' for split, folder in folders.items())}")
         return folders
@@ -318,20 +319,22 @@ class ImageFolder(Images):
         files, others = images_below(folder)
         in_class = [(file, file.relative_to(folder).parts[0]) for file in files if file.parent != folder]
         if loose := len(files) - len(in_class):
-            remarks.append(f"{folder}: left out {loose} images that are in no folder of a class")
+            remarks.append(f"{folder}: skipped {loose} images that are not in a class folder")
         if others:
-            counts = (f"{count} {suffix or 'without ending'}" for suffix, count in others.most_common())
+            counts = (f"{count} {suffix or 'without extension'}" for suffix, count in others.most_common())
             kinds = shortened(", ".join(counts), LONGEST_LIST // 8)
-            remarks.append(f"{folder}: left out files of other formats: {kinds}")
+            remarks.append(f"{folder}: skipped files in other formats: {kinds}")
         if empty := sorted({below.name for below in _subfolders(folder)} - {name for _, name in in_class}):
             remarks.append(f"{folder}: no images in {', '.join(empty)}")
         if not in_class:
-            flat = f"; {loose} images are in no folder: dataset.labels names a table of their classes"
-            what = f"{folder}: expected a folder of images for each class, found none"
+            flat = f"; {loose} images are in no class folder: set dataset.labels to a table of their classes"
+            what = f"{folder}: expected a folder of images for each class, found no such folder"
             raise InputError(what + flat * bool(loose))
         if len({name for _, name in in_class}) == 1 and (inner := _subfolders(folder / in_class[0][1])):
-            what = f"{folder}: expected folders of two or more classes, found {in_class[0][1]}"
-            raise InputError(f"{what}; if its folders are the classes: dataset.path={inner[0].parent}")
+            what = f"{folder}: expected folders for at least two classes, found only {in_class[0][1]}"
+            raise InputError(
+                f"{what}; if the folders in it are the classes, set dataset.path={inner[0].parent}"
+            )
         return in_class
 
     def _listed(self, folder: Path, remarks: list[str]) -> list[tuple[Path, str]]:
@@ -352,11 +355,11 @@ class ImageFolder(Images):
             matches = by_name.get(name, {folder / name})
             if len(matches) > 1 and not (matches := matches & {folder / name}):
                 several = ", ".join(map(str, sorted(by_name[name])[:2]))
-                advice = f"{name} may be {several}: name paths below {folder}"
+                advice = f"{name} matches several files ({several}): give paths relative to {folder}"
                 raise InputError(f"dataset.labels={self.labels}: {advice}")
             listed.append((min(matches), label))
         if unlisted := len({*files} - {file for file, _ in listed}):
-            lines = [*lines, f"{folder}: left out {unlisted} images that {self.labels} does not name"]
+            lines = [*lines, f"{folder}: skipped {unlisted} images that are not listed in {self.labels}"]
         remarks += lines
         return listed
 

@@ -44,9 +44,7 @@ def parse_separator(typed: str) -> str:
     """Return the separator that a user typed, or raise an InputError if it is invalid."""
     separator = "\t" if typed == r"\t" else typed  # how a shell user types a tab
     if separator != WHITESPACE and (len(separator) != 1 or not separator.isascii() or separator in '"\r\n'):
-        expected = (
-            rf"expected one ASCII character as separator, such as ; or \t, or {WHITESPACE}, and no quote"
-        )
+        expected = rf"expected a separator such as ; or \t (one ASCII character, no quote), or {WHITESPACE}"
         raise InputError(f"{expected}, got {shown(typed)}")
     return separator
 
@@ -74,9 +72,7 @@ class Dialect:
 
     def __post_init__(self) -> None:
         if self.decimal is not None and self.decimal == self.thousands:
-            raise ValueError(
-                f"expected different signs of decimals and thousands, got {self.decimal!r} twice"
-            )
+            raise ValueError(f"expected different decimal and thousands signs, got {self.decimal!r} twice")
 
     @property
     def signs(self) -> dict[str, Any]:
@@ -111,7 +107,9 @@ def opened(file: Path) -> Any:
         archive = zipfile.ZipFile(file)
         members = [name for name in archive.namelist() if name[-1] != "/" and not name.startswith("__MACOSX")]
         if len(members) != 1:
-            raise InputError(f"{file}: expected one file in it, found {len(members)}: unpack it first")
+            raise InputError(
+                f"{file}: expected an archive of one file, found {len(members)}: unpack it first"
+            )
         return archive.open(members[0])
     unpack: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
     return unpack.get(suffix, open)(file, "rb")
@@ -137,7 +135,7 @@ def _encoding(file: Path) -> str:
     if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return "utf-16"
     if b"\0" in start:
-        raise InputError(f"{file} is not a text file: expected text, or a table named .parquet or .xlsx")
+        raise InputError(f"{file} is not a text file: expected text, or a .parquet or .xlsx file")
     for encoding in ("utf-8-sig" if start.startswith(codecs.BOM_UTF8) else "utf-8", "cp1252"):
         decoder = codecs.getincrementaldecoder(encoding)()
         with contextlib.suppress(UnicodeDecodeError), opened(file) as stream:
@@ -190,21 +188,21 @@ def find_names(rows: Sequence[list[str]], header: bool | int | None) -> Layout:
     width = max(Counter(len(rows[at]) for at in filled).items(), key=lambda item: (item[1], item[0]))[0]
     if isinstance(header, int) and not isinstance(header, bool):
         if header > len(rows):
-            raise InputError(f"dataset.header={header}: found {len(rows)} lines")
+            raise InputError(f"dataset.header={header}: expected at most line {len(rows)}")
         start = filled.index(header - 1) if header - 1 in filled else 0
     else:
         start = next((k for k in range(len(filled)) if _begins(rows, filled[k:], width)), 0)
     first, below = rows[filled[start]], [rows[at] for at in filled[start + 1 :]]
     above = filled[start]
-    remarks = [f"skipped {above} line{'s' * (above > 1)} above the names"] * (above > 0)
+    remarks = [f"skipped {above} line{'s' * (above > 1)} above the column names"] * (above > 0)
     first = [" ".join(name.split()) for name in (first[0].removeprefix("#"), *first[1:])]
     end = filled[start] + 1
     if header is False or (header is None and not _are_names(first, below)):
-        remarks += ["no line of names: columns are c1, c2, ..."] * (header is None)
+        remarks += ["no line of column names: columns are called c1, c2, ..."] * (header is None)
         first, end, below = [f"c{k}" for k in range(1, width + 1)], filled[start], [first, *below]
     elif header is None and len(below) > 2 and _are_more_names(below[0], below[1:]):
         first = [" ".join(filter(None, pair)) for pair in zip(first, below[0], strict=False)]
-        end, remarks = filled[start + 1] + 1, [*remarks, "two lines of names, joined"]
+        end, remarks = filled[start + 1] + 1, [*remarks, "joined two lines of column names"]
     if len(first) == width - 1:  # lines end with a separator, or begin with row names
         last_empty = not any(row[-1] for row in below if len(row) == width)
         first = [*first, ""] if last_empty else ["", *first]
@@ -213,7 +211,7 @@ def find_names(rows: Sequence[list[str]], header: bool | int | None) -> Layout:
     codes = [name for name, column in zip(names, cells, strict=False) if any(map(ZEROS.fullmatch, column))]
     if codes:
         keep = override("dataset.text", codes)
-        remarks = [*remarks, f"numbers of {', '.join(codes)} lose leading zeros; {keep} keeps them"]
+        remarks = [*remarks, f"numbers in {', '.join(codes)} lose leading zeros; add {keep} to keep them"]
     return Layout(names, end, remarks)
 
 

@@ -145,8 +145,8 @@ class Doubt:
         if not self.cells:
             return f"is the comma in {self.example!r} a decimal sign, or does it separate thousands?"
         (cell, count), *others = self.cells.items()
-        more = f", as {sum(n for _, n in others)} other cells" * bool(others)
-        return f"{cell!r} ({count} times) is no number like the rest{more}"
+        more = f", nor are {sum(n for _, n in others)} other cells" * bool(others)
+        return f"{cell!r} ({count} times) is not a number{more}, unlike the rest"
 
 
 def remedies(doubts: Mapping[str, Doubt]) -> list[tuple[str, Any, str]]:

@@ -68,7 +68,7 @@ def _from_openml(number: int) -> tuple[pd.DataFrame, str | None]:
     except Exception as error:
         raise InputError(
             f"dataset.id={number}: OpenML {number} cannot be obtained ({reason(error)}): connect to the "
-            "network, name a local copy with dataset.path=FILE.csv, or use dataset=ringnorm (generated) or "
+            "network, set dataset.path=FILE.csv to use a local copy, or use dataset=ringnorm (generated) or "
             "dataset=digits (comes with scikit-learn)"
         ) from None
     finally:
@@ -118,6 +118,6 @@ class PMLB(TableSource):
             return fetch(f"{ADDRESS}/{self.table}/{self.table}.tsv.gz", None, cache_folder() / "PMLB")
         except (OSError, ValueError) as error:
             raise InputError(
-                f"dataset.table: {self.table} cannot be downloaded ({error}): see its name on "
-                "https://epistasislab.github.io/pmlb, or name a folder with dataset.root=FOLDER"
+                f"dataset.table: {self.table} cannot be downloaded ({error}): check the name at "
+                "https://epistasislab.github.io/pmlb, or set dataset.root=FOLDER to use local files"
             ) from None

@@ -36,9 +36,7 @@ def split_rows(
     """
     rows = np.arange(len(samples.y))
     if samples.times is not None and (samples.groups is not None or fold is not None):
-        raise InputError(
-            "dataset.time holds out the latest samples: leave out dataset.group and dataset.fold"
-        )
+        raise InputError("dataset.time holds out the latest samples: remove dataset.group and dataset.fold")
     ends = [len(rows) if row is None else row for row in (samples.official_validation, samples.official_test)]
     train, held_out, test = rows[: min(ends)], rows[min(ends) : ends[1]], rows[ends[1] :]
     if samples.official_test is None:
@@ -79,7 +77,7 @@ def _validation_set(
     for name, size in whole.items():
         if amount >= size and not lenient:
             of_class = f" of class {name}" if name else ""
-            expected = f"expected less than the {size} training samples{of_class}"
+            expected = f"expected fewer than the {size} training samples{of_class}"
             raise InputError(f"dataset.validation={validation}: {expected}")
     count = round(amount * len(train)) if share else min(int(amount), len(train))
     if amount and samples.times is not None:
@@ -112,7 +110,7 @@ def _fold(samples: Samples, rows: np.ndarray, k: int, n: int, seed: int, fixed: 
     n = n if fixed else max(2, min(n, *available.values()))
     for what, count in available.items():
         if count < n:
-            hint = "; for fewer folds: dataset.fold=K/N" if n > 2 else ""
+            hint = "; for fewer folds, set dataset.fold=K/N" if n > 2 else ""
             expected = f"expected at least {n} {what} for {n} folds, found {count}"
             raise InputError(f"{samples.source}: {expected}{hint}")
     of_rows = rows, samples.y[rows], None if groups is None else groups[rows]
@@ -128,7 +126,9 @@ def _latest(samples: Samples, rows: np.ndarray, count: int) -> np.ndarray:
     times: np.ndarray = samples.times[rows]  # type: ignore[index]
     chosen: np.ndarray = rows[times >= np.sort(times)[-count]]
     if len(chosen) == len(rows):
-        raise InputError(f"{samples.source}: expected samples of earlier times to train on, found none")
+        raise InputError(
+            f"{samples.source}: expected earlier samples to train on, but all samples are held out"
+        )
     return chosen
 
 
@@ -144,8 +144,10 @@ def expect_two_of_each(samples: Samples) -> None:
         images = samples.x.dtype == np.uint8
         others = [name for name in sizes if name not in rare]
         without = override(*("dataset.classes", others) if images else ("dataset.min_count", FEWEST_ROWS))
-        hint = f"; {without} leaves rare classes out: {', '.join(rare)}" if rare else ""
-        hint += "; to predict numbers: task=regression" if all(map(is_number, sizes)) and not images else ""
+        hint = f"; add {without} to remove rare classes: {', '.join(rare)}" if rare else ""
+        hint += (
+            "; to predict numbers, set task=regression" if all(map(is_number, sizes)) and not images else ""
+        )
         of_class = f" of class {few[0]}" if few[0] else ""
         raise InputError(
             f"{samples.source}: expected at least 2 samples{of_class}, found {sizes[few[0]]}{hint}"
@@ -160,8 +162,8 @@ def expect_every_class(samples: Samples, rows: Mapping[str, np.ndarray]) -> None
         if not size:
             part = "test" if _sizes(samples, rows["test"])[name] else "validation"
             raise InputError(
-                f"{samples.source}: expected training samples of class {name}, found none: {how} puts them "
-                f"in the {part} set; split otherwise, or leave the class out"
+                f"{samples.source}: class {name} has no training samples, because {how} puts them "
+                f"in the {part} set; change the split, or remove the class"
             )
 
 

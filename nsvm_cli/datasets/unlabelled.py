@@ -80,8 +80,8 @@ def _rows(
         layout = layout_of(path, dialect)
         if encoder is None and len(layout.names) != (n := math.prod(shape)):
             raise InputError(
-                f"{path} has {len(layout.names)} columns, expected {n}: the model does not name its columns, "
-                "they are matched by their order; leave out others, such as a label"
+                f"{path} has {len(layout.names)} columns, expected {n}: the model has no column names, so "
+                "columns are matched by position; remove any other column, such as the label"
             )
         keep = [*dict.fromkeys(keep)]
         for name in keep:
@@ -102,7 +102,7 @@ def _images(
     """Yield an image, or all images below a folder."""
     if len(shape) != 3 or shape[0] not in MODES:
         what = "a folder" if path.is_dir() else "an image"
-        raise InputError(f"{path} is {what}: the model expects samples of shape {shape}, which no image has")
+        raise InputError(f"{path} is {what}, but the model expects samples of shape {shape}")
     files = images_below(path)[0] if path.is_dir() else [path]
     if not files:
         raise InputError(f"{path} has no images: expected files such as {', '.join([*FORMATS][:2])}")

@@ -57,7 +57,7 @@ def test_a_summary_before_any_training(folder: Path) -> None:
     found = json.loads(done.stdout)
     assert (found["rows"], found["classes"]) == (60, ["no", "yes"])
     columns = {column.pop("name"): column for column in found["columns"]}
-    counts_on = "counts on from row to row: if it is a time, add dataset.time=id"
+    counts_on = "counts up from row to row; if it is a time, add dataset.time=id"
     assert columns == {
         "id": texts("id", None, [*"012345"]) | {"remarks": [counts_on]},
         "age": numbers([None, 30, 41, 20.5, 30, 41], 10),

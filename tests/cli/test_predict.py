@@ -131,11 +131,11 @@ def test_bad_input(folder: Path, tmp_path: Path) -> None:
 
     run = folder / "run"
     assert "missing.csv does not exist" in says(run, "missing.csv")
-    assert "which no image has" in says(run, tmp_path)
+    assert "but the model expects samples of shape" in says(run, tmp_path)
     assert "no final.safetensors" in says(tmp_path, folder / "table.csv")
     (tmp_path / "fewer.csv").write_text("age\n1\n")
     assert "fewer.csv lacks columns that the model was trained on: colour, income" in says(run, "fewer.csv")
-    assert "expected one ASCII character as separator" in says(run, "x.csv", "--separator", ";;")
+    assert "expected a separator such as" in says(run, "x.csv", "--separator", ";;")
     message = says(run, folder / "table.csv", "--output", "missing/out.csv")
     assert "expected a file in a folder that exists, got missing/out.csv" in message
     (tmp_path / "header.csv").write_text("age,colour,income\n")

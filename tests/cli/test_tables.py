@@ -96,7 +96,7 @@ def test_rows_that_are_in_both_splits_are_said_once(tmp_path: Path) -> None:
     result = json.loads((tmp_path / "run" / "result.json").read_text())
     assert result["data"]["duplicates"] == result["data"]["samples"]["test"] == 30
     assert result["data"]["origins"] == [hashlib.sha256((tmp_path / "table.csv").read_bytes()).hexdigest()]
-    said = "30 of 30 test samples have exactly the features of a training sample"
+    said = "30 of 30 test samples have the same features as a training sample"
     assert (done.stderr.count(said), done.stdout.count(said)) == (1, 0)
     [[data, _]] = data_and_computation(result)
     assert ("duplicates", "30") in data.rows

@@ -56,14 +56,14 @@ def test_a_table_in_an_archive(write: Write) -> None:
 @pytest.mark.parametrize("separator", ["::", "", "\n", "é", '"'])
 def test_a_separator_is_one_character(separator: str) -> None:
     message = refusal("csv", path="any.csv", separator=separator)
-    assert message.startswith("dataset.separator: expected one ASCII character")
+    assert message.startswith("dataset.separator: expected a separator such as ;")
 
 
 @pytest.mark.parametrize(
     ("path", "says"),
     [
         ("/none.csv", " does not exist: expected a CSV file"),
-        ("none.csv", " does not exist: expected a CSV file, relative to the folder where the command is run"),
+        ("none.csv", " does not exist: expected a CSV file, relative to the current folder"),
         ("/dev/zero", " is not a file: expected a CSV file"),
         ("x" * 300, " "),
         ("~nobody-of-that-name/t.csv", " "),
@@ -75,23 +75,23 @@ def test_a_path_of_no_table(path: str, says: str) -> None:
 
 SENTENCES: dict[str, tuple[str | bytes, str]] = {
     "empty file": ("", "cannot be read as CSV"),
-    "only the label column": ("label\n" + "x\ny\n" * 20, "expected at least one feature"),
+    "only the label column": ("label\n" + "x\ny\n" * 20, "expected at least one column besides"),
     "one class": (TEXT.replace("spam", "ham"), "expected at least 2 classes, got 1 class: ham"),
     "a number each": (
         "a,label\n" + "".join(f"1,{i}\n" for i in range(40)),
-        "to predict numbers: task=regression",
+        "to predict numbers, set task=regression",
     ),
     "real targets": (
         "a,label\n" + "".join(f"1,{i / 7}\n" for i in range(40)),
-        "found 40 different labels, such as 0.14285714285714285, which is too many for classes; to predict",
+        "40 different labels, such as 0.14285714285714285, are too many for classification; to predict",
     ),
     "a word each": (
         "a,label\n" + "".join(f"1,c{i}\n" for i in range(1001)),
-        "found 1001 different labels, such as c0, which is too many for classes; name another column",
+        "1001 different labels, such as c0, are too many for classification; choose another",
     ),
     "text in a feature": (
         TEXT + "1,two,ham\n",
-        "column b, row 121: 'two' (1 times) is no number like the rest; add",
+        "column b, row 121: 'two' (1 times) is not a number, unlike the rest; add",
     ),
     "too large for a float": (TEXT + "1,1e999,ham\n", "column b, row 121: expected a number, got inf"),
     "a label missing": (TEXT + "1,2,\n", "column label, row 121: expected a label, got an empty cell"),
@@ -142,7 +142,7 @@ def test_another_encoding_and_decimal_commas(write: Write) -> None:
     # numbers beside text, which pandas takes for text
     other = write((text + "2,25;1;ham;Ulm;\nold;1;ham;Ulm;\n").encode("latin-1"), "other.csv")
     assert refusal("csv", path=other, **dialect) == (
-        f"{other}: column a, row 122: 'old' (1 times) is no number like the rest; "
+        f"{other}: column a, row 122: 'old' (1 times) is not a number, unlike the rest; "
         "add 'dataset.missing=[old]' for missing values, or 'dataset.text=[a]' for categories"
     )
     targets = load_data({"name": "csv", "path": path, "label": "b", **dialect}, 0, "regression")
@@ -164,15 +164,15 @@ def test_a_decimal_comma_is_recognised_and_lists_are_refused_as_numbers(write: W
 def test_rows_without_a_label_are_skipped_on_request(write: Write) -> None:
     gaps = TABLE.assign(code=np.resize(["01", "1"], ROWS), label=TABLE["label"].mask(ROW % 10 == 0))
     path, test = write(gaps[:90]), write(gaps[90:], "test.csv")
-    says = "row 1: expected a label, got an empty cell; dataset.skip_unlabelled=true skips such rows"
+    says = "row 1: expected a label, got an empty cell; set dataset.skip_unlabelled=true to skip such rows"
     assert says in refusal("csv", path=path)
     data = load("csv", path=path, test_path=test, skip_unlabelled=True)
     assert data.splits.sizes == {"train": 81, "validation": 0, "test": 27, "all": 108}
     np.testing.assert_array_equal(data.splits["all"].x[:, :2], X[ROW % 10 != 0])
     assert [*data.samples.numbers] == [n % 90 + 1 for n in ROW if n % 10]
-    assert [line for line in data.remarks() if "left out" in line] == [
-        f"{path}: left out 9 rows without a label or of rare classes",
-        f"{test}: left out 3 rows without a label or of rare classes",
+    assert [line for line in data.remarks() if "skipped" in line] == [
+        f"{path}: skipped 9 rows without a label or in rare classes",
+        f"{test}: skipped 3 rows without a label or in rare classes",
     ]
 
 
@@ -194,7 +194,7 @@ def test_files_of_their_own_are_the_validation_and_the_test_set(write: Write) ->
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"more": 1}, "only one of the two has more; leave out"),
+        ({"more": 1}, "only one of the two has more; remove"),
         ({"label": "eggs"}, "test.csv: column label, row 1: expected label ham or spam, got 'eggs'"),
         ({"a": [0] * 29 + ["x"]}, "test.csv: column a, row 30: expected a number, got 'x'"),
     ],

@@ -40,7 +40,7 @@ def test_every_data_set_has_a_validation_setting(name: str) -> None:
         (
             "csv",
             {"path": "any.csv", "decimal": ",", "thousands": ","},
-            "dataset: expected different signs of decimals and thousands, got ',' twice",
+            "dataset: expected different decimal and thousands signs, got ',' twice",
         ),
         ("digits", {"classes": [0, 10]}, "dataset.classes: there is no class '10'; did you mean 1? "),
         ("digits", {"classes": [4]}, "scikit-learn's digits, 28x28: expected at least 2 classes, got 1"),

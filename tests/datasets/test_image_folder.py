@@ -77,8 +77,8 @@ def test_transparent_pixels_are_laid_on_a_background(tmp_path: Path, background:
     assert torch.equal(x[0, :, 3, 3], torch.zeros(3, dtype=torch.uint8))
     [transparent, equal] = data.remarks()[:2]
     assert transparent.startswith("6 images, such as ")
-    assert transparent.endswith(f"transparency, which is laid on {background}")
-    assert equal == f"{4 if background != 'black' else 5} of 6 images have the same pixels as another one"
+    assert transparent.endswith(f"transparent pixels; the background was filled with {background}")
+    assert equal == f"{4 if background != 'black' else 5} of 6 images have the same pixels as another image"
     palette = Image.new("RGBA", (9, 9), (0, 0, 0, 0)).convert("P")
     palette.save(tmp_path / "p.png", transparency=0)
     np.testing.assert_array_equal(read(tmp_path / "p.png", background=background)[:, 0, 0], beneath)
@@ -109,8 +109,13 @@ def test_pixels_of_16_bits_are_scaled(tmp_path: Path) -> None:
         Image.fromarray(values).save(tmp_path / "deep.tif")
         reader = ImageReader((1, 9, 9), "white")
         np.testing.assert_array_equal(reader(tmp_path / "deep.tif")[0], values // 257)
-        assert reader.remarks == (f"{tmp_path / 'deep.tif'} has 16 bits a channel, which are scaled to 8",)
-    for values, says in ((np.full((9, 9), 70000, np.int32), "beyond 16"), (np.ones((9, 9), np.float32), "F")):
+        assert reader.remarks == (
+            f"{tmp_path / 'deep.tif'} has 16 bits per channel; they were scaled to 8 bits",
+        )
+    for values, says in (
+        (np.full((9, 9), 70000, np.int32), "65535"),
+        (np.ones((9, 9), np.float32), "floating-point"),
+    ):
         Image.fromarray(values).save(tmp_path / "deep.tif")
         with pytest.raises(InputError, match=says):
             read(tmp_path / "deep.tif")
@@ -154,10 +159,10 @@ def test_splits_in_a_folder_are_recognised(pets: Path, tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "test")
     shutil.copytree(pets / "dog", tmp_path / "test")
     data = load("image_folder", path=str(tmp_path), size=8)
-    assert data.remarks()[0] == f"{tmp_path / 'test'} has no folders of classes: left out"
+    assert data.remarks()[0] == f"{tmp_path / 'test'} was skipped because it has no class folders"
     assert data.splits.sizes["validation"] == 40
     shutil.copytree(pets / "dog", tmp_path / "plane")
-    says = f"found Train, plane, test, val; name the training set with dataset.path={tmp_path / 'Train'}"
+    says = f"found Train, plane, test, val; choose the training set with dataset.path={tmp_path / 'Train'}"
     assert says in refusal("image_folder", path=str(tmp_path))
     shutil.copytree(pets, tmp_path / "other")
     (tmp_path / "other" / "cat").rename(tmp_path / "other" / "owl")
@@ -190,8 +195,8 @@ def test_hidden_and_other_files_are_no_images(pets: Path, tmp_path: Path) -> Non
     data = load("image_folder", path=str(tmp_path / "pets"), size=8)
     assert (data.task.classes, data.splits.sizes["all"]) == (("cat", "dog"), 60)
     assert data.remarks()[:3] == [
-        f"{tmp_path / 'pets'}: left out 1 images that are in no folder of a class",
-        f"{tmp_path / 'pets'}: left out files of other formats: 1 .txt, 1 .svg",
+        f"{tmp_path / 'pets'}: skipped 1 images that are not in a class folder",
+        f"{tmp_path / 'pets'}: skipped files in other formats: 1 .txt, 1 .svg",
         f"{tmp_path / 'pets'}: no images in hen",
     ]
     assert sum(len(x) for x, _ in blocks(tmp_path / "pets", (3, 8, 8), None, background="white")) == 61
@@ -210,10 +215,10 @@ def test_a_table_of_labels(pets: Path, tmp_path: Path, named: str) -> None:
     data = load("image_folder", path=str(folder), labels=str(tmp_path / "labels.csv"), size=8)
     whole = load("image_folder", path=str(pets), size=8)
     assert torch.equal(data.splits["all"].x, whole.splits["all"].x[1:])
-    assert f"{folder}: left out 1 images that {tmp_path / 'labels.csv'} does not name" in data.remarks()
+    assert f"{folder}: skipped 1 images that are not listed in {tmp_path / 'labels.csv'}" in data.remarks()
     table.assign(file="away.png").to_csv(tmp_path / "labels.csv", index=False)
     said = refusal("image_folder", path=str(folder), labels=str(tmp_path / "labels.csv"))
-    assert said.startswith("40 of 40 images cannot be read; dataset.skip_unreadable=true leaves them out: ")
+    assert said.startswith("40 of 40 images cannot be read; set dataset.skip_unreadable=true to skip them: ")
     assert "away.png cannot be read as an image: No such file or directory" in said
     table.rename(columns={"label": "animal"}).to_csv(tmp_path / "labels.csv", index=False)
     said = refusal("image_folder", path=str(folder), labels=str(tmp_path / "labels.csv"))
@@ -234,21 +239,25 @@ def test_a_table_of_labels_names_images_in_subfolders(pets: Path, tmp_path: Path
     assert torch.equal(x, load("image_folder", path=str(folder), size=8).splits["all"].x)
     shutil.copy(folder / "dog" / "dog1.png", folder / "cat")
     several = f"{folder / 'cat' / 'dog1.png'}, {folder / 'dog' / 'dog1.png'}"
-    says = f"dataset.labels={table}: dog1.png may be {several}: name paths below {folder}"
+    says = (
+        f"dataset.labels={table}: dog1.png matches several files ({several}): give paths relative to {folder}"
+    )
     assert says in refusal("image_folder", path=str(folder), labels=str(table), size=8)
 
 
 def test_what_is_no_folder_of_images(pets: Path, tmp_path: Path) -> None:
     says = "dataset.path=nowhere does not exist: expected a folder of images"
     assert says in refusal("image_folder", path="nowhere")
-    assert "expected a folder of images for each class, found none" in refusal(
+    assert "expected a folder of images for each class, found no such folder" in refusal(
         "image_folder", path=str(tmp_path)
     )
     shutil.copy(pets / "dog" / "0.png", tmp_path)
-    says = "found none; 1 images are in no folder: dataset.labels names a table of their classes"
+    says = "found no such folder; 1 images are in no class folder: set dataset.labels to a table of their"
     assert says in refusal("image_folder", path=str(tmp_path))
     shutil.copytree(pets, tmp_path / "data" / "all")
-    says = f"found all; if its folders are the classes: dataset.path={tmp_path / 'data' / 'all'}"
+    says = (
+        f"found only all; if the folders in it are the classes, set dataset.path={tmp_path / 'data' / 'all'}"
+    )
     assert says in refusal("image_folder", path=str(tmp_path / "data"))
     assert "there is no class 'hen'" in refusal("image_folder", path=str(pets), classes=["cat", "hen"])
     assert "background" in refusal("image_folder", path=str(pets), background="colourless")
@@ -261,8 +270,11 @@ def test_unreadable_images_are_listed_at_once(pets: Path, tmp_path: Path) -> Non
         image.save(tmp_path / "pets" / "cat" / "1.png", "EPS")
     (tmp_path / "pets" / "dog" / "2.png").write_bytes((pets / "dog" / "2.png").read_bytes()[:200])
     said = refusal("image_folder", path=str(tmp_path / "pets"), size=8)
-    assert said.startswith("2 of 40 images cannot be read; dataset.skip_unreadable=true leaves them out: ")
-    assert f"{tmp_path / 'pets' / 'cat' / '1.png'} cannot be read as an image: it does not begin like" in said
+    assert said.startswith("2 of 40 images cannot be read; set dataset.skip_unreadable=true to skip them: ")
+    assert (
+        f"{tmp_path / 'pets' / 'cat' / '1.png'} cannot be read as an image: it is in no known image format"
+        in said
+    )
     assert "2.png cannot be read as an image" in said
     data = load("image_folder", path=str(tmp_path / "pets"), size=8, skip_unreadable=True)
     assert data.splits.sizes["all"] == 38
@@ -288,8 +300,8 @@ def test_what_is_read_inexactly_is_said(pets: Path, tmp_path: Path) -> None:
     frames[0].convert("CMYK").save(tmp_path / "hen" / "c.jpg")
     remarks = load("image_folder", path=str(tmp_path), size=9).remarks()
     assert remarks[:2] == [
-        f"{tmp_path / 'hen' / 'c.jpg'} has CMYK colours: RGB is computed without their profile",
-        f"{tmp_path / 'cat' / 'a.gif'} has several frames; the first is used",
+        f"{tmp_path / 'hen' / 'c.jpg'} has CMYK colours; they were converted to RGB without their profile",
+        f"{tmp_path / 'cat' / 'a.gif'} has several frames; only the first frame is used",
     ]
     said = list[str]()
     assert (
@@ -302,9 +314,7 @@ def test_classes_of_one_image_are_named(pets: Path, tmp_path: Path) -> None:
     shutil.copytree(pets, tmp_path / "pets")
     (tmp_path / "pets" / "hen").mkdir()
     shutil.copy(pets / "dog" / "0.png", tmp_path / "pets" / "hen")
-    says = (
-        "expected at least 2 samples of class hen, found 1; 'dataset.classes=[cat,dog]' leaves rare classes"
-    )
+    says = "expected at least 2 samples of class hen, found 1; add 'dataset.classes=[cat,dog]' to remove rare"
     assert says in refusal("image_folder", path=str(tmp_path / "pets"), size=8)
 
 

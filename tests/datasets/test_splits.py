@@ -28,7 +28,7 @@ def test_held_out_samples_that_are_training_samples_are_counted(validation: int 
         Samples(x, np.resize([-1.0, 1.0], 20), ("no", "yes"), "a table", 16), validation, 0, False
     )
     assert data.duplicates == expected
-    said = "3 of 4 test samples have exactly the features of a training sample: the score"
+    said = "3 of 4 test samples have the same features as a training sample, so their score"
     assert [line.startswith(said) for line in data.remarks()] == [True] * (not validation)
 
 
@@ -97,8 +97,8 @@ def test_validation_leaves_an_official_test_set_alone() -> None:
 @pytest.mark.parametrize(
     ("classes", "validation", "message"),
     [
-        ((980, 20), "18 each", "=18 each: expected less than the 18 training samples of class yes"),
-        ((980, 20), 900, "=900: expected less than the 900 training samples$"),
+        ((980, 20), "18 each", "=18 each: expected fewer than the 18 training samples of class yes"),
+        ((980, 20), 900, "=900: expected fewer than the 900 training samples$"),
     ],
 )
 def test_what_cannot_be_split(classes: tuple[int, int], validation: int | str, message: str) -> None:
@@ -184,7 +184,7 @@ def test_every_sample_is_in_the_test_set_of_one_fold(classes: tuple[str, ...], g
 def test_too_few_groups_or_grouped_samples_are_refused(m: int, groups: int, found: str) -> None:
     samples = Samples(np.zeros((m, 1)), np.resize([-1.0, 1.0], m), ("no", "yes"), "a table")
     samples = replace(samples, groups=(np.arange(m) % groups).astype(str))
-    with pytest.raises(InputError, match=f"expected at least {found}; for fewer folds: dataset.fold=K/N"):
+    with pytest.raises(InputError, match=f"expected at least {found}; for fewer folds, set dataset.fold=K/N"):
         split_rows(samples, 0, 0, "0/10")
     assert len(split_rows(samples, 0, 0, "0/5")["test"])
     one = replace(samples, groups=np.full(m, "same"))

@@ -206,16 +206,19 @@ def assert_wide(found: Survey, names: tuple[str, ...] = tuple(WIDE)) -> None:
 
 LAYOUTS: dict[str, tuple[str, str]] = {
     **{f"separator {sign}": (TEXT.replace(",", sign), "") for sign in (";", "\t", "|", " ", "   ", ", ")},
-    "separators at the ends": (TEXT.replace("\n", ",,\n"), "left out 2 empty columns without a name"),
-    "separators below the names": (TEXT.replace("\n", ",\n").replace("town,", "town"), "left out 1 empty"),
-    "a title": ("Towns of 2024\n\n" + TEXT, "skipped 2 lines above the names"),
-    "a title with separators": ("Towns,,,\n" + TEXT, "skipped 1 line above the names"),
-    "comments": ("# a, b and c\n# d\n" + TEXT, "skipped 2 lines above the names"),
+    "separators at the ends": (TEXT.replace("\n", ",,\n"), "skipped 2 empty columns without a name"),
+    "separators below the names": (TEXT.replace("\n", ",\n").replace("town,", "town"), "skipped 1 empty"),
+    "a title": ("Towns of 2024\n\n" + TEXT, "skipped 2 lines above the column names"),
+    "a title with separators": ("Towns,,,\n" + TEXT, "skipped 1 line above the column names"),
+    "comments": ("# a, b and c\n# d\n" + TEXT, "skipped 2 lines above the column names"),
     "names in a comment": ("# " + TEXT, ""),
     "quotes": (WIDE.to_csv(index=False, quoting=csv.QUOTE_ALL), ""),
     "lines of Windows": (TEXT.replace("\n", "\r\n"), ""),
     "empty lines": (TEXT.replace("\n", "\n\n"), ""),
-    "units below the names": (TEXT.replace("town\n", "town\nyears,-,kg,\n"), "two lines of names, joined"),
+    "units below the names": (
+        TEXT.replace("town\n", "town\nyears,-,kg,\n"),
+        "joined two lines of column names",
+    ),
 }
 
 
@@ -233,10 +236,10 @@ def test_layouts(write: Write, content: str, says: str, encoding: str) -> None:
 def test_a_table_without_names(write: Write, separator: str) -> None:
     path = write(HEADLESS.replace(",", separator))
     assert_wide(survey(path, {}, "c2"), ("c1", "c2", "c3", "c4"))
-    assert "no line of names" in survey(path, {}, "c2").lines[0]
+    assert "no line of column names" in survey(path, {}, "c2").lines[0]
     data = load("csv", path=path, label="c2", header=False)
     assert [*data.encoder.columns] == ["c1", "c3", "c4"]
-    assert not [line for line in data.remarks() if "no line of names" in line], "stated"
+    assert not [line for line in data.remarks() if "no line of column names" in line], "stated"
 
 
 @pytest.mark.parametrize("ending", PACK)
@@ -272,7 +275,7 @@ def test_types_of_arrow_are_taken_as_they_are(tmp_path: Path) -> None:
     table.to_parquet(tmp_path / "t.parquet")
     table.to_feather(tmp_path / "t.feather")
     table.to_parquet(tmp_path / "parts", partition_cols=["year"])
-    says = "column many holds lists or records: expected one value in each cell; 'dataset.drop=[many]'"
+    says = "column many holds lists or records: expected one value in each cell; add 'dataset.drop=[many]'"
     x = []
     for name in ("t.parquet", "t.feather", "parts"):
         path = str(tmp_path / name)
@@ -303,7 +306,7 @@ def test_codes_of_missing_values_among_labels_are_said(write: Write) -> None:
     path = write(TABLE.assign(label=TABLE["label"].mask(ROW < 5, "NA")))
     found = survey(path, {}, "label")
     assert found.classes.keys() == {"NA", "no", "yes"}
-    [line] = [line for line in found.lines if "NA: a class" in line]
+    [line] = [line for line in found.lines if "NA: read as a class" in line]
     assert "'dataset.missing={label:[NA]}' dataset.skip_unlabelled=true" in line
     data = load("csv", path=path, missing={"label": ["NA"]}, skip_unlabelled=True)
     assert (data.task.classes, data.splits.sizes["all"]) == (("no", "yes"), ROWS - 5)
@@ -315,7 +318,7 @@ def test_texts_too_many_for_categories_are_said(write: Write) -> None:
         pd.DataFrame({"word": [f"w{row % 1200} x" for row in range(2400)], "label": ["a", "b"] * 1200})
     )
     lines = survey(path, {}, "label").lines
-    assert "more than 1000 different texts, leave out: word" in lines
+    assert "remove columns with over 1000 different texts: word" in lines
     assert "'dataset.drop=[word]'" in lines[-1]
     assert "expected at most 1000 different texts, got" in refusal("csv", path=path)
 
@@ -323,7 +326,7 @@ def test_texts_too_many_for_categories_are_said(write: Write) -> None:
 def test_lost_zeros_are_said(write: Write) -> None:
     path = write(TABLE.assign(zip=np.resize(["02208", "10115", "02139"], ROWS)))
     assert column(path, "zip").values[:2] == (2208, 10115)
-    assert "numbers of zip lose leading zeros; 'dataset.text=[zip]'" in survey(path, {}, "label").lines[0]
+    assert "numbers in zip lose leading zeros; add 'dataset.text=[zip]'" in survey(path, {}, "label").lines[0]
     assert load("csv", path=path, text=["zip"]).encoder.columns["zip"] == ("02139", "02208", "10115")
 
 
@@ -342,7 +345,7 @@ def test_rare_classes_are_named_at_once(write: Write) -> None:
     assert all(name in message for name in ("maybe", "y", "n", "dataset.min_count=3"))
     data = load("csv", path=path, min_count=3)
     assert (data.task.classes, data.splits.sizes["all"]) == (("no", "yes"), ROWS - 3)
-    assert f"{path}: left out 3 rows without a label or of rare classes" in data.remarks()
+    assert f"{path}: skipped 3 rows without a label or in rare classes" in data.remarks()
 
 
 def test_leaks_doubles_codes_and_identifiers_are_said(write: Write) -> None:
@@ -357,11 +360,11 @@ def test_leaks_doubles_codes_and_identifiers_are_said(write: Write) -> None:
     columns = {column.name: column for column in found.columns}
     assert any("alone predicts the label in 100 % of rows" in line for line in columns["outcome"].remarks)
     assert any("dataset.missing=[-999]" in line for line in columns["code"].remarks)
-    assert "rows that stand twice: 20; of these" in " ".join(found.lines)
+    assert "duplicate rows: 20; a row" in " ".join(found.lines)
     for settings in ({}, {"drop": ["age"]}):
         data = load("csv", path=write(table), **settings)
         assert {"customer", "counter", "none"}.isdisjoint(data.encoder.columns)
-        assert any(line.startswith("left out as empty: none") for line in data.remarks())
+        assert any(line.startswith("skipped as empty: none") for line in data.remarks())
     assert "counter" in load("csv", path=write(table), include=["counter"]).encoder.columns
 
 
@@ -374,7 +377,7 @@ def test_names_of_columns_are_printed_as_they_are_typed(write: Write, name: str)
     words = shlex.split(line.removeprefix("to train: "))
     dataset = compose_settings(words[2:])["dataset"]
     assert (dataset["path"], dataset["label"]) == (path, name)
-    time = next(line for line in survey(path, {}, name).lines if "counts on" in line)
+    time = next(line for line in survey(path, {}, name).lines if "counts up" in line)
     [word] = shlex.split(time[time.index("add ") + 4 :])
     assert compose_settings([*words[2:], word])["dataset"]["time"] == f"{name} 2"
 
@@ -481,11 +484,11 @@ def test_dates_that_are_lost_are_said(write: Write) -> None:
     """A column that is nearly one of dates is text or left out, and a remark says so."""
     both = [f"{day:02}/{month:02}/2024" for day in range(1, 13) for month in range(1, 13)]
     assert column(write(TABLE.assign(x=np.resize(both, ROWS)))).remarks == (
-        "100% of its cells are dates, in which day or month may be first",
+        "100% of its cells are dates, but day or month may come first",
     )
     some = DATES.dt.strftime("%Y-%m-%d").mask(ROW == 7, "in spring")
     assert column(write(TABLE.assign(x=some))).remarks == (
-        "99% of its cells are dates, not all in one format",
+        "99% of its cells are dates, but not all in one format",
     )
     short = DATES.dt.strftime("%d-%b-%y")
     assert column(write(TABLE.assign(x=short))).kind == "date"
