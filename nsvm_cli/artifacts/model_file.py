@@ -44,8 +44,8 @@ def expect_tensors(settings: Mapping[str, Any]) -> None:
     """Raise an InputError if models with these settings cannot be saved in a file."""
     for key in (key for key, value in flat(settings).items() if isinstance(value, Given)):
         raise InputError(
-            f"a model whose {key.removesuffix('.name')} is an object cannot be saved: register its class, "
-            "for example with @KERNELS.register('NAME'), and use the name, or make the class a dataclass"
+            f"the model cannot be saved because its {key.removesuffix('.name')} was passed as an object: "
+            "make its class a dataclass, or register it (such as @KERNELS.register('NAME')) and pass 'NAME'"
         )
     name = flat(settings).get("algorithm.name", "")
     if not TRAINERS.get(name, Trainer).saves_model:

@@ -40,7 +40,7 @@ def runs(options: argparse.Namespace) -> None:
     from nsvm_cli.comparison.records import KEPT, figures_shown, find_runs, in_order, rows_of, runs_table
 
     if options.escape_formulas and not options.csv:
-        raise InputError("--escape-formulas requires --csv, since it changes only the cells of CSV")
+        raise InputError("--escape-formulas requires --csv, since it changes only CSV cells")
     records = find_runs(options.paths, options.filter)
     if options.sort:
         records = in_order(records, options.sort, options.descending)
@@ -95,7 +95,7 @@ def compare(options: argparse.Namespace) -> None:
     from nsvm_cli.comparison.table import cautions, notes, to_csv, to_latex, to_markdown
 
     if options.escape_formulas and options.format != "csv":
-        raise InputError("--escape-formulas requires --format csv, since it changes only the cells of CSV")
+        raise InputError("--escape-formulas requires --format csv, since it changes only CSV cells")
     records = find_runs(options.paths, options.filter)
     candidates = study.cells(records, options.failed == "guess", options.split)
     rows, ranks = study.compare(candidates, options.against), study.ranking(candidates)

@@ -44,7 +44,7 @@ Fraction = Annotated[float, Field(ge=0, lt=1)]
 
 
 REQUIRED = "???"  # in a YAML file: a value that the user must give
-OWN_PART = "to use your own, name its module: plugins=[MODULE], or --plugins MODULE"
+OWN_PART = "to use your own, load its module with plugins=[MODULE] or --plugins MODULE"
 
 
 class Registry(dict[str, Part]):

@@ -111,7 +111,7 @@ def restore_state(experiment: Experiment, checkpoint: Checkpoint) -> State:
         F.load_state_dict(values["F"])
         state: State = trainer.restore(experiment.problem, F, values["state"])
         if not 0 <= state.t == checkpoint.step <= trainer.total:
-            raise ValueError(f"its state is of step {state.t} of {trainer.total}")
+            raise ValueError(f"its state is at step {state.t}, expected {checkpoint.step} of {trainer.total}")
         if state.violations < 0 or (state.objective is not None and state.objective.ndim > 0):
             raise ValueError(f"violations {state.violations}, objective {state.objective}")
     except (ValueError, TypeError) as error:
@@ -244,7 +244,7 @@ class CheckpointManager(Callback):
         if checkpoint is not None and is_finished(path) and checkpoint.step == total:
             if total == 0:
                 raise InputError(f"{path} has no steps to resume: start a new run")
-            raise InputError(f"{path} has taken all {total} steps: expected more of them")
+            raise InputError(f"{path} has taken all {total} steps: set more steps to resume")
 
     def _changes(self, checkpoint: Checkpoint | None) -> list[str]:
         """List changes since the checkpoint (or since the start) that may change the bits of the result."""

@@ -66,7 +66,7 @@ def load_trained(run: Path, runtime: Mapping[str, Any], say: Say = str) -> tuple
     checked_split(model.metadata, data, data.splits.held_out)
     i, m = model.expansion.i, data.splits.sizes["train"]
     if i is not None and len(i) and (last := int(i.max())) >= m:
-        raise InputError(f"the model file refers to training sample {last}, but there are only {m}")
+        raise InputError(f"the model file refers to training sample {last}, but the data have only {m}")
     return model, data
 
 
@@ -182,4 +182,4 @@ def _column_remarks(metadata: ModelMetadata, data: Data) -> list[str]:
     if (metadata.columns is None and data.columns is None) or data.samples.sha256 == metadata.sha256:
         return []
     which = "the model file" if metadata.columns is None else data.samples.source
-    return [f"{which} has no column names: columns are matched by their order"]
+    return [f"{which} has no column names: columns are matched by position"]

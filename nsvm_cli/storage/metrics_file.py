@@ -53,7 +53,7 @@ class JSONLines(FileIO):
 
     def __init__(self, path: Path, at: Position | None = None) -> None:
         if path.is_symlink() or (path.exists() and not path.is_file()):
-            kind = "a link to another file, which would change" if path.is_symlink() else "no regular file"
+            kind = "a link, whose target would change" if path.is_symlink() else "not a regular file"
             raise InputError(f"{path} is {kind}: put a copy in its place")
         super().__init__(path, "a+")
         if at is not None:
@@ -82,8 +82,8 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
         record = _parsed(line, after=records[-1]["step"] if records else 0)
         if record is None:
             raise InputError(
-                f"{path}, line {number}: expected a JSON object of numbers, with violations and with a later "
-                f"step than the line before, got {shown(line.decode(errors='replace'))}"
+                f"{path}, line {number}: expected a JSON object of numbers with the keys step and violations"
+                f", and a step larger than in the previous line, got {shown(line.decode(errors='replace'))}"
             )
         records.append(record)
     return records

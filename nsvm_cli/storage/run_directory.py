@@ -60,7 +60,7 @@ class RunDirectory(contextlib.ExitStack):
                 write_config(path, settings)
             elif if_exists != "resume":
                 resume = f" that is not finished (resume it with {resume_command(path)})"
-                advice = "name a new folder, or replace it with overwrite=true"
+                advice = "choose a new folder, or replace the run with overwrite=true"
                 raise InputError(f"{path} already holds a run{'' if is_finished(path) else resume}: {advice}")
             self.recorded = read_config(path)
             self.push(opened.pop_all())  # an error before this line releases the lock
@@ -169,7 +169,7 @@ def reading(what: object, advice: str = "") -> Iterator[None]:
     except InputError:
         raise
     except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError):
-        raise InputError(f"{what} is damaged, or an earlier version wrote it{advice}") from None
+        raise InputError(f"{what} is damaged, or was written by an earlier version of nsvm{advice}") from None
 
 
 def outcome_of(path: Path, status: Mapping[str, Any]) -> tuple[str, str]:

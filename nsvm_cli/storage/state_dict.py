@@ -53,7 +53,7 @@ def saved_value(name: str, value: Any) -> Any:
     if isinstance(value, bool) or not isinstance(value, Tensor | int | float | None):
         raise InputError(
             f"the state's field {name} cannot be saved: expected a number, a tensor, or an object with "
-            f"state_dict and load_state_dict, got {type(value).__name__}; checkpoint.every=null avoids that"
+            f"state_dict and load_state_dict, got {type(value).__name__}; set checkpoint.every=null"
         )
     return value
 

@@ -100,7 +100,7 @@ def _check_limits(path: Path, metadata: Mapping[str, str], tensors: Mapping[str,
         if t.dtype not in DTYPES or t.ndim > DIMENSIONS:
             limits = f"{', '.join(DTYPES.values())} and at most {DIMENSIONS} dimensions"
             raise InputError(
-                f"{path} cannot hold {shown(name)}: expected {limits}, got {t.dtype} and {t.ndim}"
+                f"{path} cannot hold {shown(name)}: expected {limits}, got {t.dtype} and {t.ndim} dimensions"
             )
     size = sum(t.nbytes for t in tensors.values())
     specs = {n: {"dtype": "BOOL", "shape": t.shape, "data_offsets": [size, size]} for n, t in tensors.items()}
@@ -129,13 +129,13 @@ def read(path: Path, kind: str, noun: str = "tensor file") -> TensorFile:
             specs = {name: (entry.get_dtype(), tuple(entry.get_shape())) for name, entry in slices.items()}
         expect(len(specs) <= TENSORS, f"it has {len(specs)} tensors, expected at most {TENSORS}")
         for name, (dtype, shape) in specs.items():
-            expect(dtype in DTYPES.values(), f"{shown(name)} is of type {dtype}")
+            expect(dtype in DTYPES.values(), f"{shown(name)} has the unsupported dtype {dtype}")
             expect(len(shape) <= DIMENSIONS, f"{shown(name)} has {len(shape)} dimensions")
     except (ValueError, OSError, SafetensorError) as error:
         raise unusable(path, error, f"cannot be read as a {noun} (a safetensors file)") from None
     if metadata.keys() != {kind}:
         reason = f"expected metadata {kind!r}, found {', '.join(map(repr, metadata)) or 'none'}"
-        raise unusable(path, reason, "is of another kind, or another version of nsvm wrote it")
+        raise unusable(path, reason, "is another kind of file, or was written by another version of nsvm")
     try:
         content = json.loads(metadata[kind])
         expect(isinstance(content, dict), "its metadata are not a JSON object")

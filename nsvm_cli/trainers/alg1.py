@@ -109,7 +109,7 @@ class Alg1State(State):
         if not len(self.i) == len(self.z) == len(self.alpha) == self.support_vectors:
             raise ValueError(f"expected {self.support_vectors} terms")
         if not ((self.i >= NO_SAMPLE) & (self.i < self.sampler.m)).all():
-            raise ValueError(f"i holds values that are not indices below {self.sampler.m}")
+            raise ValueError(f"i contains indices that are not below {self.sampler.m}")
 
     def add(
         self, i: Int64[np.ndarray, " v"], z: Float[Tensor, "v n"], alpha: Float[Tensor, " v *outputs"]

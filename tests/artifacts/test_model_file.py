@@ -82,7 +82,10 @@ def test_missing_truncated_and_foreign_files_are_refused(file: Path, tmp_path: P
         file.write_bytes(other)
         refused(file, "cannot be read as a model file .*: its header has [0-9]+ bytes, expected at most")
     save_file({"weight": torch.ones(3)}, file)
-    refused(file, "is of another kind, or another version .*: expected metadata 'nsvm-model-3', found none")
+    refused(
+        file,
+        "is another kind of file, or .*: expected metadata 'nsvm-model-3', found none",
+    )
     tensor_file.write(file, "nsvm-training-1", {}, {"weight": torch.ones(3)})
     refused(file, "expected metadata 'nsvm-model-3', found 'nsvm-training-1'$")
     with pytest.raises(InputError, match="expected a run with this file or a checkpoint"):

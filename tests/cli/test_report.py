@@ -130,7 +130,7 @@ def test_a_result_that_anyone_may_have_written(changes: dict[str, Any], sweep: P
         (tmp_path / str(n) / "final.safetensors").unlink()
     result = json.loads((tmp_path / "0" / "result.json").read_text())
     write_json(tmp_path / "0" / "result.json", {**result, **changes})
-    assert "is damaged, or an earlier version wrote it" in " ".join(
+    assert "is damaged, or was written by an earlier version of nsvm" in " ".join(
         report("0", cwd=tmp_path).sections.values()
     )
     assert "Runs" in report("0", "1", cwd=tmp_path).sections

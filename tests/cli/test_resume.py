@@ -180,7 +180,7 @@ def test_a_finished_run_that_cannot_go_on(tmp_path: Path) -> None:
     assert "has finished with a different algorithm: start a new run" in refused(
         "algorithm.name=alg1", LONGER
     )
-    assert "has taken all 100 steps: expected more of them" in refused("seed=1")
+    assert "has taken all 100 steps: set more steps to resume" in refused("seed=1")
     (tmp_path / "run" / "step-00000100.safetensors").unlink()  # as with checkpoint.keep=none
     assert "and has kept no checkpoint (see checkpoint.keep): start a new run" in refused(LONGER)
 

@@ -278,7 +278,9 @@ def test_a_checkpoint_that_does_not_suit_is_refused_in_one_line(half: Path) -> N
         go(half, settings_with())
     for file in checkpoints_in(half):
         tensor_file.write(file, "nsvm-checkpoint-2", {}, {"weight": torch.ones(3)})
-    with pytest.raises(InputError, match=r"another version of nsvm wrote it: .*; start over with overwrite"):
+    with pytest.raises(
+        InputError, match=r"written by another version of nsvm: .*; start over with overwrite"
+    ):
         go(half, settings_with())
 
 

@@ -77,7 +77,7 @@ def test_a_pipe_is_not_written_to(name: str, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / f"{name}.jsonl")
     write_config(tmp_path, {})
     with (
-        pytest.raises(InputError, match=rf"{name}\.jsonl is no regular file: put a copy in its place"),
+        pytest.raises(InputError, match=rf"{name}\.jsonl is not a regular file: put a copy in its place"),
         RunDirectory(tmp_path, {}, "resume") as directory,
     ):
         directory.resume({})
@@ -92,7 +92,7 @@ def test_a_file_elsewhere_is_not_written_to(name: str, tmp_path: Path) -> None:
         (run / link).symlink_to(precious)
     write_config(run, {})
     with (
-        pytest.raises(InputError, match=rf"{name}\.jsonl is a link to another file, which would change"),
+        pytest.raises(InputError, match=rf"{name}\.jsonl is a link, whose target would change"),
         RunDirectory(run, {}, "resume") as directory,
     ):
         directory.resume({})

@@ -23,7 +23,7 @@ DAMAGED = {
     "incomplete": b'{"step": 2}',
     "step": b'{"step": 1, "violations": 1}',
 }
-SAID = "metrics.jsonl, line 2: expected a JSON object of numbers, with violations and with a later step"
+SAID = "metrics.jsonl, line 2: expected a JSON object of numbers with the keys step and violations"
 
 
 @pytest.mark.parametrize("name", DAMAGED)

@@ -126,7 +126,9 @@ def test_a_field_that_cannot_be_saved_is_refused(small: MakeSmall) -> None:
     s, trainer = small(1), Pegasos(50)
     state = trainer.start(s.problem, s.theta())
     state.violations = {1}  # type: ignore[assignment]
-    with pytest.raises(InputError, match=r"field violations cannot be saved.*set; checkpoint\.every=null"):
+    with pytest.raises(
+        InputError, match=r"field violations cannot be saved.*set; set checkpoint\.every=null"
+    ):
         state.state_dict()
 
 
@@ -151,7 +153,7 @@ def test_the_state_of_another_run_is_refused(small: MakeSmall) -> None:
     alg1 = build_trainer({"name": "alg1", "steps": 50})
     saved = alg1.start(s.problem, s.theta()).state_dict()
     for rows, said in [
-        (torch.tensor([40]), "not indices below 40"),
+        (torch.tensor([40]), "indices that are not below 40"),
         (torch.tensor([1, 2]), "expected 1 terms"),
     ]:
         with pytest.raises(ValueError, match=said):
