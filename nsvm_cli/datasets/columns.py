@@ -156,8 +156,12 @@ def survey(path: str, written: Mapping[str, Any], label: str | None) -> Survey:
         doubts = {name: doubt for name, doubt in kinds.items() if isinstance(doubt, Doubt)}
         settings = {"path": path, "label": label, **written}
         settings |= {key: value for key, value, _ in remedies(doubts)[:1]}
-        advice = {"drop": many, "skip_unlabelled": len(x) < len(rows), "min_count": FEWEST_ROWS * bool(rare)}
-        settings |= {key: value for key, value in advice.items() if value}
+        optional = {
+            "drop": many,
+            "skip_unlabelled": len(x) < len(rows),
+            "min_count": FEWEST_ROWS * bool(rare),
+        }
+        settings |= {key: value for key, value in optional.items() if value}
         how = [override(f"dataset.{key}", value) for key, value in settings.items()]
         how += ["task=regression"] * (not counts)
         lines.append(f"to train: {' '.join(['nsvm train dataset=csv', *how])}")
@@ -262,7 +266,7 @@ def _codes(x: np.ndarray) -> list[str]:
         nines = value < 0 or {*f"{value:.0f}"} == {"9"}
         if (alone or (far and nines)) and value % 1 == 0 and (x == value).sum() > 1:
             codes = override("dataset.missing", [f"{value:.0f}"])
-            advice = f"if it means a missing value, add {codes}"
+            advice = f"if it means a missing value, add it to the codes: {codes}"
             lines.append(f"{value:.0f} is unlike all other numbers: {advice}")
     wide = len(x) >= 10 * FEWEST and np.ptp(x) >= len(x) - 1  # to save time
     if wide and (x % 1 == 0).all() and len(np.unique(x)) == len(x):
