@@ -156,12 +156,8 @@ def survey(path: str, written: Mapping[str, Any], label: str | None) -> Survey:
         doubts = {name: doubt for name, doubt in kinds.items() if isinstance(doubt, Doubt)}
         settings = {"path": path, "label": label, **written}
         settings |= {key: value for key, value, _ in remedies(doubts)[:1]}
-        optional = {
-            "drop": many,
-            "skip_unlabelled": len(x) < len(rows),
-            "min_count": FEWEST_ROWS * bool(rare),
-        }
-        settings |= {key: value for key, value in optional.items() if value}
+        extra = {"drop": many, "skip_unlabelled": len(x) < len(rows), "min_count": FEWEST_ROWS * bool(rare)}
+        settings |= {key: value for key, value in extra.items() if value}
         how = [override(f"dataset.{key}", value) for key, value in settings.items()]
         how += ["task=regression"] * (not counts)
         lines.append(f"to train: {' '.join(['nsvm train dataset=csv', *how])}")

@@ -145,15 +145,15 @@ class ImageReader:
         """Return an image with 8 bits per channel and without transparency."""
         from PIL import Image
 
+        advice = "save it with 8 or 16 bits per channel"
         if image.mode.startswith("I"):
             values = np.asarray(image)
             if values.min() < 0 or values.max() >= 2**16:
-                what = "has pixel values outside 0 to 65535"
-                raise InputError(f"{file} {what}: save it with 8 or 16 bits per channel")
+                raise InputError(f"{file} has pixel values outside 0 to 65535: {advice}")
             self._note("16 bits per channel; they were scaled to 8 bits", file)
             return Image.fromarray((values // 257).astype(np.uint8))
         if image.mode == "F":
-            raise InputError(f"{file} has floating-point pixels: save it with 8 or 16 bits per channel")
+            raise InputError(f"{file} has floating-point pixels: {advice}")
         if not image.has_transparency_data:
             return image
         above = image.convert("RGBA")

@@ -81,7 +81,7 @@ class Reader:
         try:
             if self.kind == MODEL:
                 model = load_model(file, {"device": "cpu", "threads": 1})
-                model.decision_function(torch.zeros(2, *model.facts.shape))
+                model.decision_function(torch.zeros(2, *model.metadata.shape))
             else:
                 restore_state(self.experiment, load_checkpoint(file))
         except (InputError, RunError) as error:
