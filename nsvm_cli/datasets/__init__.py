@@ -211,7 +211,9 @@ def split_data(
     if samples.weight is not None:
         rows["train"] = rows["train"][samples.weight[rows["train"]] > 0]
         if not len(rows["train"]):
-            raise InputError(f"{samples.source}: expected training samples with a positive weight")
+            raise InputError(
+                f"{samples.source}: expected training samples with a positive weight, found none"
+            )
     if table is not None:
         encoder = encoder if task else fit_encoder(table, rows["train"])
         samples = replace(samples, x=features(table, encoder))

@@ -172,7 +172,9 @@ def fit_encoder(table: Table, rows: np.ndarray) -> TableEncoder:
         raise InputError("; ".join([*lines, remedy(doubts)]))
     used = {name: kind for name, kind in columns.items() if not isinstance(kind, str)}
     if not used:
-        raise InputError(f"{table.source}: expected at least one column with features besides the label")
+        raise InputError(
+            f"{table.source}: expected at least one column with features besides the label, found none"
+        )
     for name, kind in used.items():
         if isinstance(kind, list) and len(kind) > MOST_CATEGORIES:
             expected = f"expected at most {MOST_CATEGORIES} different texts"
@@ -267,7 +269,7 @@ def _code_labels(
 ) -> tuple[Float64[np.ndarray, " m"], tuple[str, ...]]:
     labels = table.rows[table.label]
     if labels.empty:
-        raise InputError(f"{table.source}: expected at least one row below the header")
+        raise InputError(f"{table.source}: expected at least one row below the header, found none")
     hint = "; set dataset.skip_unlabelled=true to skip such rows"
     expect_cells(table, labels, labels.isna() | (labels == ""), "a label", hint)
     if kind == "regression":
@@ -334,7 +336,7 @@ def _expect_columns(table: Table) -> None:
                 f"add {override('dataset.drop', [str(name)])} to remove the column"
             )
     if table.cells.shape[1] == 0:
-        raise InputError(f"{table.source}: expected at least one column besides the label")
+        raise InputError(f"{table.source}: expected at least one column besides the label, found none")
 
 
 def is_nested(cells: pd.Series) -> bool:

@@ -84,7 +84,8 @@ def test_missing_truncated_and_foreign_files_are_refused(file: Path, tmp_path: P
     save_file({"weight": torch.ones(3)}, file)
     refused(
         file,
-        "is another kind of file, or .*: expected metadata 'nsvm-model-3', found none",
+        "is another kind of file, or was written by another version .*: "
+        "expected metadata 'nsvm-model-3', found none",
     )
     tensor_file.write(file, "nsvm-training-1", {}, {"weight": torch.ones(3)})
     refused(file, "expected metadata 'nsvm-model-3', found 'nsvm-training-1'$")

@@ -75,7 +75,9 @@ def test_samples_that_are_no_rows_are_refused(
     index: list[float], got: str, save: Callable[[np.ndarray], str]
 ) -> None:
     a = torch.tensor([index])
-    with pytest.raises(InputError, match=rf"\(0 to 19\), got {got}.*scaling=none and network=identity"):
+    with pytest.raises(
+        InputError, match=rf"\(0 to 19\), got {got}.*dataset.scaling=none and network=identity"
+    ):
         built(save(gram()))(a, a)
 
 

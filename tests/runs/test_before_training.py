@@ -80,7 +80,10 @@ def stopping(**settings: Any) -> dict[str, Any]:
         ({"metric": "log_loss"}, "metric=log_loss requires probabilities: set calibration=sigmoid, or"),
         ({"keep": "best", "dataset": {**DATA, "validation": 60}}, "keep=best requires validation.every"),
         ({"calibration": "sigmoid"}, r"requires a validation set: set dataset\.validation"),
-        ({**F1, "metric": "roc_auc"}, "with metric=accuracy or balanced_accuracy or f1, not with metric=roc"),
+        (
+            {**F1, "metric": "roc_auc"},
+            "with metric=accuracy or balanced_accuracy or f1, not with metric=roc_auc",
+        ),
         ({"threshold": "best"}, "threshold=best requires a validation set"),
         ({**F1, "threshold": 0.3, "calibration": None}, "threshold=0.3 requires probabilities: set calibr"),
         ({**F1, "threshold": 1.5}, "threshold: expected best, null, or a probability between 0 and 1"),

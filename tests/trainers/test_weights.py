@@ -34,6 +34,8 @@ from nsvm_cli.trainers.pegasos import Pegasos
 from tests.conftest import LOSSES as SMALL_LOSSES
 from tests.conftest import compile_units, parameters, samples, short, train
 
+pytestmark = pytest.mark.usefixtures("shapes")
+
 COUNTS = np.array([1, 2, 3, 1, 1, 2, 4, 2, 1, 3])
 """How often each of ten samples is there."""
 
