@@ -50,7 +50,7 @@ def answer(line: object) -> None:
 
 
 def answer_lines(text: str) -> None:
-    """Print the lines of a text, each of which must end with a newline, to standard output."""
+    """Print text to standard output. Every line of the text must end with a newline."""
     for line in text.split("\n")[:-1]:
         answer(line)
 

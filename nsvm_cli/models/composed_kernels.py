@@ -65,7 +65,7 @@ class Product(Composed):
 
 
 class Learnt(Kernel):
-    """A kernel K with learnt settings, each of which is the initial value times exp(rho), with rho in theta.
+    """A kernel K with learnt settings: each is its initial value times exp(rho), with rho in theta.
 
     rho starts at 0. L2 regularisation therefore pulls settings towards their initial values. With ``ard``,
     the kernel is K(s a, s b), with a learnt factor s_i for each feature.

@@ -110,8 +110,10 @@ def alignment(K: Any, y: Any, w: Any, classes: int, centred: bool) -> Any:
 
 @jit
 def descend_on_batch(run: Run, t: int, A: Any, alpha: Any, mu: float, classes: int, centred: bool) -> None:
-    """Take a step in theta on the batch A. The objective is mu times the norm surrogate minus the alignment
-    (Algorithm 3) or, if ``alpha`` is None, (1 - alignment)^2 (Algorithm 4).
+    """Take a step in theta on the batch A.
+
+    The objective of Algorithm 3 is mu times the norm surrogate minus the alignment. ``alpha`` is None for
+    Algorithm 4, whose objective is (1 - alignment)^2.
     """
     F, K, real, k = run.F, run.K, run.x.dtype.type, len(A)
     passed, z = room_for(F, k), np.empty((k, F.width), F.theta.dtype)

@@ -1,7 +1,7 @@
 """A solver of the dual problem by working sets: ThunderSVM's scheme (Wen et al. 2018), for one thread.
 
-An iteration chooses the variables that violate optimality most, half of which are new. It solves the problem
-in these variables by SMO, and updates g with the kernel rows of the variables that moved.
+An iteration chooses the variables that violate optimality most; half of these variables are new. It solves
+the problem in these variables by SMO, and updates g with the kernel rows of the variables that moved.
 """
 
 from __future__ import annotations
