@@ -48,9 +48,9 @@ def plain(s: Small) -> FeatureMap:
     return FeatureMap(deepcopy(s.network), SGD(LR), seed=0)
 
 
-def descended(theta: Sequence[Tensor], by_theta: Sequence[Tensor]) -> Tensor:
+def descended(theta: Sequence[Tensor], grad_theta: Sequence[Tensor]) -> Tensor:
     """Return theta after a step of plain gradient descent, as one vector."""
-    return torch.cat([(p - LR * slope).detach().flatten() for p, slope in zip(theta, by_theta, strict=True)])
+    return torch.cat([(p - LR * g).detach().flatten() for p, g in zip(theta, grad_theta, strict=True)])
 
 
 def squared_norm(K: Tensor, c: Tensor) -> Tensor:
@@ -117,11 +117,11 @@ def test_a_step_in_theta_descends_on_the_objective_of_its_sample(small: MakeSmal
         norm = squared_norm(K(f_t.z, f_t.z), f_t.alpha) / f_t.scale**2
         hinge = (1 - y_t * f_t(K, F.network(x_t.x))).clamp_min(0).sum()
         theta = [*F.network.parameters()]
-        by_theta = torch.autograd.grad(LAM / 2 * norm + hinge, theta)
-        expected = descended(theta, by_theta)
+        grad_theta = torch.autograd.grad(LAM / 2 * norm + hinge, theta)
+        expected = descended(theta, grad_theta)
         trainer.step(s.problem, state)
         torch.testing.assert_close(parameters(F.network), expected, rtol=0, atol=1e-12)
-        moved.append(any(slope.any() for slope in by_theta))
+        moved.append(any(slope.any() for slope in grad_theta))
     assert 5 < sum(moved) < 35
 
 
@@ -222,8 +222,8 @@ def test_the_derived_objective_is_the_papers_problem_on_the_batch(small: MakeSma
         K_zz = K(z, z)
         hinge = (1 - y[A] * (K_zz @ alpha)[A]).clamp_min(0).mean()
         theta = [*before.parameters()]
-        by_theta = torch.autograd.grad(LAM / 2 * squared_norm(K_zz, alpha) + hinge, theta)
-        torch.testing.assert_close(parameters(F.network), descended(theta, by_theta), rtol=0, atol=1e-12)
+        grad_theta = torch.autograd.grad(LAM / 2 * squared_norm(K_zz, alpha) + hinge, theta)
+        torch.testing.assert_close(parameters(F.network), descended(theta, grad_theta), rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("trainer", [Alg3(9), Alg4(9, solver_steps=9)])
@@ -267,8 +267,8 @@ def test_terms_are_added_to_the_objective_of_every_algorithm(trainer: Trainer[An
     theta, x_A = [*s.network.parameters()], problem[state.sampler(state.t)][0].x
     K_A = problem.K(z := s.network(x_A), z)
     terms = sum(weights[name] * term(K_A) for name, term in PENALTIES.items())
-    by_theta = torch.autograd.grad(terms + weights["l1"] * sum(p.abs().sum() for p in theta), theta)
-    moved = descended(theta, by_theta) - parameters(s.network)
+    grad_theta = torch.autograd.grad(terms + weights["l1"] * sum(p.abs().sum() for p in theta), theta)
+    moved = descended(theta, grad_theta) - parameters(s.network)
     torch.testing.assert_close(thetas[1] - thetas[0], moved, rtol=0, atol=1e-12)
     assert moved.abs().max() > 1e-4
 

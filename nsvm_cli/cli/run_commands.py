@@ -37,7 +37,7 @@ def runs(options: argparse.Namespace) -> None:
       nsvm runs outputs/sweep/* --sort test_accuracy --descending
       nsvm runs outputs --filter algorithm=alg1 --filter algorithm.lam=1e-3 --csv
     """
-    from nsvm_cli.comparison.records import KEPT, figures_shown, find_runs, in_order, rows_of, runs_table
+    from nsvm_cli.comparison.records import REQUIRED, figures_shown, find_runs, in_order, rows_of, runs_table
 
     if options.escape_formulas and not options.csv:
         raise InputError("--escape-formulas requires --csv, since it changes only CSV cells")
@@ -56,8 +56,8 @@ def runs(options: argparse.Namespace) -> None:
         folder, count, columns = runs_table(records)
         answer(f"{folder}: {count}")
         figures = figures_shown(records)
-        kept = [*KEPT, *(name for name in figures if name.startswith(("validation", "test")))]
-        if hidden := show_runs(columns, figures, kept):
+        required = [*REQUIRED, *(name for name in figures if name.startswith(("validation", "test")))]
+        if hidden := show_runs(columns, figures, required):
             say(f"hidden for lack of space: {', '.join(hidden)}; --csv and --json print all columns")
 
 

@@ -67,7 +67,7 @@ class Sweep:
 
     Attributes:
         jobs: the number of jobs; None if the sweeper chooses jobs one after the other.
-        kept: the outcomes of jobs that had finished before the sweep started, by directory.
+        finished: the outcomes of jobs that had finished before the sweep started, by directory.
     """
 
     words: Sequence[str]
@@ -75,7 +75,7 @@ class Sweep:
     directory: Path | None = None
     jobs: int | None = None
     keys: set[str] = field(default_factory=set)
-    kept: dict[Path, dict[str, Any]] = field(default_factory=dict)
+    finished: dict[Path, dict[str, Any]] = field(default_factory=dict)
     allow_mismatch: bool = False
     _missing: int = 0
     _ended: set[Path] = field(default_factory=set)
@@ -100,11 +100,11 @@ class Sweep:
             finished = {path: read_status(path) for path in self._paths() if is_finished(path)}
             same = {path: status for path, status in finished.items() if status.get("sources") == sources}
             paths = {tuple(command_in(status)["overrides"]): path for path, status in same.items()}
-            kept = {n: path for n, job in enumerate(jobs) if (path := paths.get(tuple(settings_words(job))))}
-            for n, path in kept.items():
-                self.kept[path] = {**same[path], "job": n, "directory": path, "jobs": 1}
-            jobs = [job for n, job in enumerate(jobs) if n not in kept]
-        self._ended = {*self.kept}
+            done = {n: path for n, job in enumerate(jobs) if (path := paths.get(tuple(settings_words(job))))}
+            for n, path in done.items():
+                self.finished[path] = {**same[path], "job": n, "directory": path, "jobs": 1}
+            jobs = [job for n, job in enumerate(jobs) if n not in done]
+        self._ended = {*self.finished}
         self._watching.enter_context(sweep_progress(self.look, self.jobs))
         return [*jobs]
 
@@ -168,8 +168,8 @@ class Sweep:
     def _report(self, draw: bool = True) -> list[dict[str, Any]]:
         if self.directory is None:
             return []
-        started = (outcome(path, self.mark) for path in {*self._paths()} - {*self.kept})
-        outcomes = sorted([*self.kept.values(), *filter(None, started)], key=lambda job: job["job"])
+        started = (outcome(path, self.mark) for path in {*self._paths()} - {*self.finished})
+        outcomes = sorted([*self.finished.values(), *filter(None, started)], key=lambda job: job["job"])
         self._missing = max(0, (self.jobs or 0) - sum(job["jobs"] for job in outcomes))
         if outcomes:
             self._show(outcomes)

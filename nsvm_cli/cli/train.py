@@ -233,7 +233,7 @@ class Run:
 
     def train(self, settings: Settings, if_exists: IfExists, allow_mismatch: bool) -> None:
         """Train, unless the directory already holds the finished run."""
-        if if_exists == "resume" and has_run(self.directory) and self._has_finished(settings):
+        if if_exists == "resume" and has_run(self.directory) and self._report_if_finished(settings):
             return
         self.held = not self.single
         if self.single:
@@ -246,7 +246,7 @@ class Run:
         experiment = prepare(settings)
         with RunDirectory(self.directory, plain(settings), if_exists, wait=not self.single) as directory:
             self.held = True
-            if not self.single and self._has_finished(settings):
+            if not self.single and self._report_if_finished(settings):
                 return
             self.write("running")
             result = self._loop(experiment, directory, allow_mismatch)
@@ -257,8 +257,8 @@ class Run:
             show_result(result, self.directory)
             draw_missing([self.directory])
 
-    def _has_finished(self, settings: Settings) -> bool:
-        """Return whether the directory holds a finished run with these settings, and report such a run."""
+    def _report_if_finished(self, settings: Settings) -> bool:
+        """Report a finished run with these settings; return whether the directory holds one."""
         path, recorded = self.directory, read_config(self.directory)
         same = is_record_of(recorded, settings)
         if not self.single and not same:

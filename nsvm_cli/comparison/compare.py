@@ -20,7 +20,7 @@ from nsvm_cli.comparison.records import ONLY_HOW, Repetition, RunRecord, differi
 from nsvm_cli.config.settings import flat
 from nsvm_cli.errors import InputError, did_you_mean
 from nsvm_cli.output import printable
-from nsvm_cli.storage.run_directory import RESULT, reading
+from nsvm_cli.storage.run_directory import RESULT, damage_errors
 from nsvm_cli.tasks import TASKS
 from nsvm_cli.words import TASK_METRICS, metric_name, sign_of
 
@@ -212,7 +212,7 @@ def _split(records: Sequence[RunRecord], requested: str | None, metric: str | No
 def _expect_figures(record: RunRecord, split: str, metric: str | None) -> None:
     """Check the result of a run, which may come from an untrusted source."""
     cell = Cell("", "", split, record.figures, {(0, ""): record}, metric=metric)
-    with reading(record.path / RESULT):
+    with damage_errors(record.path / RESULT):
         names = [record.settings[part]["name"] for part in ("algorithm", "dataset")]
         numbers = [record.repetition[0], cell.scores[0, ""], cell.overlap]
         numbers += [cell.mean("train_seconds"), record.figures["support_vectors"] or 0]

@@ -19,7 +19,7 @@ from nsvm_cli.page.document import Blocks, Command, Section, Table, left_out, re
 from nsvm_cli.page.plotting import to_picture
 from nsvm_cli.page.sections import pairs, run_sections, settings_tables
 from nsvm_cli.storage.files import write_atomically
-from nsvm_cli.storage.run_directory import reading
+from nsvm_cli.storage.run_directory import damage_errors
 
 LABELS = {
     "curves": "Scores during and after training: means over the seeds, and from the lowest to the highest",
@@ -76,7 +76,7 @@ def _of_several(records: Sequence[RunRecord]) -> tuple[str, str, list[Section]]:
 
 def _comparison_sections(records: Sequence[RunRecord]) -> list[Section]:
     try:
-        with reading("the result of one of these runs"):
+        with damage_errors("the result of one of these runs"):
             candidates = cells(records)
             rows, ranks = compare(candidates), ranking(candidates)
     except InputError as error:
@@ -98,5 +98,5 @@ def _comparison(rows: Sequence[Comparison], sentences: Sequence[str]) -> Blocks:
 
 
 def _figures(rows: Sequence[Comparison], ranks: Ranking | None) -> Blocks:
-    with reading("what one of these runs has recorded"):
+    with damage_errors("what one of these runs has recorded"):
         yield from [to_picture(figure, LABELS[name]) for name, figure in figures(rows, ranks).items()]

@@ -211,7 +211,7 @@ def rows_of(records: Sequence[RunRecord]) -> list[dict[str, Any]]:
     return [{name: row.get(name) for name in columns} for row in rows]
 
 
-KEPT = ("run", "dataset", "algorithm", "seed", "status", "message")
+REQUIRED = ("run", "dataset", "algorithm", "seed", "status", "message")
 """Columns that, like held-out scores, are never dropped when a table of runs is too wide."""
 
 

@@ -62,7 +62,7 @@ class Checkpoints:
     keep: Keep = "last"
 
     @property
-    def kept(self) -> int:
+    def n_kept(self) -> int:
         """The number of checkpoints that a finished run keeps."""
         return self.keep if isinstance(self.keep, int) else {"none": 0, "last": 1}.get(self.keep, sys.maxsize)
 

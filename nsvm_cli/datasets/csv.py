@@ -18,7 +18,7 @@ from nsvm_cli.config.registry import STRICT, Count, Text, shown
 from nsvm_cli.datasets.base import Table, TableSource, expect_column
 from nsvm_cli.datasets.encoding import is_nested, texts
 from nsvm_cli.datasets.layout import HEAD_ROWS, WHITESPACE, Dialect, Layout, find_names, opened, recognise
-from nsvm_cli.datasets.notation import by_value, is_number
+from nsvm_cli.datasets.notation import is_number, map_values
 from nsvm_cli.errors import InputError, did_you_mean, out_of_memory
 from nsvm_cli.memory import expect_room
 from nsvm_cli.storage.files import file_sha256
@@ -106,7 +106,7 @@ def read_cells(
     """
     what, file = f"{setting}={path}" if setting else path, Path(os.path.expanduser(path))
     labels = [] if label is None else [label]
-    with reading(what):
+    with pandas_errors(what):
         kind = kind_of(file)
         if not (file.is_file() or (file.is_dir() and kind == "Parquet")):
             problem = "is not a file" if file.exists() else "does not exist"
@@ -177,7 +177,7 @@ def tidied(table: pd.DataFrame, dialect: Dialect, labels: Collection[str] = ()) 
         codes: set[Any] = {"", *dialect.codes(name)}
         gap = "" if name in labels else np.nan
         if cells.dtype == "str":
-            new[name] = cells = by_value(cells, lambda texts: texts.str.strip())
+            new[name] = cells = map_values(cells, lambda texts: texts.str.strip())
         elif cells.dtype.kind == "m":
             new[name] = cells.dt.total_seconds()
         elif cells.dtype != "object":  # the code 1 does not match True
@@ -323,7 +323,7 @@ def parsing(
 
 
 @contextmanager
-def reading(what: str) -> Iterator[None]:
+def pandas_errors(what: str) -> Iterator[None]:
     """Context manager: turn pandas' errors and warnings into an InputError, or a RunError about memory."""
     import pandas as pd
 

@@ -18,7 +18,7 @@ from pydantic.dataclasses import dataclass
 from nsvm_cli.config.overrides import override
 from nsvm_cli.config.registry import STRICT, one_line, shown
 from nsvm_cli.datasets.base import Samples, Table, expect_column
-from nsvm_cli.datasets.notation import Doubt, Numbers, by_value, remedy
+from nsvm_cli.datasets.notation import Doubt, Numbers, map_values, remedy
 from nsvm_cli.errors import InputError, did_you_mean
 from nsvm_cli.tasks import Task, encode
 
@@ -148,7 +148,7 @@ def _places(cells: pd.Series, categories: Sequence[str]) -> Float64[np.ndarray, 
     """Return the index of each cell in the categories, or NaN for an unseen category."""
     places = {text: r for r, text in enumerate(categories)}
     filled = cells.fillna("") if cells.dtype == "str" else texts(cells)
-    return by_value(filled, lambda values: texts(values).map(places)).to_numpy(float)
+    return map_values(filled, lambda values: texts(values).map(places)).to_numpy(float)
 
 
 def _endings(kind: Kind) -> list[str]:
@@ -415,7 +415,7 @@ def days(cells: Any, form: str) -> pd.Series:
 
     cells = pd.Series(cells)
     if cells.dtype == "str":
-        return by_value(cells, lambda values: days(values.astype(object), form))
+        return map_values(cells, lambda values: days(values.astype(object), form))
     if cells.dtype.kind != "M":
         cells = cells.astype(object).map(str, na_action="ignore")
         cells = cells.mask(cells.isin(["now", "today"]))  # pandas reads these as dates

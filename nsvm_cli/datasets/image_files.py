@@ -51,11 +51,11 @@ class Images(Source):
         for name in [name for name in classes if name not in label][:1]:
             raise InputError(f"dataset.classes: there is no class {name!r}; {did_you_mean(name, label)}")
         labels = [label[name] for name in classes]
-        kept = {split: (x[rows], y[rows]) for split, (x, y) in parts.items() for rows in [np.isin(y, labels)]}
-        x, y = map(np.concatenate, zip(*kept.values(), strict=True))
-        starts = np.cumsum([0, *(len(y) for _, y in kept.values())]).tolist()
+        used = {split: (x[rows], y[rows]) for split, (x, y) in parts.items() for rows in [np.isin(y, labels)]}
+        x, y = map(np.concatenate, zip(*used.values(), strict=True))
+        starts = np.cumsum([0, *(len(y) for _, y in used.values())]).tolist()
         official = {
-            f"official_{split}": n for split, n in zip(kept, starts, strict=False) if split != "train"
+            f"official_{split}": n for split, n in zip(used, starts, strict=False) if split != "train"
         }
         return Samples(x, encode(y, labels), classes, source, **official)
 

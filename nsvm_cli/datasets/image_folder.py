@@ -195,11 +195,11 @@ class ImageReader:
                 state = file.stat()
                 settings += [state.st_size, state.st_mtime_ns]
         name = hashlib.sha256(json.dumps(settings).encode()).hexdigest()[:32]
-        kept = cache_folder() / "images" / f"{name}.safetensors"
+        cached = cache_folder() / "images" / f"{name}.safetensors"
         try:
-            with safe_open(kept, "numpy") as content:
+            with safe_open(cached, "numpy") as content:
                 x, notes = content.get_tensor("x"), json.loads(content.metadata()["about"])
-            os.utime(kept)
+            os.utime(cached)
             self._inexact = notes["inexact"]
             return x, {int(n): why for n, why in notes["unreadable"].items()}
         except (OSError, SafetensorError):
@@ -208,9 +208,9 @@ class ImageReader:
         if time.monotonic() - began > KEPT_SECONDS:
             notes = {"inexact": self._inexact, "unreadable": unreadable}
             with contextlib.suppress(OSError):  # the cache may be read-only, or full
-                kept.parent.mkdir(parents=True, exist_ok=True)
-                write_atomically(kept, save({"x": x}, {"about": json.dumps(notes)}))
-                for old in kept.parent.glob("*.safetensors"):
+                cached.parent.mkdir(parents=True, exist_ok=True)
+                write_atomically(cached, save({"x": x}, {"about": json.dumps(notes)}))
+                for old in cached.parent.glob("*.safetensors"):
                     if time.time() - old.stat().st_mtime > KEPT_DAYS * 86400:
                         old.unlink(missing_ok=True)
         return x, unreadable

@@ -110,7 +110,7 @@ class Numbers:
             others = texts[x.isna()]  # for example with a typographic minus sign
             return x.fillna(pd.Series([*map(self.number, others)], others.index, "float64"))
 
-        return by_value(texts, numbers)
+        return map_values(texts, numbers)
 
     def __str__(self) -> str:
         """Return how this notation differs from Python's notation."""
@@ -177,7 +177,7 @@ def is_number(text: str) -> bool:
     return math.isfinite(pd.to_numeric(text, errors="coerce"))
 
 
-def by_value(cells: pd.Series, function: Callable[[pd.Series], Any]) -> pd.Series:
+def map_values(cells: pd.Series, function: Callable[[pd.Series], Any]) -> pd.Series:
     """Return ``function(cells)``, evaluated once for each distinct value, with NaN for empty cells."""
     import pandas as pd
 

@@ -15,7 +15,7 @@ from pydantic.dataclasses import dataclass
 
 from nsvm_cli.config.registry import STRICT
 from nsvm_cli.datasets.base import Table, TableSource, expect_column
-from nsvm_cli.datasets.csv import CSV, layout_of, read_cells, reading
+from nsvm_cli.datasets.csv import CSV, layout_of, pandas_errors, read_cells
 from nsvm_cli.datasets.download import cache_folder, fetch, reason
 from nsvm_cli.datasets.layout import Dialect
 from nsvm_cli.errors import InputError, did_you_mean
@@ -96,7 +96,7 @@ class PMLB(TableSource):
 
     def load(self, rng: np.random.Generator, text: Collection[str] = ()) -> Table:
         file = self._downloaded() if self.root is None else self._found(Path(os.path.expanduser(self.root)))
-        with reading(str(file)):
+        with pandas_errors(str(file)):
             label = (
                 "class" if "class" in layout_of(file, Dialect()).names else "target"
             )  # as in the first releases

@@ -12,7 +12,7 @@ from jaxtyping import Real
 from torch import Tensor
 
 from nsvm_cli.datasets.base import Table, expect_column
-from nsvm_cli.datasets.csv import blocks_of_cells, kind_of, layout_of, reading
+from nsvm_cli.datasets.csv import blocks_of_cells, kind_of, layout_of, pandas_errors
 from nsvm_cli.datasets.encoding import TableEncoder, features
 from nsvm_cli.datasets.image_folder import FORMATS, MODES, ImageReader, images_below
 from nsvm_cli.datasets.layout import Dialect
@@ -76,7 +76,7 @@ def _rows(
     numbers: int,
     keep: Sequence[str],
 ) -> Iterator[Block]:
-    with reading(str(path)):
+    with pandas_errors(str(path)):
         layout = layout_of(path, dialect)
         if encoder is None and len(layout.names) != (n := math.prod(shape)):
             raise InputError(

@@ -35,7 +35,7 @@ REPLACED: dict[type, tuple[str, ...]] = {
     RBF: ("__call__", "gradient", "diag", "parts"),
     **dict.fromkeys((Binary, CrammerSinger), ("step", "of", "curvature")),
     Hinge: ("slope", "value", "curvature"),
-    SGD: ("update", "kept"),
+    SGD: ("update", "state"),
     **dict.fromkeys((MLP, CNN), ("__init__", "forward")),
     **dict.fromkeys((Dropout, MaxPool, nn.Linear, nn.Conv2d), ("forward",)),
     **dict.fromkeys((nn.ReLU, nn.Flatten, nn.ModuleList), ("forward",)),

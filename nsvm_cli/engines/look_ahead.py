@@ -83,7 +83,7 @@ def descend(
         value, gradients = objective(K, *(z.detach() for z in features))
         # This number has the required gradient. Passing grad_outputs instead would make autograd import a
         # computer algebra system, which takes a quarter of a second.
-        terms = [(z * by_z.detach()).sum() for z, by_z in zip(features, gradients, strict=True)]
+        terms = [(z * grad_z.detach()).sum() for z, grad_z in zip(features, gradients, strict=True)]
         if F.learnt:
             terms.append(value)  # its graph contains the kernel's parameters only
         return F.move(value, sum(terms[1:], terms[0]), t, T)
@@ -283,9 +283,9 @@ class LookAheadAlg2(LookAhead[SampleState], Alg2):
             z_i[i_new] = torch.cat([*z_new, z_i[:0]])
             K_ji = K(z_j, z_i)
             # in the order of ``step``, since random directions of kernel.gradient depend on the order
-            by_z_i, by_z_j = K.gradient(z_i, z_j, K_ji.T, c.T), K.gradient(z_j, z_i, K_ji, c)
-            by_z_j[j_shared] += by_z_i[i_shared]
-            return c.flatten() @ K_ji.flatten(), [by_z_j, *(by_z_i[i_new] for _ in z_new)]
+            grad_z_i, grad_z_j = K.gradient(z_i, z_j, K_ji.T, c.T), K.gradient(z_j, z_i, K_ji, c)
+            grad_z_j[j_shared] += grad_z_i[i_shared]
+            return c.flatten() @ K_ji.flatten(), [grad_z_j, *(grad_z_i[i_new] for _ in z_new)]
 
         batch = [at_j, at.rows(new)] if len(new) else [at_j]
         state.objective = descend(state.F, batch, objective, problem.K, t, self.last_theta_step)

@@ -200,8 +200,9 @@ class FeatureMap:
 
     def state_dict(self) -> StateDict:
         """Return theta, the optimizer's state, and the number of steps in theta."""
-        kept = {} if self.optimizer is None else self.optimizer.kept
-        parts = {"network": self.network.state_dict(), "kernel": self.kernel_parameters, "optimizer": kept}
+        parts = {"network": self.network.state_dict(), "kernel": self.kernel_parameters}
+        if self.optimizer is not None:
+            parts["optimizer"] = self.optimizer.state
         state = {name: part for name, part in parts.items() if part}  # a file holds no empty states
         return {**saved_value("F", state), "theta_steps": self.theta_steps}
 
@@ -212,8 +213,8 @@ class FeatureMap:
         for name, value in loaded.get("kernel", {}).items():
             self.kernel_parameters[name].data = value
         if self.optimizer is not None:
-            kept = loaded.get("optimizer", {})
-            self.optimizer.kept = {name: [*tensors.values()] for name, tensors in kept.items()}
+            state = loaded.get("optimizer", {})
+            self.optimizer.state = {name: [*tensors.values()] for name, tensors in state.items()}
         self.theta_steps = loaded["theta_steps"]
 
     @contextlib.contextmanager
@@ -242,9 +243,9 @@ class FeatureMap:
             raise NotFiniteError("the objective", t)
         if self.optimizer is not None:
             theta = self.parameters
-            by_theta = torch.autograd.grad(term, theta, allow_unused=True, materialize_grads=True)
+            grad_theta = torch.autograd.grad(term, theta, allow_unused=True, materialize_grads=True)
             self.theta_steps += 1
-            self.optimizer.step(by_theta, (t - 1) / T)
+            self.optimizer.step(grad_theta, (t - 1) / T)
         return value.detach()
 
     def training_pass(self, x: Batch, t: int) -> Float[Tensor, "p n"]:

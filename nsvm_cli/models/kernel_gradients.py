@@ -112,10 +112,10 @@ class _Value(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, G: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
         a, b, value = ctx.saved_tensors
-        by_a, by_b, _ = ctx.needs_input_grad
+        needs_a, needs_b, _ = ctx.needs_input_grad
         return (
-            ctx.K.gradient(a, b, value, G) if by_a else None,
-            ctx.K.gradient(b, a, value.mT, G.mT) if by_b else None,  # since K(a, b) = K(b, a)
+            ctx.K.gradient(a, b, value, G) if needs_a else None,
+            ctx.K.gradient(b, a, value.mT, G.mT) if needs_b else None,  # since K(a, b) = K(b, a)
             None,
         )
 

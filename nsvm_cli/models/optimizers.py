@@ -28,7 +28,7 @@ SCHEDULES: dict[str, Callable[[float], float]] = {
 """Functions of the progress (t - 1) / T, in [0, 1), that return the factor of the learning rate."""
 
 
-Kept = Mapping[str, list[Tensor]]
+StateTensors = Mapping[str, list[Tensor]]
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -42,7 +42,7 @@ class Rule(ABC):
         groups: settings for parameters by prefixes of their names. The last matching prefix applies.
     """
 
-    kept: ClassVar[Mapping[str, Callable[[Tensor], Tensor]]]
+    state: ClassVar[Mapping[str, Callable[[Tensor], Tensor]]]
     """Names of the tensors that the rule keeps for each parameter, and functions that initialise them."""
 
     lr: NonNegative
@@ -71,7 +71,7 @@ class Rule(ABC):
         return groups
 
     @abstractmethod
-    def update(self, theta: list[Tensor], by_theta: list[Tensor], kept: Kept, lr: float) -> None:
+    def update(self, theta: list[Tensor], grad_theta: list[Tensor], state: StateTensors, lr: float) -> None:
         """Take a step in theta with the learning rate ``lr``."""
 
 
@@ -80,7 +80,7 @@ class Optimizer:
 
     def __init__(self, settings: Rule, theta: Mapping[str, Tensor]) -> None:
         self.settings, self.parameters = settings, [*theta.values()]
-        self.kept = {name: [like(p) for p in self.parameters] for name, like in settings.kept.items()}
+        self.state = {name: [like(p) for p in self.parameters] for name, like in settings.state.items()}
         self.groups = settings.grouped([*theta])
 
     @torch.no_grad()
@@ -90,10 +90,10 @@ class Optimizer:
             for p, gradient in zip(self.parameters, gradients, strict=True)
         ]
         for rule, members in self.groups:
-            theta, by_theta = ([tensors[n] for n in members] for tensors in (self.parameters, laid_out))
-            kept = {name: [tensors[n] for n in members] for name, tensors in self.kept.items()}
+            theta, grad_theta = ([tensors[n] for n in members] for tensors in (self.parameters, laid_out))
+            state = {name: [tensors[n] for n in members] for name, tensors in self.state.items()}
             if members:
-                rule.update(theta, by_theta, kept, rule.rate(progress))
+                rule.update(theta, grad_theta, state, rule.rate(progress))
 
 
 def is_within(name: str, prefixes: Sequence[str]) -> bool:
@@ -113,16 +113,16 @@ def expect_names(key: str, prefixes: Sequence[str], names: Sequence[str]) -> Non
 class SGD(Rule):
     """Gradient descent with momentum and L2 regularisation, which the paper's experiments use."""
 
-    kept: ClassVar = {"momenta": torch.zeros_like}
+    state: ClassVar = {"momenta": torch.zeros_like}
 
     momentum: Fraction = 0.0
     weight_decay: NonNegative = 0.0
 
-    def update(self, theta: list[Tensor], by_theta: list[Tensor], kept: Kept, lr: float) -> None:
+    def update(self, theta: list[Tensor], grad_theta: list[Tensor], state: StateTensors, lr: float) -> None:
         sgd(
             theta,
-            by_theta,
-            kept["momenta"],  # type: ignore[arg-type]  # a list of optional tensors
+            grad_theta,
+            state["momenta"],  # type: ignore[arg-type]  # a list of optional tensors
             fused=True,
             lr=lr,
             momentum=self.momentum,
@@ -137,7 +137,7 @@ class SGD(Rule):
 class Adam(Rule):
     """Adam with L2 regularisation."""
 
-    kept: ClassVar = {
+    state: ClassVar = {
         "means": torch.zeros_like,
         "squares": torch.zeros_like,
         "steps": lambda p: torch.zeros((), device=p.device),
@@ -148,14 +148,14 @@ class Adam(Rule):
     beta2: Fraction = 0.999
     weight_decay: NonNegative = 0.0
 
-    def update(self, theta: list[Tensor], by_theta: list[Tensor], kept: Kept, lr: float) -> None:
+    def update(self, theta: list[Tensor], grad_theta: list[Tensor], state: StateTensors, lr: float) -> None:
         adam(
             theta,
-            by_theta,
-            kept["means"],
-            kept["squares"],
+            grad_theta,
+            state["means"],
+            state["squares"],
             [],
-            kept["steps"],
+            state["steps"],
             fused=True,
             lr=lr,
             beta1=self.beta1,

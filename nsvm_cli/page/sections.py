@@ -28,7 +28,7 @@ from nsvm_cli.page.curves import panels_of, plot_panel
 from nsvm_cli.page.document import Block, Blocks, Images, Picture, Section, Table, left_out, section
 from nsvm_cli.page.plotting import BLUE, GRAY, SERIES, new_figure, style_axis, to_picture
 from nsvm_cli.runs.open_model import load_trained
-from nsvm_cli.storage.run_directory import RESULT, checkpoints_in, has_records, is_finished, reading
+from nsvm_cli.storage.run_directory import RESULT, checkpoints_in, damage_errors, has_records, is_finished
 from nsvm_cli.tasks import BINARY, Classification, Task
 from nsvm_cli.trainers import TRAINERS
 from nsvm_cli.words import FEW_CLASSES, Figures, counted
@@ -70,7 +70,7 @@ def run_sections(
     """Return the sections on a run. ``result`` is empty if the run has not finished."""
 
     def of_result(make: Callable[[Figures], Blocks]) -> Blocks:
-        with reading(run / RESULT):
+        with damage_errors(run / RESULT):
             yield from make(result) if result else ()
 
     sections = [

@@ -183,10 +183,11 @@ class CheckpointManager(Callback):
         self.stopped: str | None = None
         self.began = self.saved_at = time.monotonic()
 
-    def restore(self, allow_mismatch: bool) -> State | None:
+    def restore_or_start(self, allow_mismatch: bool) -> State | None:
         """Return the state in the newest intact checkpoint, or None if there is no checkpoint.
 
-        The choices made before the first step are restored too or, without a checkpoint, made now.
+        The choices made before the first step are restored too. Without a checkpoint, they are made now: a
+        grid search runs if the settings require one.
 
         Raises:
             InputError: no steps are left, the checkpoint does not fit this run, all checkpoints are damaged,

@@ -57,7 +57,7 @@ def train_run(
     """
     git, signals = git_state(), signals or Signals()  # the commit may have changed at the end, days later
     checkpoints = CheckpointManager(experiment, directory, signals, say)
-    state = checkpoints.restore(allow_mismatch)
+    state = checkpoints.restore_or_start(allow_mismatch)
     experiment = checkpoints.experiment
     settings = plain(experiment.asked)
     for remark in experiment.remarks():

@@ -76,19 +76,19 @@ class RunDirectory(contextlib.ExitStack):
         self.times = self.enter_context(JSONLines(self.path / TIMES))
 
     def add_checkpoint(self, write: Callable[[Path], None], step: int, schedule: Checkpoints) -> None:
-        """Write a checkpoint with ``write(path)``; delete all but the newest max(2, ``schedule.kept``)."""
+        """Write a checkpoint with ``write(path)``; delete all but the newest max(2, ``schedule.n_kept``)."""
         write(new := self.path / f"step-{step:08d}.safetensors")
         files = checkpoints_in(self.path)
         at = files.index(new)  # the files before it are from later steps, which are repeated
-        for file in (*files[:at], *files[at + max(schedule.kept, 2) :]):
+        for file in (*files[:at], *files[at + max(schedule.n_kept, 2) :]):
             file.unlink(missing_ok=True)
         fsync_folder(self.path)
 
     def finish(self, result: Mapping[str, Any], schedule: Checkpoints) -> None:
-        """Write the result, which marks the run as finished, and keep only ``schedule.kept`` checkpoints."""
+        """Write the result, which marks the run as finished, and keep ``schedule.n_kept`` checkpoints."""
         self.metrics.position()
         write_json(self.path / RESULT, result)
-        for file in checkpoints_in(self.path)[schedule.kept :]:
+        for file in checkpoints_in(self.path)[schedule.n_kept :]:
             file.unlink(missing_ok=True)
 
 
@@ -162,7 +162,7 @@ def command_in(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def reading(what: object, advice: str = "") -> Iterator[None]:
+def damage_errors(what: object, advice: str = "") -> Iterator[None]:
     """Context manager: turn errors about missing or malformed values into an InputError about ``what``."""
     try:
         yield

@@ -133,13 +133,15 @@ FOLDED, NARROW = ("run", "message"), 16
 """The columns of a table of runs that may be folded, and their minimum width."""
 
 
-def show_runs(columns: Mapping[str, Sequence[str]], numbers: Sequence[str], kept: Sequence[str]) -> list[str]:
+def show_runs(
+    columns: Mapping[str, Sequence[str]], numbers: Sequence[str], required: Sequence[str]
+) -> list[str]:
     """Print a table of runs without columns that do not fit, and return the heads of these columns.
 
     Args:
         columns: the cells of each column, by head.
         numbers: the heads of columns of numbers, which are aligned to the right.
-        kept: the heads of columns that are always printed.
+        required: the heads of columns that are always printed.
     """
     console, heads, names = Console(wide=True), {name: [name] for name in columns}, [*columns]
 
@@ -150,7 +152,7 @@ def show_runs(columns: Mapping[str, Sequence[str]], numbers: Sequence[str], kept
     if sum(map(width, names)) > console.width:
         heads = {name: re.split(r"(?<=[._])", name) for name in columns}
     for name in reversed([*columns]):
-        if name not in kept and sum(map(width, names)) > console.width:
+        if name not in required and sum(map(width, names)) > console.width:
             names.remove(name)
     table = Table(box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
     for name in names:

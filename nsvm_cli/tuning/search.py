@@ -34,7 +34,7 @@ from nsvm_cli.plugins import load_plugins, plugin_errors
 from nsvm_cli.runs.experiment import Experiment, load, prepare
 from nsvm_cli.runs.loop import OnLog, Record
 from nsvm_cli.storage.files import csv_text, locked, write_atomically
-from nsvm_cli.storage.run_directory import reading
+from nsvm_cli.storage.run_directory import damage_errors
 from nsvm_cli.words import sign_of
 
 FIRST_SEED = 1000
@@ -288,7 +288,7 @@ def _study(values: Mapping[str, Any], search: Search, space: Space, file: Path) 
     """Return Optuna's study in ``file``, or a new study if there is no such file."""
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)  # about the pruner below
-    with reading(file, "; search again in a new folder: tune.directory=FOLDER"):
+    with damage_errors(file, "; search again in a new folder: tune.directory=FOLDER"):
         if file.exists():
             # Optuna would append to a last line that a kill or a full disk has cut off
             with file.open("rb+") as journal:

@@ -166,7 +166,7 @@ def eager_from(experiment: Experiment, state: Any) -> Eager:
     eager.j = torch.from_numpy(state.coefficients.support.copy())
     eager.alpha = torch.from_numpy(state.coefficients.alpha).to(y) * y  # in the paper, y is no part of alpha
     for p, momentum in zip(
-        eager.optimizer.param_groups[0]["params"], experiment.F.optimizer.kept["momenta"], strict=True
+        eager.optimizer.param_groups[0]["params"], experiment.F.optimizer.state["momenta"], strict=True
     ):
         if momentum is not None:
             eager.optimizer.state[p]["momentum_buffer"] = momentum.clone()

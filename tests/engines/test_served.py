@@ -109,8 +109,8 @@ class Power(RBF):
 
 
 class Backwards(SGD):
-    def update(self, theta: Any, by_theta: Any, kept: Any, lr: float) -> None:
-        super().update(theta, by_theta, kept, -lr)
+    def update(self, theta: Any, grad_theta: Any, state: Any, lr: float) -> None:
+        super().update(theta, grad_theta, state, -lr)
 
 
 class Shifted(MLP):

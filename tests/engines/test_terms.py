@@ -146,7 +146,7 @@ SHAPES = {"mlp": (4,), "cnn": (3, 18, 21)}
 
 
 @called
-def passes(F: Any, x: Any, i: Any, t: int, masked: Any, by_z: Any) -> Any:
+def passes(F: Any, x: Any, i: Any, t: int, masked: Any, grad_z: Any) -> Any:
     """Return F_theta(x) without dropout, last of samples i only, then with the masks of samples ``masked`` in
     step t, and the gradient of the latter with respect to theta.
     """
@@ -160,7 +160,7 @@ def passes(F: Any, x: Any, i: Any, t: int, masked: Any, by_z: Any) -> Any:
     for known in (len(x) // room * room, 0):
         networks.forward(F, x, passed, z, t, masked, known)
         with_masks.append(z.copy())
-    return without, with_masks, networks.backward(F, passed, by_z)
+    return without, with_masks, networks.backward(F, passed, grad_z)
 
 
 @pytest.mark.parametrize("normalize", [False, True])
@@ -177,9 +177,9 @@ def test_network(name: str, dropout: float, shared: bool, rows: int, normalize: 
     F, x = FeatureMap(net, SGD(0.1), seed=3), normal(5, rows, *SHAPES[name])
     x[: rows // 2, ..., : SHAPES[name][-1] // 2] = 0  # so that pixels of a square are equally large
     form, i = network_form(F, x.shape[1:]), np.arange(rows)[::-1].copy()
-    few, masked, by_z = i[: networks.ROWS], i * 5, normal(6, rows, form.width)
+    few, masked, grad_z = i[: networks.ROWS], i * 5, normal(6, rows, form.width)
     of_x = form, x.flatten(1).numpy()
-    without, with_masks, by_theta = passes(*of_x, few, 7, masked, by_z.numpy())
+    without, with_masks, grad_theta = passes(*of_x, few, 7, masked, grad_z.numpy())
     for z, expected in zip(without, (F(x), F(x), F(x)[few]), strict=True):
         np.testing.assert_allclose(z, expected, rtol=1e-12, atol=1e-14)
     net.train(dropout > 0)
@@ -188,9 +188,9 @@ def test_network(name: str, dropout: float, shared: bool, rows: int, normalize: 
     for z in with_masks:
         np.testing.assert_allclose(z, expected.detach(), rtol=1e-12, atol=1e-14)
     assert rows < 10 or name == "cnn" or (expected == 0).all(1).any()  # features of 0 have no direction
-    expected.backward(by_z)
+    expected.backward(grad_z)
     gradient = torch.cat([p.grad.flatten() for p in net.parameters() if p.grad is not None])
-    np.testing.assert_allclose(by_theta, gradient, rtol=1e-9, atol=1e-11)
+    np.testing.assert_allclose(grad_theta, gradient, rtol=1e-9, atol=1e-11)
 
 
 @pytest.mark.parametrize("centred", [False, True])

@@ -92,7 +92,7 @@ def network_form(F: FeatureMap, shape: Sequence[int]) -> Network:
         np.empty(BLOCK, theta.dtype),
         real(rule.settings.momentum),
         real(rule.settings.weight_decay),
-        vector(rule.kept["momenta"]),
+        vector(rule.state["momenta"]),
     )
 
 

@@ -258,22 +258,22 @@ def column_gradient(K: RBF, a: Any, b: FeatureColumns, block: int, K_ab: Any, G:
             G[i, j] *= factor * K_ab[i, j]
             total += G[i, j]
         for k in range(a.shape[1]):
-            by_a = a.dtype.type(0)
+            grad_a = a.dtype.type(0)
             for j in range(G.shape[1]):
-                by_a += G[i, j] * b.z[block, k, j]
-            out[i, k] += by_a - total * a[i, k]
+                grad_a += G[i, j] * b.z[block, k, j]
+            out[i, k] += grad_a - total * a[i, k]
 
 
 @jit
 def add_term_gradient(
-    K: RBF, z: Any, z_s: Any, columns: FeatureColumns, begin: int, end: int, c: Any, by_z: Any
+    K: RBF, z: Any, z_s: Any, columns: FeatureColumns, begin: int, end: int, c: Any, grad_z: Any
 ) -> Any:
-    """Return v = sum_is c_is K(z_i, z_s) for begin <= s < end, and add dv/dz to ``by_z``."""
+    """Return v = sum_is c_is K(z_i, z_s) for begin <= s < end, and add dv/dz to ``grad_z``."""
     if not K.normalized:
         K_ts = values(K, z, z_s[begin:end])
-        add_matrix(by_z, gradient(K, z, z_s[begin:end], K_ts, c))
+        add_matrix(grad_z, gradient(K, z, z_s[begin:end], K_ts, c))
         return inner(K_ts, c)
     K_ts = column_values(K, z, columns, begin // COLUMNS, end - begin)
     value = inner(K_ts, c)
-    column_gradient(K, z, columns, begin // COLUMNS, K_ts, c, by_z)
+    column_gradient(K, z, columns, begin // COLUMNS, K_ts, c, grad_z)
     return value

@@ -251,46 +251,46 @@ def _write_rows(F: Network, features: Any, z: Any) -> None:
 
 
 @jit
-def backward(F: Network, passed: Passed, by_z: Any) -> Any:
+def backward(F: Network, passed: Passed, grad_z: Any) -> Any:
     """Return the gradient with respect to theta, given the gradient with respect to the z of ``forward``."""
-    by_theta = np.zeros_like(F.theta)
-    for begin in range(0, len(by_z), ROWS):
-        _backward(F, passed, by_z, begin, min(begin + ROWS, len(by_z)), by_theta)
-    return by_theta
+    grad_theta = np.zeros_like(F.theta)
+    for begin in range(0, len(grad_z), ROWS):
+        _backward(F, passed, grad_z, begin, min(begin + ROWS, len(grad_z)), grad_theta)
+    return grad_theta
 
 
 @jit
-def _backward(F: Network, passed: Passed, by_z: Any, begin: int, end: int, by_theta: Any) -> None:
+def _backward(F: Network, passed: Passed, grad_z: Any, begin: int, end: int, grad_theta: Any) -> None:
     real, n, start = F.theta.dtype.type, end - begin, begin * F.height
-    D = _by_features(F, _top(F, passed, start, n), by_z[begin:end])
+    D = _by_features(F, _top(F, passed, start, n), grad_z[begin:end])
     for number in range(len(F.layers) - 1, -1, -1):
         layer = layer_of(F, number)
         at, o = places(layer, start, n)
         bias, pixels = layer.weights + layer.d * layer.c * layer.side * layer.side, layer.p * layer.q
         out, factor = passed.H[o : o + len(D)], F.factor if layer.masked else real(1)
-        by_out, values = D.reshape((layer.d, pixels * n)), out.reshape((layer.d, pixels * n))
+        grad_out, values = D.reshape((layer.d, pixels * n)), out.reshape((layer.d, pixels * n))
         for i in range(layer.d):
-            by_b = real(0)
+            grad_b = real(0)
             for j in range(pixels * n):
-                by_out[i, j] = by_out[i, j] * factor if values[i, j] > real(0) else real(0)
-                by_b += by_out[i, j]
-            by_theta[bias + i] += by_b
+                grad_out[i, j] = grad_out[i, j] * factor if values[i, j] > real(0) else real(0)
+                grad_b += grad_out[i, j]
+            grad_theta[bias + i] += grad_b
         below = np.zeros(o - at if number > 0 else 0, D.dtype)
         if layer.side > 1:
-            _convolve_back(F, layer, passed, start, n, D, below, by_theta)
+            _convolve_back(F, layer, passed, start, n, D, below, grad_theta)
         else:
-            _connect_back(F, layer, passed, start, n, D, below, by_theta)
+            _connect_back(F, layer, passed, start, n, D, below, grad_theta)
         D = below
 
 
 @jit
-def _by_features(F: Network, features: Any, by_z: Any) -> Any:
+def _by_features(F: Network, features: Any, grad_z: Any) -> Any:
     """Return the gradient with respect to the features of a block before normalisation."""
-    n, real = features.shape[1], by_z.dtype.type
-    D = np.empty(features.shape, by_z.dtype)
-    _write_columns(by_z, D)
+    n, real = features.shape[1], grad_z.dtype.type
+    D = np.empty(features.shape, grad_z.dtype)
+    _write_columns(grad_z, D)
     if F.normalize:
-        lengths, along = _lengths(features), np.zeros(n, by_z.dtype)
+        lengths, along = _lengths(features), np.zeros(n, grad_z.dtype)
         for k in range(len(D)):
             for j in range(n):
                 along[j] += D[k, j] * features[k, j]
@@ -306,31 +306,31 @@ def _by_features(F: Network, features: Any, by_z: Any) -> Any:
 
 @jit
 def _connect_back(
-    F: Network, layer: Layer, passed: Passed, start: int, n: int, D: Any, below: Any, by_theta: Any
+    F: Network, layer: Layer, passed: Passed, start: int, n: int, D: Any, below: Any, grad_theta: Any
 ) -> None:
-    """Propagate the gradient D before ReLU to ``by_theta`` and, except in the first layer, to ``below``."""
+    """Propagate the gradient D before ReLU to ``grad_theta`` and, except in the first layer, to ``below``."""
     theta, H, c, d, offset = F.theta, passed.H, layer.c, layer.d, layer.weights
     at, _ = places(layer, start, n)
     if n == 1:
-        add_products(RowsAt(by_theta, offset, c), MatrixAt(D, 0, 1, 0), RowsAt(H, at, 0), d, 1, c)
+        add_products(RowsAt(grad_theta, offset, c), MatrixAt(D, 0, 1, 0), RowsAt(H, at, 0), d, 1, c)
         if len(below) > 0:
             add_products(RowsAt(below, 0, 0), MatrixAt(D, 0, 0, 1), RowsAt(theta, offset, c), 1, d, c)
     elif n < BLAS_BELOW:
-        by_out, x = D.reshape((d, n)), H[at : at + c * n].reshape((c, n))
-        by_W = np.dot(by_out, x.T).reshape(-1)
+        grad_out, x = D.reshape((d, n)), H[at : at + c * n].reshape((c, n))
+        by_W = np.dot(grad_out, x.T).reshape(-1)
         for i in range(len(by_W)):
-            by_theta[offset + i] += by_W[i]
+            grad_theta[offset + i] += by_W[i]
         if len(below) > 0:
-            np.dot(theta[offset : offset + c * d].reshape((d, c)).T, by_out, below.reshape((c, n)))
+            np.dot(theta[offset : offset + c * d].reshape((d, c)).T, grad_out, below.reshape((c, n)))
     else:
-        add_inner_products(MatrixAt(by_theta, offset, c, 1), RowsAt(D, 0, n), RowsAt(H, at, n), d, c, n)
+        add_inner_products(MatrixAt(grad_theta, offset, c, 1), RowsAt(D, 0, n), RowsAt(H, at, n), d, c, n)
         if len(below) > 0:
             add_products(RowsAt(below, 0, n), MatrixAt(theta, offset, 1, c), RowsAt(D, 0, n), c, d, n)
 
 
 @jit
 def _convolve_back(
-    F: Network, layer: Layer, passed: Passed, start: int, n: int, D: Any, below: Any, by_theta: Any
+    F: Network, layer: Layer, passed: Passed, start: int, n: int, D: Any, below: Any, grad_theta: Any
 ) -> None:
     """Propagate the gradient D through a convolution, like ``_connect_back``."""
     theta, H, (at, o) = F.theta, passed.H, places(layer, start, n)
@@ -342,11 +342,11 @@ def _convolve_back(
         for lower in range(2):
             for i in range(d):
                 place = (i * p + y) * q * n
-                by_out, which = D[place : place + q * n], largest[place : place + q * n]
-                _unpool(by_out, which, lower, n, row[i * m : (i + 1) * m])
+                grad_out, which = D[place : place + q * n], largest[place : place + q * n]
+                _unpool(grad_out, which, lower, n, row[i * m : (i + 1) * m])
             for channel in range(c):
                 for down in range(side):
-                    W = MatrixAt(by_theta, offset + (channel * side + down) * side, weights, 1)
+                    W = MatrixAt(grad_theta, offset + (channel * side + down) * side, weights, 1)
                     image = RowsAt(H, at + (channel * h + 2 * y + lower + down) * w * n, n)
                     add_inner_products(W, RowsAt(row, 0, m), image, d, side, m)
             if len(below) > 0:

@@ -147,15 +147,15 @@ def _divide_rows(A: Any, w: Any) -> None:
 
 
 @jit
-def theta_step(run: Run, t: int, passed: Passed, by_z: Any, value: float) -> None:
+def theta_step(run: Run, t: int, passed: Passed, grad_z: Any, value: float) -> None:
     """Take a step of SGD in theta, given the value of the objective and its gradient with respect to z."""
     if not math.isfinite(value):
         raise FloatingPointError("the objective")
     F, objectives = run.F, run.progress.objectives
-    theta, momenta, by_theta = F.theta, F.momenta, backward(F, passed, by_z)
+    theta, momenta, grad_theta = F.theta, F.momenta, backward(F, passed, grad_z)
     rate, decay, momentum = F.rates[t % BLOCK], F.weight_decay, F.momentum
     for k in range(len(theta)):
-        momenta[k] = momentum * momenta[k] + by_theta[k] + decay * theta[k]
+        momenta[k] = momentum * momenta[k] + grad_theta[k] + decay * theta[k]
         theta[k] -= rate * momenta[k]
     objectives[0] += value
     objectives[1] += 1

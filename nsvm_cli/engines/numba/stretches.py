@@ -206,12 +206,12 @@ def _descend_on_terms(
     forward(F, x_t, passed, z, t, i_t, 0)
     a = alpha_t.copy()
     scale(a, real(-1 / (run.lam * (t - 1))))
-    value, by_z = 0.0, np.zeros_like(z)
+    value, grad_z = 0.0, np.zeros_like(z)
     for begin in range(0, len(z_s), COLUMNS):
         end = min(begin + COLUMNS, len(z_s))
         c = np.dot(a, alpha_s[begin:end].T)
-        value += add_term_gradient(run.K, z, z_s, columns, begin, end, c, by_z)
-    theta_step(run, t, passed, by_z, value)
+        value += add_term_gradient(run.K, z, z_s, columns, begin, end, c, grad_z)
+    theta_step(run, t, passed, grad_z, value)
 
 
 def alg2(run: Run, support: Support, x_j: Any, drawn: Any, first: int, until: int) -> None:
@@ -273,13 +273,13 @@ def _descend_on_support(
     z_i = rows_of(z_j, at)
     K_ji = values(K, z_j[:s], z_i)
     c = np.dot(alpha_j, a.T)
-    by_z = np.zeros((rows, z_j.shape[1]), z_j.dtype)
-    add_matrix(by_z, gradient(K, z_j[:s], z_i, K_ji, c))
-    by_z_i = gradient(K, z_i, z_j[:s], K_ji.T.copy(), c.T.copy())
+    grad_z = np.zeros((rows, z_j.shape[1]), z_j.dtype)
+    add_matrix(grad_z, gradient(K, z_j[:s], z_i, K_ji, c))
+    grad_z_i = gradient(K, z_i, z_j[:s], K_ji.T.copy(), c.T.copy())
     for v in range(len(at)):
-        for k in range(by_z.shape[1]):
-            by_z[at[v], k] += by_z_i[v, k]
-    theta_step(run, t, passed, by_z, inner(K_ji, c))
+        for k in range(grad_z.shape[1]):
+            grad_z[at[v], k] += grad_z_i[v, k]
+    theta_step(run, t, passed, grad_z, inner(K_ji, c))
 
 
 def alg3(run: Run, support: Support, mu: float, centred: bool, drawn: Any, first: int, until: int) -> None:

@@ -103,7 +103,7 @@ class Stretches:
             tally.objectives += int(objectives)
             state.objective = torch.tensor(latest, dtype=self.problem.x.dtype)
             forms.fill([p.data for p in state.F.network.parameters()], self.run.F.theta)
-            forms.fill(state.F.optimizer.kept["momenta"], self.run.F.momenta)
+            forms.fill(state.F.optimizer.state["momenta"], self.run.F.momenta)
             state.F.theta_steps += int(objectives)
         samples, correct, violations = progress.decided.tolist()
         if samples:
