@@ -24,7 +24,7 @@ from nsvm_cli.trainers.pegasos import Pegasos
 from nsvm_cli.trainers.svc import SVC
 
 STEP_METHODS = (
-    *("moves_theta", "step", "advance", "compare", "descend", "_advance_part_1", "_solver"),
+    *("moves_theta", "step", "advance", "find_violations", "descend", "_advance_part_1", "_solver"),
     *("fixed", "evaluate", "terms", "on_violation"),  # added by ``LookAhead``
 )
 """Attributes that define the steps of an algorithm."""
@@ -33,7 +33,7 @@ REPLACED: dict[type, tuple[str, ...]] = {
     **dict.fromkeys((Pegasos, Alg1, Alg2, Alg3, Alg4), STEP_METHODS),
     SVC: ("solver",),
     RBF: ("__call__", "gradient", "diag", "parts"),
-    **dict.fromkeys((Binary, CrammerSinger), ("step", "of", "curvature")),
+    **dict.fromkeys((Binary, CrammerSinger), ("increments", "of", "curvature")),
     Hinge: ("slope", "value", "curvature"),
     SGD: ("update", "state"),
     **dict.fromkeys((MLP, CNN), ("__init__", "forward")),

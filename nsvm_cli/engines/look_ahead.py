@@ -158,7 +158,7 @@ class LookAhead(Trainer[S]):
         i, s = (of_window[begin : begin + len(t)] for of_window in (window.i, window.s))
         with np.errstate(all="ignore"):  # a g that is not finite raises an error in its step
             g = (s.T / (self.lam * (t - 1))).T
-            increments = problem.step(i, g)
+            increments = problem.increments(i, g)
             violating = any_output((increments != 0) | ~np.isfinite(g)).nonzero()[0]
         until = int(t[violating[0]]) if len(violating) else until
         taken = self.k * (until - state.t)
@@ -205,7 +205,8 @@ class LookAhead(Trainer[S]):
         """Take step t, in which the samples in these rows of the window add increments / k to alpha."""
         ahead, window = state.engine, state.engine.window
         at, begin = window.evaluation.rows(rows), self.k * (t - window.first)
-        a = problem.implicit(increments, at.z, self.lam * t, window.i[begin : begin + self.k]) / self.k
+        batch = window.i[begin : begin + self.k]
+        a = problem.implicit_increments(increments, at.z, self.lam * t, batch) / self.k
         self.on_violation(problem, state, t, at, a)
         if state.objective is not None:
             state.tally.add_objective(state.objective)

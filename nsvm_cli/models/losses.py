@@ -173,7 +173,7 @@ class Loss(ABC):
         return self.l.curvature
 
     @abstractmethod
-    def step(self, y: Labels, g: Decisions) -> Decisions:
+    def increments(self, y: Labels, g: Decisions) -> Decisions:
         """Return the increments of alpha in explicit steps: minus the derivative of l with respect to g."""
 
     @abstractmethod
@@ -189,7 +189,7 @@ def any_output(mask: np.ndarray) -> np.ndarray:
 class Binary(Loss):
     """Two classes, y = -1 or +1, and the margin m = y g: alpha_i += -l'(m) y_i."""
 
-    def step(self, y: Labels, g: Decisions) -> Decisions:
+    def increments(self, y: Labels, g: Decisions) -> Decisions:
         return self.l.slope(y * g) * y
 
     def of(self, y: Tensor, g: Tensor) -> Tensor:
@@ -199,7 +199,7 @@ class Binary(Loss):
 class Residual(Loss):
     """Real targets, and the residual r = y - g: alpha_i += l'(r)."""
 
-    def step(self, y: Labels, g: Decisions) -> Decisions:
+    def increments(self, y: Labels, g: Decisions) -> Decisions:
         return self.l.slope(y - g)
 
     def of(self, y: Tensor, g: Tensor) -> Tensor:
@@ -217,7 +217,7 @@ class CrammerSinger(Loss):
     def curvature(self) -> float:
         return 2 * self.l.curvature  # a step moves both g_y and g_r*
 
-    def step(self, y: Labels, g: Decisions) -> Decisions:
+    def increments(self, y: Labels, g: Decisions) -> Decisions:
         p, label = np.arange(len(y)), y.astype(np.int64)
         rivals = g.astype(np.float64)
         rivals[p, label] = -np.inf
@@ -235,7 +235,7 @@ class CrammerSinger(Loss):
 class OneVsRest(Loss):
     """The sum of a binary loss per class, with margin g_r for r = y, and -g_r for all other classes r."""
 
-    def step(self, y: Labels, g: Decisions) -> Decisions:
+    def increments(self, y: Labels, g: Decisions) -> Decisions:
         signs = np.where(np.arange(g.shape[-1]) == y[:, None], 1.0, -1.0)
         return self.l.slope(signs * g) * signs
 

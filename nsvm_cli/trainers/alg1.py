@@ -154,7 +154,7 @@ class Alg1(BatchTrainer[Alg1State]):
         sampler = problem.sampler(self.k)
         x_1, _ = problem[sampler(1)]
         z_1 = F(x_1)
-        alpha_1 = problem.first(x_1.i, z_1, self.lam).to(problem.y)
+        alpha_1 = problem.first_increments(x_1.i, z_1, self.lam).to(problem.y)
         i_1 = torch.tensor(x_1.i, device=z_1.device)
         state = Alg1State(F=F, sampler=sampler, t=1, i=i_1, z=z_1, alpha=alpha_1)
         state.reduce(problem.K, self.budget, self.maintenance)
@@ -166,7 +166,7 @@ class Alg1(BatchTrainer[Alg1State]):
         x_t, _ = problem[state.sampler(t)]  # choose i_t
         z_t = F(x_t)
         g_t = K(z_t, z_s) @ alpha_s / (lam * (t - 1))
-        v, alpha_v = self.compare(problem, state, x_t.i, g_t, z_t)  # if y_i_t g_t < 1
+        v, alpha_v = self.find_violations(problem, state, x_t.i, g_t, z_t)  # if y_i_t g_t < 1
         if len(v):
             x_v = x_t[v]
 

@@ -40,7 +40,7 @@ class Alg2(SampleTrainer):
         x_t, _ = problem[i_t]
         z_t, z_j = F(x_t), F(x_j)
         g_t = K(z_t, z_j) @ alpha_j / (lam * (t - 1))
-        v, alpha_v = self.compare(problem, state, i_t, g_t, z_t)  # if y_i_t g_t < 1
+        v, alpha_v = self.find_violations(problem, state, i_t, g_t, z_t)  # if y_i_t g_t < 1
         if len(v):
             x_v = x_t[v]
 

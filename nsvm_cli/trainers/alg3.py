@@ -40,7 +40,7 @@ class Alg3(SampleTrainer):
         x_A, y_A = problem[A]
         z_A = F(x_A)
         g_A = problem.sums(z_A, F(x_j), alpha_j) / (lam * (t - 1))
-        v, alpha_v = self.compare(problem, state, A, g_A, z_A)  # if y_i g_i < 1
+        v, alpha_v = self.find_violations(problem, state, A, g_A, z_A)  # if y_i g_i < 1
         state.add(A[v], alpha_v)
         alpha_A, c_A, w_A = state.coefficients.at(A, problem.y), problem.task.code(y_A), problem.w(A)
         centred = problem.task.centred if self.centred is None else self.centred

@@ -66,38 +66,38 @@ class Problem:
         """Return the weights of the samples i as a tensor like y, or None if all weights are 1."""
         return None if self.weights is None else torch.from_numpy(self.weights[i]).to(self.y)
 
-    def step(
+    def increments(
         self, i: Int64[np.ndarray, " p"], g: Float[np.ndarray, " p *outputs"]
     ) -> Float64[np.ndarray, " p *outputs"]:
         """Return the increments of alpha_i in explicit steps on the samples i: -w_i dl/df(y_i, g_i)."""
-        steps = self.loss.step(self.host_y[i], g)
-        return steps if self.weights is None else (steps.T * self.weights[i]).T
+        increments = self.loss.increments(self.host_y[i], g)
+        return increments if self.weights is None else (increments.T * self.weights[i]).T
 
-    def first(
+    def first_increments(
         self, i: Int64[np.ndarray, " k"], z: Float[Tensor, "k n"], lam: float
     ) -> Float64[Tensor, " k *outputs"]:
         """Return the increments of alpha in step 1, where f = 0: y_i / k with the hinge loss."""
-        steps = self.step(i, np.zeros((len(i), *self.task.outputs)))
-        return torch.from_numpy(self.implicit(steps, z, lam, i) / len(i)).to(self.y.device)
+        increments = self.increments(i, np.zeros((len(i), *self.task.outputs)))
+        return torch.from_numpy(self.implicit_increments(increments, z, lam, i) / len(i)).to(self.y.device)
 
-    def implicit(
+    def implicit_increments(
         self,
-        steps: Float64[np.ndarray, " p *outputs"],
+        increments: Float64[np.ndarray, " p *outputs"],
         z: Float[Tensor, "p n"],
         shrinkage: float,
         batch: Int64[np.ndarray, " k"],
     ) -> Float64[np.ndarray, " p *outputs"]:
         """Return the increments of alpha in implicit steps; see ``nsvm_cli.models.losses``.
 
-        ``steps`` are the increments in explicit steps on samples with the features z, ``shrinkage`` is
+        ``increments`` are the increments in explicit steps on samples with the features z, ``shrinkage`` is
         lambda t, and ``batch`` holds all samples of the step.
         """
         if self.loss.curvature == 0:
-            return steps
+            return increments
         kappa = self.K.diag(z).double().cpu().numpy() / shrinkage
         if self.weights is not None:
             kappa *= self.weights[batch].mean()
-        return (steps.T / (1 + self.loss.curvature * kappa)).T
+        return (increments.T / (1 + self.loss.curvature * kappa)).T
 
     def sampler(self, k: int = 1) -> Sampler:
         """Return the sampler that draws i_t, or A_t of size k. Raise an InputError if k exceeds m."""
@@ -261,7 +261,7 @@ class Trainer(ABC, Generic[S]):
             self.advance(problem, state, self.total)
         return state
 
-    def compare(
+    def find_violations(
         self,
         problem: Problem,
         state: S,
@@ -277,13 +277,14 @@ class Trainer(ABC, Generic[S]):
         t, decisions = state.t + 1, g.double().cpu().numpy()
         if not np.isfinite(decisions).all():
             raise NotFiniteError("the decision value g", t)
-        steps = problem.step(i, decisions)
-        v = any_output(steps != 0).nonzero()[0]
+        increments = problem.increments(i, decisions)
+        v = any_output(increments != 0).nonzero()[0]
         state.tally.add_decisions(len(i), problem.task.correct(problem.host_y[i], decisions), len(v))
         state.violations += len(v)
         state.g = float(decisions.flat[0])
-        added = problem.implicit(steps[v], z[torch.from_numpy(v).to(z.device)], self.lam * t, i) / len(i)
-        return v, torch.from_numpy(added).to(z.device)
+        z_v = z[torch.from_numpy(v).to(z.device)]
+        alpha_v = problem.implicit_increments(increments[v], z_v, self.lam * t, i) / len(i)
+        return v, torch.from_numpy(alpha_v).to(z.device)
 
     def descend(self, problem: Problem, state: S, objective: Objective) -> None:
         """Take a step in theta on an objective plus the penalties, as part of step ``state.t + 1``."""

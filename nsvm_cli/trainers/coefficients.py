@@ -119,7 +119,7 @@ class SampleTrainer(BatchTrainer[SampleState]):
         z = None if self.moves_theta else F(problem.x)
         state = SampleState(F=F, sampler=sampler, t=1, coefficients=coefficients, z=z)
         i_1 = sampler(1)
-        state.add(i_1, problem.first(i_1, state.features(problem, i_1), self.lam))
+        state.add(i_1, problem.first_increments(i_1, state.features(problem, i_1), self.lam))
         return state
 
     def finish(self, problem: Problem, state: SampleState) -> Expansion:

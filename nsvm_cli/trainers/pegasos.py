@@ -38,7 +38,7 @@ class Pegasos(SampleTrainer):
         i_t = state.sampler(t)  # choose i_t
         z_t, z_j = state.features(problem, i_t), state.features(problem, j)
         g_t = K(z_t, z_j) @ alpha_j / (lam * (t - 1))
-        v, alpha_v = self.compare(problem, state, i_t, g_t, z_t)  # if y_i_t g_t < 1
+        v, alpha_v = self.find_violations(problem, state, i_t, g_t, z_t)  # if y_i_t g_t < 1
         state.add(i_t[v], alpha_v)
         state.t = t
 
@@ -70,7 +70,7 @@ class LinearPegasos(BatchTrainer[LinearState]):
     def start(self, problem: Problem, F: FeatureMap) -> LinearState:
         sampler, z = problem.sampler(self.k), F(problem.x)
         z_1 = z[torch.from_numpy(sampler(1)).to(z.device)]
-        alpha_1 = problem.first(sampler(1), z_1, self.lam).to(z)
+        alpha_1 = problem.first_increments(sampler(1), z_1, self.lam).to(z)
         return LinearState(F=F, sampler=sampler, t=1, w=extended(problem.K, z_1).mT @ alpha_1, z=z)
 
     def step(self, problem: Problem, state: LinearState) -> None:
@@ -79,7 +79,7 @@ class LinearPegasos(BatchTrainer[LinearState]):
         z_t = state.z[i_t]
         phi_t = extended(problem.K, z_t)
         g_t = phi_t @ w / (lam * (t - 1))
-        v, alpha_v = self.compare(problem, state, i_t, g_t, z_t)  # if y_i_t g_t < 1
+        v, alpha_v = self.find_violations(problem, state, i_t, g_t, z_t)  # if y_i_t g_t < 1
         state.w = w + phi_t[v].mT @ alpha_v.to(w)
         state.t = t
 

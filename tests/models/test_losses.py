@@ -62,7 +62,7 @@ def test_the_step_is_minus_the_derivative_by_g(name: str) -> None:
         cases = [("binary", Binary(l), np.sign(G[:, 0]), G[:, 1])]
         cases += [("crammer_singer", CrammerSinger(l), Y, G), ("one_vs_rest", OneVsRest(l), Y, G)]
     for kind, loss, y, g in cases:
-        step = loss.step(y, g)
+        step = loss.increments(y, g)
         theirs = [increment(kind, name, *pair) for pair in zip(*map(torch.from_numpy, (y, g)), strict=True)]
         np.testing.assert_allclose(step, torch.stack(theirs), atol=1e-12)
 
@@ -76,8 +76,8 @@ def test_the_step_is_minus_the_derivative_by_g(name: str) -> None:
 def test_an_implicit_step_is_the_derivative_where_it_leads_to(loss: Loss, kappa: float) -> None:
     """With two classes, of which one is always the other's rival."""
     y, g = (Y % 2, G[:, :2]) if loss.__class__ in (CrammerSinger, OneVsRest) else (np.sign(G[:, 0]), G[:, 1])
-    a = (loss.step(y, g).T / (1 + loss.curvature * kappa)).T
-    np.testing.assert_allclose(loss.step(y, g + kappa * a), a, rtol=1e-9, atol=1e-12)
+    a = (loss.increments(y, g).T / (1 + loss.curvature * kappa)).T
+    np.testing.assert_allclose(loss.increments(y, g + kappa * a), a, rtol=1e-9, atol=1e-12)
 
 
 def test_the_task_decides_what_is_built() -> None:

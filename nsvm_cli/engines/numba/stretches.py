@@ -38,7 +38,7 @@ slope = jit(Hinge.slope)
 
 
 @jit
-def step(y: float, w: float, g: Any, row: int, out: Any) -> Any:
+def increments(y: float, w: float, g: Any, row: int, out: Any) -> Any:
     """Write to out_row the increments of alpha_i in an explicit step with weight w at decision values g_row.
 
     Return whether the increments are not 0, and whether the prediction (the first class with the largest g)
@@ -78,7 +78,7 @@ def decide(run: Run, i: Any, s: Any, begin: int, end: int, g: Any, steps: Any) -
                     progress.t[0] = t
                     raise FloatingPointError("the decision value g")
             weight = run.w[i[at]] if len(run.w) > 0 else 1.0
-            violates, is_correct = step(y[i[at]], weight, g, row, steps)
+            violates, is_correct = increments(y[i[at]], weight, g, row, steps)
             violations += violates
             correct += is_correct
         decided[0] += k
