@@ -179,7 +179,7 @@ def test_a_run_directory_does_not_choose_the_logger(tmp_path: Path) -> None:
         with RunDirectory(tmp_path / name, {**plain(settings_with("none", curves=False)), "logger": logger}):
             pass
     assert "logger" in refusal("train", "resume=odd", cwd=tmp_path)
-    said = "run sets logger=mlflow; to allow this, repeat logger=mlflow on the command line"
+    said = "config.yaml sets logger=mlflow; to allow this, add logger=mlflow to the command line"
     assert refusal("train", "resume=run", cwd=tmp_path).endswith(said)
     nsvm("train", "resume=run", "logger=none", cwd=tmp_path, code=0)
 

@@ -49,7 +49,7 @@ STILL = 1e-3
 """Change of theta or of the kernel matrix below which the features count as unchanged."""
 
 MUCH = 0.1
-"""Difference of scores that counts as large, as a fraction of the gap between a constant answer and 1."""
+"""Difference of scores that counts as large, as a fraction of 1 - (the score of a constant model)."""
 
 STANDARD_ERRORS = 2.0
 """Number of standard errors by which significantly different means differ."""
@@ -58,8 +58,8 @@ STANDARD_ERRORS = 2.0
 def diagnose(model: NSVM, data: Data, most: int = MOST_SAMPLES) -> dict[str, Any]:
     """Return metrics of a model on its data, with None where they do not apply, and a verdict.
 
-    Scores are accuracies, or R^2 for real targets, on held-out samples. Scores, alignments and the exact SVM
-    use at most ``most`` samples per split, chosen at random.
+    Scores on held-out samples are accuracies or, for real targets, R^2. Scores, alignments and the exact SVM
+    use at most ``most`` random samples per split.
 
     Raises:
         InputError: the model is a constant.
@@ -186,7 +186,7 @@ def _scores(
         lam = algorithm.lam
         answers["refit"] = decide(model, refit(model, train, lam), held_out.x)
         if is_constant:
-            # regularised as strongly as the kernel with its mean subtracted and scaled to K(z, z) = 1
+            # regularises as strongly as lambda does for a centred kernel that is scaled to K(z, z) = 1
             rescaled = refit(model, train, lam * _variance(model, train.x))
             answers["rescaled"] = decide(model, rescaled, held_out.x)
         if untrained:
@@ -241,7 +241,7 @@ def _variance(model: NSVM, z: Float[Tensor, "p n"]) -> float:
 
 
 def better(errors: Float[Tensor, " p"], other_errors: Float[Tensor, " p"]) -> bool:
-    """Return whether a model's errors are significantly smaller than a second model's on the same samples.
+    """Return whether a model has significantly smaller errors than a second model on the same samples.
 
     For classes, this is McNemar's test on the samples that exactly one of the models classifies correctly.
     """
@@ -256,38 +256,44 @@ def overfitted(train: Float[Tensor, " p"], held_out: Float[Tensor, " q"]) -> boo
 
 
 VERDICTS = {
-    "worse than the initial features": "an exact SVM on the trained features has {refit} on {held_out}, but "
-    "an exact SVM on the initial features {frozen}; lower optimizer.lr, or set optimizer.weight_decay or "
+    "worse than the initial features": "on {held_out}, the score of an exact SVM is {refit} with the trained "
+    "features, but {frozen} with the initial features; lower optimizer.lr, or set optimizer.weight_decay or "
     "penalties",
-    "identity-like kernel": "the kernel matrix is {distance_identity:.2g} from the identity, with {train} on "
-    "{fitted} and {test} on {held_out}: orthogonal samples fit any labels; lower kernel.gamma or "
-    "network.scale, or set penalties.identity where theta is trained",
-    "constant kernel": "the kernel matrix is {distance_ones:.2g} from all ones, with {test} on {held_out}, "
-    "where one answer for all has {guess} and a rescaled kernel {rescaled}; raise kernel.gamma "
-    "or network.scale, or set penalties.ones where theta is trained",
-    "frozen features": "training has not changed the features; an exact SVM on them has {frozen} on "
-    "{held_out}, and the model {test}; to learn features, raise optimizer.lr",
-    "overfitted": "{train} on {fitted}, but {test} on {held_out}, where one answer for all has {guess}; "
-    "raise algorithm.lam, lower kernel.gamma, or set penalties where theta is trained",
-    "no better than one answer for all": "{test} on {held_out}, where one answer for all has {guess}: the "
-    "difference may be due to chance; {train} on {fitted}, and an exact SVM on their features has {refit}",
+    "identity-like kernel": "the distance of the kernel matrix from the identity is {distance_identity:.2g}, "
+    "so the SVM can fit any labels; its score is {train} on {fitted}, but {test} on {held_out}; lower "
+    "kernel.gamma or network.scale or, if theta is trained, set penalties.identity",
+    "constant kernel": "the distance of the kernel matrix from all ones is {distance_ones:.2g}; the score on "
+    "{held_out} is {test}, compared with {guess} for one answer for all samples and {rescaled} for a "
+    "rescaled kernel; raise kernel.gamma or network.scale or, if theta is trained, set penalties.ones",
+    "frozen features": "training has not changed the features; the score on {held_out} is {test}, and "
+    "{frozen} for an exact SVM on the same features; to learn features, raise optimizer.lr",
+    "overfitted": "the score is {train} on {fitted}, but {test} on {held_out}, where one answer for all "
+    "samples scores {guess}; raise algorithm.lam, lower kernel.gamma or, if theta is trained, set penalties",
+    "no better than one answer for all": "the score on {held_out} is {test}, and {guess} for one answer for "
+    "all samples, so the difference may be due to chance; the score on {fitted} is {train}; an exact SVM on "
+    "the same features scores {refit} on {held_out}",
 }
 """The reason for each verdict except ``healthy``, with advice."""
 
-UNFINISHED = "{test} on {held_out}, but an exact SVM on the features of {fitted} has {refit}; take more steps"
-"""The reason for ``healthy`` if an exact SVM on the same features is much better."""
+SCORE = "the score on {held_out} is {test}"
+"""The start of the reason for ``healthy``."""
 
-COMPARED = "; an exact SVM on the features of {fitted} has {refit}, and on their initial features {frozen}"
+UNFINISHED = ", but {refit} for an exact SVM on the same features; train for more steps"
+"""The end of the reason for ``healthy`` if an exact SVM on the same features is much better."""
+
+COMPARED = (
+    "; an exact SVM on {fitted} scores {refit} with the trained features, {frozen} with the initial features"
+)
 """The end of the reason for ``healthy`` if theta was trained."""
 
 
 def verdict(figures: Mapping[str, Any]) -> dict[str, str]:
-    """Return the worst problem, in a few words, as ``verdict``, and the reason with its values as ``why``."""
+    """Return the worst problem (``verdict``), and a sentence with the reason and its values (``why``)."""
     scores = {name: figures[f"{name}_{figures['metric']}"] for name in SCORES}
     name = _worst(figures, scores)
     compared = "" if scores["frozen"] is None else COMPARED
-    healthy = UNFINISHED if _much_better(scores, "refit", "test") else "{test} on {held_out}" + compared
-    texts = {name: "no score" if score is None else f"{score:.4f}" for name, score in scores.items()}
+    healthy = SCORE + (UNFINISHED if _much_better(scores, "refit", "test") else compared)
+    texts = {name: "undefined" if score is None else f"{score:.4f}" for name, score in scores.items()}
     why = VERDICTS.get(name, healthy).format(**figures, **texts, **sample_counts(figures))
     return {"verdict": name, "why": why}
 

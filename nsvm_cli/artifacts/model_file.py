@@ -44,12 +44,12 @@ def expect_tensors(settings: Mapping[str, Any]) -> None:
     """Raise an InputError if models with these settings cannot be saved in a file."""
     for key in (key for key, value in flat(settings).items() if isinstance(value, Given)):
         raise InputError(
-            f"the model cannot be saved because its {key.removesuffix('.name')} was passed as an object: "
-            "make its class a dataclass, or register it (such as @KERNELS.register('NAME')) and pass 'NAME'"
+            f"{key.removesuffix('.name')} was passed as an object, so the model cannot be saved: make its "
+            "class a dataclass, or register it (for example with @KERNELS.register('NAME')) and pass 'NAME'"
         )
     name = flat(settings).get("algorithm.name", "")
     if not TRAINERS.get(name, Trainer).saves_model:
-        why = "it is evaluated only within its run, whose result.json contains the scores"
+        why = "the run itself evaluates the model and writes the scores to its result.json"
         raise InputError(f"a model of algorithm={name} cannot be saved: {why}")
 
 
@@ -67,16 +67,18 @@ def load_model(path: Path, runtime: Mapping[str, Any] | None = None) -> NSVM:
     file = tensor_file.read(path, MODEL, noun="model file")
     try:
         got = ", ".join(file.content) or "nothing"
-        expect(file.content.keys() == {"settings", "facts"}, f"expected settings and facts, got {got}")
+        expect(
+            file.content.keys() == {"settings", "facts"}, f"expected the keys settings and facts, got {got}"
+        )
         objects = all(isinstance(value, dict) for value in file.content.values())
-        expect(objects, "expected JSON objects for settings and facts")
+        expect(objects, "expected JSON objects as the values of settings and facts")
         settings, metadata = parse_settings(file.content["settings"]), ModelMetadata(**file.content["facts"])
         settings = within_means(settings, runtime or {})
         *_, device = build_parts(settings)
         build_source(settings.dataset)
         _check_specs(file.specs, settings, metadata)
     except (ValueError, TypeError, RuntimeError, OverflowError, RecursionError) as error:
-        raise unusable(path, error) from error.__cause__  # the error of a plugin that refuses its settings
+        raise unusable(path, error) from error.__cause__  # the cause is set if a plugin rejects its settings
     try:
         with plugin_errors():
             return _model(file, settings, metadata, device)
@@ -100,7 +102,7 @@ def _check_specs(got: Mapping[str, Spec], settings: Settings, metadata: ModelMet
     with torch.device("meta"):  # tensors on this device take no memory
         network = build_network(settings.network, metadata.shape, 0, metadata.trained.outputs)
     z = got.get("z", ("", (0, 0)))[1]
-    expect(len(z) == 2, f"z should be a matrix, got shape {list(z)}")
+    expect(len(z) == 2, f"tensor 'z': expected a matrix, got shape {list(z)}")
     K = with_initial_parameters(kernel_of(settings), torch.empty(0, z[1], dtype=dtype, device="meta"))
     theta = theta_tensors(network.to(dtype), K)
     types = {name: (tensor.dtype, tuple(tensor.shape)) for name, tensor in theta.items()}
@@ -125,14 +127,17 @@ def _model(file: TensorFile, settings: Settings, metadata: ModelMetadata, device
     z, alpha = tensors["z"].to(device), tensors["alpha"].to(device)
     bias = tensors["bias"].to(device) if metadata.outputs else metadata.bias
     if (i := tensors.get("i")) is not None:
-        expect(bool((i >= 0).all()), "tensor 'i' contains values that are not indices of samples")
+        expect(bool((i >= 0).all()), "tensor 'i' contains negative values, expected indices of samples")
         i = i.to(device)
     scaling = Scaling(tensors["mean"], tensors["std"])
-    expect(bool((scaling.std > 0).all()), "tensor 'std' contains values that are not positive")
+    expect(
+        bool((scaling.std > 0).all()),
+        "tensor 'std' contains zero or negative values, expected positive values",
+    )
     without_init = replace(settings, init=Init())  # theta comes from this file, not from an initial model
     network, kernel = at_start(without_init, metadata.shape, metadata.trained.outputs, z)
     n = features(network, z.new_zeros(1, *metadata.shape)).shape[1]
-    expect(z.shape[1] == n, f"z has {z.shape[1]} columns, but the network returns {n} features")
+    expect(z.shape[1] == n, f"tensor 'z' has {z.shape[1]} columns, but the network returns {n} features")
     for name, tensor in theta_tensors(network, kernel).items():
         tensor.copy_(tensors[name])
     expansion = Expansion(z, alpha, metadata.scale, bias, metadata.one_vs_one, i)

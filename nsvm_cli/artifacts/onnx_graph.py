@@ -51,7 +51,7 @@ def onnx_graph(model: NSVM) -> bytes:
         RunError: ONNX cannot express the network or the kernel.
     """
     try:
-        import onnxscript  # noqa: F401  # torch imports it too, but its message says less
+        import onnxscript  # noqa: F401  # torch also imports it, but with a less helpful message
         from onnx_ir.passes.common import ClearMetadataAndDocStringPass
     except ImportError:
         raise InputError(
@@ -59,7 +59,7 @@ def onnx_graph(model: NSVM) -> bytes:
         ) from None
     if model.settings.kernel["name"] == "precomputed":
         raise InputError(
-            "a model with kernel=precomputed cannot be written as ONNX: it needs its matrix file"
+            "a model with kernel=precomputed cannot be written as ONNX: it requires the matrix file"
         )
     graph = Graph(model)
     # float64 keeps the digits of values with a large offset, such as years

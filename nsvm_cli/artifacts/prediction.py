@@ -54,7 +54,9 @@ def predictions(
     for x, extra in blocks(path, shape, encoder, dialect, outputs, background, bool(skip), keep, say):
         columns = _columns(model, x)
         if duplicates := extra.keys() & columns:
-            raise InputError(f"--keep: the predictions also have a column {min(duplicates)}")
+            raise InputError(
+                f"--keep {min(duplicates)}: the output has a column of this name; rename the table's column"
+            )
         yield {**extra, **columns}
         rows += len(x)
         if encoder is not None:
@@ -109,7 +111,9 @@ def _for_decisions(model: NSVM, decided: Tensor, c: Float[Tensor, " s *outputs"]
     task = model.task
     if c.ndim == 1:
         return (task.std if isinstance(task, Regression) else 1.0) * c.expand(len(decided), -1)
-    if model.expansion.one_vs_one:  # summed by classes first: there may be many decisions and pairs
+    if (
+        model.expansion.one_vs_one
+    ):  # sums over classes come first, because there may be many decisions and pairs
         C = len(model.metadata.trained.classes)
         i, j = torch.triu_indices(C, C, 1, device=c.device)
         c = c.new_zeros(len(c), C).index_add_(1, i, c).index_add_(1, j, -c)

@@ -45,7 +45,7 @@ def _main(argv: list[str]) -> int:
     for signum in ENDING:
         if signal.getsignal(signum) is not signal.SIG_IGN:
             signal.signal(signum, _end)
-    signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # only training handles it, by writing a checkpoint
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # only training handles a signal, by writing a checkpoint
     try:
         with plugin_errors():
             _run(*argv)

@@ -1,4 +1,4 @@
-"""The commands about a table or one model: columns, evaluate, predict, export and diagnose."""
+"""The commands that read one table or one model: columns, evaluate, predict, export and diagnose."""
 
 from __future__ import annotations
 
@@ -20,16 +20,17 @@ from nsvm_cli.storage.files import csv_lines, write_atomically, writing
 
 
 def columns_arguments(parser: CommandParser) -> None:
-    parser.add("file", "FILE", "a table: CSV, .xlsx, .parquet or .jsonl")
-    parser.add("--label", "NAME", "column of labels (default: label, if there is such a column)")
+    parser.add("file", "FILE", "table to read (CSV, .xlsx, .parquet or .jsonl)")
+    parser.add("--label", "NAME", "label column (default: the column label, if it exists)")
     parser.add_dialect()
-    parser.add_argument("--json", action="store_true", help="print one object")
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of text")
 
 
 def columns(options: argparse.Namespace) -> None:
-    """Show how nsvm train would read a table: the kind and the first cells of each
-    column, the layout, doubtful cells with the settings that resolve them, and the
-    command that trains. No file is written.
+    """Show how nsvm train would read a table. For each column, print its kind and its
+    first cells. Below the columns, print the format of the file, cells with a
+    doubtful meaning and the settings that clarify them, and the command that
+    trains a model. No file is written.
 
     examples:
       nsvm columns customers.csv --label churned
@@ -52,15 +53,17 @@ def columns(options: argparse.Namespace) -> None:
 SPLITS = ("test", "train", "validation", "all")
 KEYS = {
     "dataset=NAME": "evaluate on another data set",
-    "dataset.root=FOLDER": "folder of the data set, if it has moved",
-    "dataset.path=FILE": "file of the data set, if it has moved",
-    "dataset.KEY=VALUE": "override any other setting of the data set",
+    "dataset.root=FOLDER": "new folder of a data set that has moved",
+    "dataset.path=FILE": "new path of a data file that has moved",
+    "dataset.KEY=VALUE": "override another setting of the data set",
 }
 
 
 def evaluate_arguments(parser: CommandParser) -> None:
-    parser.add("path", "PATH", f"{MODEL}; several can be given")
-    parser.add("--split", "NAME", f"samples to evaluate on: {', '.join(SPLITS)}", choices=SPLITS)
+    parser.add("path", "PATH", f"{MODEL}; can be repeated")
+    parser.add(
+        "--split", "NAME", f"split to evaluate on: {', '.join(SPLITS[:-1])} or {SPLITS[-1]}", choices=SPLITS
+    )
     as_json = "print a JSON object for each PATH instead of a table"
     parser.add_argument("--json", action="store_true", help=as_json)
     parser.add_keys("overrides", KEYS)
@@ -117,7 +120,7 @@ def _changes(words: Sequence[str]) -> dict[str, Any]:
         key, _, value = word.partition("=")
         if not value or not re.fullmatch(r"dataset(\.\w+)?", key):
             hint = did_you_mean(key, (example.partition("=")[0] for example in KEYS))
-            raise InputError(f"{word}: expected an existing file, or KEY=VALUE about the data set; {hint}")
+            raise InputError(f"{word}: expected an existing file, or an override of the data set; {hint}")
         try:
             changes[key] = yaml.safe_load(value) if value.startswith("[") or value == "null" else value
         except yaml.YAMLError:
@@ -128,7 +131,7 @@ def _changes(words: Sequence[str]) -> dict[str, Any]:
 def predict_arguments(parser: CommandParser) -> None:
     parser.add("model", "MODEL", MODEL)
     parser.add("file", "FILE", "table, image or folder of images", type=Path)
-    parser.add("--output", "FILE", "write to a CSV or .parquet file, not to the terminal", type=output_file)
+    parser.add("--output", "FILE", "CSV or .parquet file to write (default: print CSV)", type=output_file)
     parser.add("--keep", "COLUMN", "columns of the table to copy to the output", nargs="+", default=[])
     parser.add_dialect()
     parser.add_escape()
@@ -136,12 +139,15 @@ def predict_arguments(parser: CommandParser) -> None:
 
 
 def predict(options: argparse.Namespace) -> None:
-    """Predict with a trained model: print a class or a target for each sample, and the
-    score of each class. If the model is calibrated, which by default requires a
-    validation set, also print the probability of each class. The samples are the
-    rows of a CSV file with a header (compressed or not, of any size), the rows of a
-    Parquet file, an image, or the images in a folder. Columns are matched by name.
-    Columns that the model does not use, such as a label, are ignored.
+    """Predict with a trained model. Print a class or a target for each sample, and the
+    score of each class. If the model is calibrated, also print the probability of
+    each class. By default, a model is calibrated if it was trained with a
+    validation set.
+
+    The samples are the rows of a CSV or Parquet file, an image, or the images in a
+    folder. A CSV file must have a header. It can be compressed and can have any
+    size. Columns are matched by name. Columns that the model does not use, such as
+    a label, are ignored.
 
     examples:
       nsvm predict run new.csv --output predictions.csv --keep id name
@@ -177,7 +183,7 @@ def export_arguments(parser: CommandParser) -> None:
     parser.add("model", "MODEL", MODEL)
     target = "file to write (default: the path of the model file, ending in .onnx)"
     parser.add("file", "FILE", target, type=output_file, nargs="?")
-    parser.add_argument("--onnx", action="store_true", required=True, help="write an ONNX graph")
+    parser.add_argument("--onnx", action="store_true", required=True, help="write an ONNX graph (required)")
     parser.add_plugins()
 
 
@@ -207,10 +213,11 @@ def diagnose_arguments(parser: CommandParser) -> None:
 
 
 def diagnose(options: argparse.Namespace) -> None:
-    """Look inside the model of a run: its kernel matrix, its SVM, and the
-    contribution of each part. An exact SVM on the same features shows the cost of
-    the solver. An exact SVM on the features of the initial network shows the gain
-    from training the network. The last line is a verdict. No file is written.
+    """Measure the kernel matrix, the SVM and the features of a trained model. For
+    comparison, an exact SVM is trained on the same features: its score shows how
+    much the solver loses. A second exact SVM is trained on the features of the
+    initial network: its score shows how much training the network gains. The last
+    line is a verdict with its reason. No file is written.
 
     examples:
       nsvm diagnose run

@@ -20,14 +20,14 @@ from nsvm_cli.errors import InputError, did_you_mean
 COMMANDS = {
     "train": "train a model",
     "tune": "choose hyperparameters on validation data",
-    "reproduce": "run a suite of sweeps, such as the paper's experiments, and compare",
+    "reproduce": "run a suite, such as the paper's experiments, and compare its runs",
     "columns": "show how the columns of a table are read",
     "evaluate": "evaluate a trained model",
     "predict": "predict with a trained model",
     "export": "write a trained model as an ONNX graph",
-    "diagnose": "look inside a trained model",
+    "diagnose": "find out what limits the score of a trained model",
     "runs": "list runs with their settings and metrics",
-    "compare": "compare settings over the seeds of their runs",
+    "compare": "compare settings by the mean scores of their runs",
     "report": "write a report of runs as one HTML file",
     "completion": "print a completion script for bash, zsh or fish",
 }
@@ -55,7 +55,7 @@ def output_file(text: str) -> Path:
     """Convert an argument to the path of a file to write."""
     path = Path(text)
     if path.is_dir() or not path.parent.is_dir():
-        raise argparse.ArgumentTypeError(f"expected a file in a folder that exists, got {text}")
+        raise argparse.ArgumentTypeError(f"expected a file in an existing folder, got {text}")
     return path
 
 
@@ -76,9 +76,9 @@ class CommandParser(argparse.ArgumentParser):
             raise InputError(f"there is no {noun} {choice[2]!r}; {hint}")
         if flag := re.search(r"unrecognized arguments: (-\S+)", message):
             hint = did_you_mean(flag[1], {*re.findall(r"--[a-z-]+", self.format_help())})
-            raise InputError(f"there is no flag {flag[1]}; {hint}; a setting is written KEY=VALUE")
-        message = message.replace("unrecognized arguments:", f"{name} takes no further")
-        message = message.replace("the following arguments are required:", f"{name} needs")
+            raise InputError(f"there is no flag {flag[1]}; {hint}; write settings as KEY=VALUE")
+        message = message.replace("unrecognized arguments:", f"{name}: unexpected arguments")
+        message = message.replace("the following arguments are required:", f"{name} requires")
         raise InputError(f"{message}; see {self.prog} --help")
 
     def add(self, name: str, metavar: str, meaning: str, **options: Any) -> argparse.Action:
@@ -110,34 +110,45 @@ class CommandParser(argparse.ArgumentParser):
     def add_runs(self) -> None:
         """Add the arguments ``paths`` and ``filter``, which select runs."""
         self.add("paths", "PATH", "run directory, or a folder that contains runs", nargs="+", type=Path)
-        condition = "include only runs with KEY=VALUE or KEY!=VALUE, where KEY is a setting or a metric"
+        condition = (
+            "include only runs with KEY=VALUE or KEY!=VALUE, for a setting or a metric; can be repeated"
+        )
         self.add("--filter", "CONDITION", condition, action="append", default=[])
 
     def add_dialect(self) -> None:
         """Add the options in ``DIALECT``, which are the settings of ``dataset`` on the format of a table."""
-        self.add("--separator", "C", "separator of cells, such as ; or \\t, or the word whitespace")
+        self.add(
+            "--separator", "C", "separator of cells: a character such as ; or \\t, or the word whitespace"
+        )
         self.add("--encoding", "NAME", "encoding of the file, such as latin-1 or utf-16")
-        self.add("--header", "LINE", "number of the line with column names; false if none", type=json.loads)
+        self.add("--header", "LINE", "number of the line with the column names, or false", type=json.loads)
         self.add("--comment", "C", "character that begins a comment, such as #")
-        self.add("--decimal", "C", "decimal sign in numbers: . or ,")
-        self.add("--thousands", "C", "sign between groups of three digits, such as ,")
+        self.add("--decimal", "C", "decimal separator: . or ,")
+        self.add("--thousands", "C", "thousands separator, such as ,")
         self.add("--missing", "CODE", "code for missing values; can be repeated", action="append")
-        self.add("--sheet", "NAME", "sheet of an Excel file")
+        self.add("--sheet", "NAME", "sheet of an Excel file (default: the first sheet)")
 
     def add_escape(self) -> None:
-        meaning = "put a quote before cells of CSV that a spreadsheet would read as formulas"
+        meaning = "put ' before CSV cells that a spreadsheet would read as formulas"
         self.add_argument("--escape-formulas", action="store_true", help=meaning)
 
     def add_plugins(self) -> None:
-        modules = "your own modules that define parts of the model, separated by commas"
+        modules = "modules with your own parts, such as kernels, separated by commas"
         self.add("--plugins", "MODULES", modules, type=lambda names: names.split(","), default=[])
 
     def add_runtime(self) -> None:
         """Add the options for the device, threads and memory (``RUNTIME``), and ``plugins``."""
-        budget = "memory for kernel values; if more than 1024, also the size of the largest table to read"
-        self.add("--device", "NAME", "auto, cpu or cuda", choices=("auto", "cpu", "cuda"))
-        self.add("--threads", "N", "number of threads on the CPU", type=int)
-        self.add("--kernel-path", "FILE", "path of the file kernel.path, if it has moved", dest="kernel.path")
+        budget = "maximum MiB for kernel values in memory and, if above 1024, for the file of a table"
+        self.add(
+            "--device", "NAME", "device to compute on: auto, cpu or cuda", choices=("auto", "cpu", "cuda")
+        )
+        self.add("--threads", "N", "number of CPU threads", type=int)
+        self.add(
+            "--kernel-path",
+            "FILE",
+            "new path of the kernel matrix, if its file has moved",
+            dest="kernel.path",
+        )
         self.add("--memory-budget", "MIB", budget, type=int)
         self.add_plugins()
 
@@ -187,7 +198,7 @@ SHELLS = ("bash", "zsh", "fish")
 
 
 def completion_arguments(parser: CommandParser) -> None:
-    parser.add("shell", "SHELL", "bash, zsh or fish", choices=SHELLS)
+    parser.add("shell", "SHELL", "shell of the script: bash, zsh or fish", choices=SHELLS)
 
 
 def completion(options: argparse.Namespace) -> None:

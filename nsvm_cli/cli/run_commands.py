@@ -1,4 +1,4 @@
-"""The commands about many runs: runs, compare, report and reproduce."""
+"""The commands that read or start many runs: runs, compare, report and reproduce."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from nsvm_cli.storage.run_directory import REPORT, RESULT
 def runs_arguments(parser: CommandParser) -> None:
     parser.add_runs()
     parser.add("--sort", "KEY", "sort by a setting or a metric")
-    parser.add_argument("--descending", action="store_true", help="put the largest value first")
+    parser.add_argument("--descending", action="store_true", help="sort in descending order")
     form = parser.add_mutually_exclusive_group()
-    form.add_argument("--csv", action="store_true", help="print a row for each run, with all its fields")
-    form.add_argument("--json", action="store_true", help="print a list with an object for each run")
+    form.add_argument("--csv", action="store_true", help="print CSV with a row for each run")
+    form.add_argument("--json", action="store_true", help="print a JSON list with an object for each run")
     parser.add_escape()
 
 
@@ -58,32 +58,38 @@ def runs(options: argparse.Namespace) -> None:
         figures = figures_shown(records)
         required = [*REQUIRED, *(name for name in figures if name.startswith(("validation", "test")))]
         if hidden := show_runs(columns, figures, required):
-            say(f"hidden for lack of space: {', '.join(hidden)}; --csv and --json print all columns")
+            advice = "to print all columns, add --csv or --json"
+            say(f"columns that do not fit the terminal: {', '.join(hidden)}; {advice}")
 
 
 def compare_arguments(parser: CommandParser) -> None:
     parser.add_runs()
-    against = "the reference, as written in the table (default: the best settings)"
+    against = "reference settings, as written in the table (default: the best settings)"
     parser.add("--against", "SETTINGS", against)
-    split = "scores to compare: validation (the default if there are validation scores) or test"
+    split = "scores to compare: validation or test (default: validation, if recorded)"
     parser.add("--split", "NAME", split, choices=("validation", "test"))
-    failed = "exclude failed runs, or guess: give them the score of guessing"
+    failed = "exclude failed runs (exclude, the default), or give them the score of guessing (guess)"
     parser.add("--failed", "SCORE", failed, choices=("exclude", "guess"), default="exclude")
     formats = ("markdown", "csv", "latex")
-    parser.add("--format", "FORMAT", "markdown, csv or latex", choices=formats, default="markdown")
-    parser.add("--figures", "FOLDER", "draw figures as PNG or, with latex, as PDF", type=Path)
+    parser.add(
+        "--format", "FORMAT", "markdown (the default), csv or latex", choices=formats, default="markdown"
+    )
+    parser.add("--figures", "FOLDER", "folder for figures, as PNG or, with --format latex, as PDF", type=Path)
     parser.add_escape()
 
 
 def compare(options: argparse.Namespace) -> None:
-    """Compare settings by the scores of their runs: the mean score over seeds with
-    a 95 % interval, the difference to the best settings, a paired test, and ranks.
-    Failed runs are counted; interrupted and running runs are excluded. The score is
-    the accuracy or R^2, or the metric that all runs set with metric=.
-    No file is written except figures. "curves" shows the scores after training (and
-    during training, if validation.every= is set) against steps, seconds and support
-    vectors. "ranks" is a critical-difference diagram. It requires three or more
-    settings on independent data sets or seeds.
+    """Compare settings by the scores of their runs. The table contains the mean score
+    over seeds with a 95 % interval, the difference from the best settings, and the
+    p-value of a paired test. Mean ranks follow below the table. The score is the
+    metric that all runs set with metric=, or else the accuracy or R^2. Failed runs
+    are counted. Interrupted and running runs are excluded.
+
+    With --figures, the figures "curves" and "ranks" are drawn. "curves" shows the
+    scores after training against steps, seconds and support vectors. If
+    validation.every is set, it also shows the scores during training. "ranks" is a
+    critical-difference diagram. It requires three or more settings on independent
+    data sets or seeds. No other file is written.
 
     examples:
       nsvm compare outputs/sweep/*
@@ -115,12 +121,12 @@ def compare(options: argparse.Namespace) -> None:
         for name, figure in (drawn := figures(rows, ranks)).items():
             say(write_figure(options.figures / f"{name}.{kind}", figure))
         if not drawn:
-            say(f"{options.figures}: no figure applies to these runs; see nsvm compare --help")
+            say(f"--figures {options.figures}: these runs have too few records or settings for a figure")
 
 
 def report_arguments(parser: CommandParser) -> None:
     parser.add_runs()
-    output = f"file to write (default: {REPORT} in PATH or, for several PATHs, in the current folder)"
+    output = f"file to write (default: {REPORT} in PATH, or in the current folder for several PATHs)"
     parser.add("--output", "HTML", output, type=output_file)
     parser.add_runtime()
 
@@ -140,7 +146,7 @@ def report(options: argparse.Namespace) -> None:
 
     records = find_runs(options.paths, options.filter)
     if not records:
-        raise InputError(f"--filter {' '.join(options.filter)}: no run matches; see nsvm runs")
+        raise InputError(f"--filter {' '.join(options.filter)}: no run matches; list the runs with nsvm runs")
     from nsvm_cli.comparison.pages import write_report
 
     folder = options.paths[0] if len(options.paths) == 1 else Path()
@@ -157,20 +163,20 @@ def reproduce_arguments(parser: CommandParser) -> None:
     suites = sorted(file.stem for file in (conf_folder() / "suite").glob("*.yaml"))
     names = f"{', '.join(suites[:-1])} or {suites[-1]}"
     suite = parser.add(
-        "suite", "SUITE", f"{names}; or your own YAML file, a list with the overrides of each sweep"
+        "suite", "SUITE", f"{names}, or a YAML file with a list of sweeps, each written as its overrides"
     )
     suite.completer = lambda **_: suites  # type: ignore[attr-defined]
-    overrides = "overrides for every sweep, which replace overrides in the suite with the same key"
+    overrides = "override for all sweeps, which replaces the suite's overrides of the same key"
     parser.add("words", "KEY=VALUE", overrides, nargs="*")
     parser.add("--output", "FOLDER", "folder for the runs (default: outputs/reproduce/SUITE)", type=Path)
 
 
 def reproduce(options: argparse.Namespace) -> None:
     """Run a suite, which is a list of sweeps (nsvm train -m), and compare the runs.
-    The suites contain the paper's experiments, tables with classes or real targets,
-    and MNIST with ten digits, with baselines on the same splits. The runs of each
-    data set are in one folder. To resume after an interruption, run the same
-    command again.
+    There are suites for the paper's experiments, for tables with classes or real
+    targets, and for MNIST with ten digits. They include baselines on the same
+    splits. The runs of each data set are in one folder. To resume after an
+    interruption, run the same command again.
 
     examples:
       nsvm reproduce quick
@@ -193,7 +199,7 @@ def reproduce(options: argparse.Namespace) -> None:
     if not failures or any(folder.rglob(RESULT)):
         compare(parse("compare", [str(folder)]))
     if failures:
-        further = f"; {len(failures) - 1} more sweeps failed" if failures[1:] else ""
+        further = f"; failed sweeps in total: {len(failures)}" if failures[1:] else ""
         raise type(failures[0])(f"{failures[0]}{further}")
 
 
@@ -209,5 +215,5 @@ def lines_of(suite: str) -> list[str]:
     with contextlib.suppress(OSError, ValueError, yaml.YAMLError):
         lines = yaml.safe_load(file.read_text())
     if not isinstance(lines, list) or not all(isinstance(line, str) for line in lines):
-        raise InputError(f"{file}: expected a YAML list of overrides, such as '- dataset=digits seed=0,1'")
+        raise InputError(f"{file}: expected a YAML list of sweeps, such as '- dataset=digits seed=0,1'")
     return lines

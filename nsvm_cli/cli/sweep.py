@@ -66,7 +66,7 @@ class Sweep:
         mark: identifies the sweep in the statuses of its jobs.
 
     Attributes:
-        jobs: the number of jobs; None if the sweeper chooses jobs one after the other.
+        jobs: the number of jobs; None if the sweeper chooses each job after earlier jobs have ended.
         finished: the outcomes of jobs that had finished before the sweep started, by directory.
     """
 
@@ -87,7 +87,7 @@ class Sweep:
     ) -> list[Any]:
         """Start to show the jobs, and return the overrides of the unfinished jobs.
 
-        ``jobs`` is empty if the sweeper chooses jobs one after the other.
+        ``jobs`` is empty if the sweeper chooses each job after earlier jobs have ended.
         """
         from nsvm_cli.terminal.console import sweep_progress
 
@@ -124,7 +124,7 @@ class Sweep:
             if not self._report(draw=False):
                 raise
             signum = error.signum if isinstance(error, Interrupted) else signal.SIGINT
-            advice = "the same command, without overwrite=true, resumes the sweep"
+            advice = "to resume the sweep, run the same command again, without overwrite=true"
             raise Interrupted(signum, f"interrupted: {advice}") from None
         except Exception as error:
             self._report()
@@ -140,7 +140,7 @@ class Sweep:
             raise _failure(failed)
         if self._missing:
             jobs = f"{self._missing} of the sweep's jobs wrote no status to {self.directory}"
-            raise RunError(f"{jobs}: check that they can write to this folder")
+            raise RunError(f"{jobs}: check that the jobs can write to this folder")
 
     def look(self) -> tuple[list[str], int]:
         """Return lines on new notices and newly ended jobs, and the number of ended jobs."""
@@ -191,8 +191,8 @@ class Sweep:
         outdated = [job["directory"].name for job in outcomes if job.get("other_code")]
         if outdated and not self.allow_mismatch:
             jobs = f"{len(outdated)} finished jobs, such as {outdated[0]},"
-            advice = "delete their folders to train them again, or set allow_mismatch=true to accept them"
-            say(f"{jobs} were trained with different code of plugins: {advice}")
+            advice = "to train these jobs again, delete their folders; to keep them, set allow_mismatch=true"
+            say(f"{jobs} were trained before the code of plugins changed: {advice}")
         if count["finished"] < count.total():
             arguments = [word for word in self.words if not word.startswith("overwrite=")]
             answer(f"To run the remaining jobs: nsvm train {shlex.join(arguments)}")
@@ -222,7 +222,7 @@ def _answers(directories: Sequence[Path]) -> list[str]:
 
 
 def _score(path: Path) -> str:
-    """Return the score of a job as the end of a line, or an empty string without a score."""
+    """Return the score of a job as the end of a line, or an empty string if there is no score."""
     with contextlib.suppress(InputError):
         result = read_json(path / RESULT)
         if score := score_of(result, by=result.get("metric")):
@@ -234,7 +234,7 @@ def _score(path: Path) -> str:
 
 
 def _failure(failed: Sequence[dict[str, Any]]) -> InputError | RunError:
-    first, further = failed[0], len(failed) - 1
+    first = failed[0]
     line = f"job {first['job']} ({' '.join(first['overrides'])}): {first['message']}"
-    line += f"; {further} more of the sweep's jobs failed" if further else ""
+    line += f"; failed jobs in total: {len(failed)}" if failed[1:] else ""
     return InputError(line) if all(job.get("exit_code") == 2 for job in failed) else RunError(line)

@@ -80,18 +80,20 @@ def train(arguments: list[str]) -> None:
     flags = [flag if value is True else f"{flag}={value}" for flag, value in values.items() if value]
     for key, _, value in (word.partition("=") for word in line.words):
         if key in ("hydra.run.dir", "hydra.sweep.dir") and value.strip("'\"") in ("", "null"):
-            raise InputError(f"{key}={value}: expected a folder; without {key} nsvm makes one in outputs")
+            raise InputError(
+                f"{key}={value}: expected a folder; to use a new folder in outputs, remove {key}"
+            )
     resumed = [word.partition("=")[2] for word in line.words if word.startswith("resume=")]
     if line.multirun and resumed:
-        raise InputError("resume=RUN works for a single run; to resume a sweep, run its command again")
+        raise InputError("resume=RUN cannot be combined with -m; to resume a sweep, run its command again")
     if line.multirun and line.estimate:
-        raise InputError("--estimate works for a single run; remove -m and estimate one job of the sweep")
+        raise InputError("--estimate cannot be combined with -m; remove -m and estimate one job of the sweep")
     if line.estimate:
         estimate(line.words, line.config_dir)
     elif resumed:
         words = [word for word in line.words if not word.startswith("resume=")]
         if flags:
-            reason = "a resumed run takes its settings from its config.yaml"
+            reason = "a resumed run reads its settings from its config.yaml"
             raise InputError(f"{flags[0]} cannot be combined with resume=RUN: {reason}")
         resume(resumed[-1], words)
     else:
@@ -107,7 +109,7 @@ def resume(name: str, words: Sequence[str]) -> None:
     """Resume a run with its recorded settings, changed by the overrides in ``words``."""
     directory = Path(name if Path(name).is_dir() else name.strip("'\"")).absolute()
     if not name or not (directory / CONFIG).is_file():
-        raise InputError(f"resume={name}: expected the directory of a run, with its config.yaml")
+        raise InputError(f"resume={name}: expected a run directory, which contains config.yaml")
     changes = _changes(words, recorded := read_config(directory))
     allow_mismatch = expect_flag("allow_mismatch", changes.pop("allow_mismatch", False))
     changed = [word for word in words if not word.startswith("allow_mismatch=")]
@@ -122,8 +124,8 @@ def resume(name: str, words: Sequence[str]) -> None:
             unconfirmed.append(f"logger={logger}")
         if unconfirmed:
             needed = " ".join(unconfirmed)
-            advice = f"to allow this, repeat {needed} on the command line"
-            raise InputError(f"the config.yaml in {directory} sets {needed}; {advice}")
+            advice = f"to allow this, add {needed} to the command line"
+            raise InputError(f"{directory / CONFIG} sets {needed}; {advice}")
         run.train(settings, "resume", allow_mismatch)
 
 
@@ -181,7 +183,8 @@ class Job:
         """Train, and return the validation score: None without a validation set, NaN after a failure."""
         hydra = HydraConfig.get()
         several = hydra.mode == RunMode.MULTIRUN
-        words: Any = OmegaConf.to_container(hydra.overrides.task)  # with ${oc.env:X} as typed
+        # interpolations such as ${oc.env:X} stay unresolved
+        words: Any = OmegaConf.to_container(hydra.overrides.task)
         fields = {**NO_JOB, "overrides": settings_words(words), "config_dir": self.config_dir}
         directory = created = Path(hydra.runtime.output_dir)
         if several:
@@ -263,14 +266,16 @@ class Run:
         same = is_record_of(recorded, settings)
         if not self.single and not same:
             advice = "choose another hydra.sweep.dir, or set overwrite=true"
-            raise InputError(f"{path} holds a run with different settings: {advice}")
+            raise InputError(f"{path} already contains a run with different settings: {advice}")
         if not is_finished(path):
             return False
         if not same:
             if recorded["algorithm"].get("name") != settings.algorithm["name"]:
-                raise InputError(f"{path} has finished with a different algorithm: start a new run")
+                raise InputError(
+                    f"{path} contains a finished run with a different algorithm: start a new run"
+                )
             if not checkpoints_in(path):
-                reason = "has kept no checkpoint (see checkpoint.keep)"
+                reason = "has no checkpoint to resume from (see checkpoint.keep)"
                 raise InputError(f"{path} has finished and {reason}: start a new run")
             return False
         status, result = read_status(path), read_json(path / RESULT)

@@ -31,20 +31,20 @@ USUAL = "+tune.usual_validation=${tuned:tune.validation,200 each}"
 
 
 def tune_arguments(parser: CommandParser) -> None:
-    parser.add("--config-dir", "FOLDER", "folder with your own configurations")
+    parser.add("--config-dir", "FOLDER", "folder with your own configuration files")
     completer = functools.partial(complete_overrides, given=["+tune=default"])
     lines = re.findall(r"^(\w+):(.*?) +# (.+)$", DEFAULT.read_text(), re.MULTILINE)
     keys = {f"tune.{name}={default.strip()}": comment for name, default, comment in lines} | {
         "tune.space.KEY=[A,B]": "values to choose from",
-        "tune.space.KEY.low=X": "lower end of a range; set also high and, if wanted, log=true",
-        "+tune.space.KEY=...": "search one more setting; ~tune.space.KEY removes a setting",
+        "tune.space.KEY.low=X": "minimum of a range; also set high and, for a log scale, log=true",
+        "+tune.space.KEY=...": "search another setting; ~tune.space.KEY removes a setting",
     }
     parser.add_keys("overrides (including overrides of nsvm train)", keys, "OVERRIDE", completer)
 
 
 def tune(options: argparse.Namespace) -> None:
     """Search for the best learning rate, momentum, weight decay, schedule, dropout,
-    lambda and kernel gamma, except those that the settings do not use. As in the
+    lambda and kernel gamma. Settings without an effect are skipped. As in the
     paper, each candidate is trained with several seeds and evaluated on validation
     data. The test set is never read. The last line is the command that trains the
     best candidate. To resume after an interruption, run the same command again.
@@ -114,7 +114,7 @@ class Progress:
 
 def _show(finalists: Sequence[Candidate]) -> None:
     seeds, metric = len(finalists[0].final), TASK_METRICS[finalists[0].metric]
-    title = f"the best {len(finalists)} on {seeds} fresh seeds"
+    title = f"the {len(finalists)} best candidates on {seeds} new seeds"
     columns = "", Column(f"validation {metric.name}", no_wrap=True), "standard error", "overrides"
     table = Table(*columns, title=title, title_justify="left", show_lines=True)
     for c in finalists:

@@ -105,7 +105,9 @@ class Cell:
         shared = [seed for seed in self.scores if seed in other.scores]
         # rounded, so that differences of the same number of errors are equal
         gains = [round(self.scores[seed] - other.scores[seed], 10) for seed in shared]
-        if self.samples is None and len({*gains}) == 1 and gains[0]:  # the seeds say nothing about the spread
+        if (
+            self.samples is None and len({*gains}) == 1 and gains[0]
+        ):  # equal gains do not show how much the seeds vary
             return estimate(gains, self.digits, lambda differences: np.full(3, math.nan))
         overlap, error = max(self.overlap, other.overlap), 0.0 if self.samples is None else 100 / self.samples
         return estimate(gains, self.digits, partial(intervals.mean_test, overlap=overlap, error=error))
@@ -159,10 +161,12 @@ def cells(records: Sequence[RunRecord], guess: bool = False, split: str | None =
     """
     finished = [record for record in records if record.status == "finished"]
     if not finished:
-        raise InputError("expected finished runs to compare, got none; see nsvm runs")
+        raise InputError("there are no finished runs to compare; list the runs with nsvm runs")
     metric = metrics.pop() if len(metrics := named_metrics(finished)) == 1 else None
     if guess and metric:
-        raise InputError(f"--failed guess: expected runs compared by accuracy or R^2, got metric={metric}")
+        raise InputError(
+            f"--failed guess requires accuracy or R^2 as the metric, but the runs set metric={metric}"
+        )
     split = _split(finished, split, metric)
     for record in finished:
         _expect_figures(record, split, metric)
@@ -283,7 +287,8 @@ def _expect_the_same_data(records: Sequence[RunRecord], names: Sequence[tuple[st
         if any(data[key] != other_data[key] for key in ("sha256", "samples")):
             settings = f"dataset={dataset} and seed={run.repetition[0]}"
             raise InputError(
-                f"{other.path} and {run.path} were trained on different data, though both have {settings}"
+                f"{other.path} and {run.path} have {settings}, but were trained on different data: compare "
+                "runs with the same data"
             )
 
 
@@ -306,9 +311,9 @@ class Comparison:
 def compare(candidates: Sequence[Cell], against: str | None = None) -> list[Comparison]:
     """Compare the candidates of each data set with a reference, and return them in order, the best first.
 
-    The reference is the candidate ``against`` or, by default, the best candidate of each data set. The best
-    candidate is partly best by chance: unless the reference was named, p-values are therefore adjusted for
-    all k (k - 1) / 2 pairs of candidates.
+    The reference is the candidate ``against`` or, by default, the best candidate of each data set. Since the
+    best candidate is partly best by chance, p-values are then adjusted for all k (k - 1) / 2 pairs of
+    candidates.
 
     Raises:
         InputError: there is no candidate ``against``.
@@ -361,7 +366,7 @@ class Ranking:
     @property
     def test(self) -> str:
         """The outcome of Friedman's test as text."""
-        p = "undefined, as all are equal" if math.isnan(self.p) else f"p = {self.p:.3g}"
+        p = "undefined, because all scores are equal" if math.isnan(self.p) else f"p = {self.p:.3g}"
         return f"Friedman's test of equal mean ranks: {p}"
 
 

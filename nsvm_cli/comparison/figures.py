@@ -80,7 +80,7 @@ def curves(rows: Sequence[Comparison]) -> Figure | None:
             line[0].set_ylabel(f"{cell.split} {cell.unit}{' (0 if negative)' if cell.figure == 'r2' else ''}")
         parts = [f"the best {len(colours)} of {len(names)} settings"] if len(colours) < len(names) else []
         parts += ["lines: during training, points: after training" if recorded else "points: after training"]
-        parts += ["means over the seeds, bands and bars from the lowest seed to the highest"]
+        parts += ["means over the seeds, with bands and bars from the lowest score to the highest"]
         figure.suptitle("; ".join(parts), fontsize=SMALL, color=GRAY)
         style: dict[str, Any] = {"loc": "outside lower center", "frameon": False, "fontsize": SMALL}
         figure.legend([handles[name] for name in colours], map(_shown, colours), ncols=columns, **style)

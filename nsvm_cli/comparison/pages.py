@@ -22,7 +22,7 @@ from nsvm_cli.storage.files import write_atomically
 from nsvm_cli.storage.run_directory import damage_errors
 
 LABELS = {
-    "curves": "Scores during and after training: means over the seeds, and from the lowest to the highest",
+    "curves": "Scores during and after training: the mean over the seeds, and the range of the seeds",
     "ranks": "Mean ranks of the settings; settings whose bars overlap do not differ significantly",
 }
 """Captions of the figures of a comparison."""
@@ -62,7 +62,7 @@ def _settings(record: RunRecord) -> Blocks:
         yield Command(shlex.join(["nsvm", "train", *folder, *record.overrides]))
     keys, settings = overridden([record]), flat(record.settings)
     if changed := {key: settings[key] for key in settings if key in keys}:
-        yield pairs("settings that were overridden", changed)
+        yield pairs("overridden settings", changed)
 
 
 def _of_several(records: Sequence[RunRecord]) -> tuple[str, str, list[Section]]:
@@ -80,7 +80,7 @@ def _comparison_sections(records: Sequence[RunRecord]) -> list[Section]:
             candidates = cells(records)
             rows, ranks = compare(candidates), ranking(candidates)
     except InputError as error:
-        return [left_out("Comparison", "This part is", error)]
+        return [left_out("Comparison", "This section is", error)]
     comparison = _comparison(rows, notes(rows, ranks, len(records)))
     return [*section("Comparison", comparison), *section("Figures", _figures(rows, ranks))]
 
@@ -98,5 +98,5 @@ def _comparison(rows: Sequence[Comparison], sentences: Sequence[str]) -> Blocks:
 
 
 def _figures(rows: Sequence[Comparison], ranks: Ranking | None) -> Blocks:
-    with damage_errors("what one of these runs has recorded"):
+    with damage_errors("a metrics file of one of these runs"):
         yield from [to_picture(figure, LABELS[name]) for name, figure in figures(rows, ranks).items()]

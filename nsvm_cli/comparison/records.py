@@ -37,7 +37,7 @@ ONLY_HOW = (
     *("seed", "curves", "log_every", "plugins", "memory_budget", "device", "threads", "engine"),
     *("dataset.root", "dataset.fold"),
 )
-"""Settings that do not distinguish candidates: they select a repetition, or how or where it is computed."""
+"""Settings that do not distinguish candidates: they select a repetition, or how a run is computed."""
 
 
 Repetition = tuple[int, str]
@@ -96,7 +96,7 @@ def find_runs(paths: Iterable[Path], conditions: Iterable[str] = ()) -> list[Run
         runs = [Path(folder) for folder, _, files in os.walk(path) if {CONFIG, STATUS, RESULT} & {*files}]
         if not runs:
             raise InputError(f"{path}: there is no run in this folder; expected the output of nsvm train")
-        number = re.compile(r"([0-9]+)")  # job 9 is before job 10
+        number = re.compile(r"([0-9]+)")  # sorts job 9 before job 10
         runs.sort(key=lambda run: [int(s) if n % 2 else s for n, s in enumerate(number.split(str(run)))])
         directories |= dict.fromkeys(runs)
     records = [read_run(directory) for directory in directories]

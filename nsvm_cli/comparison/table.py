@@ -110,19 +110,23 @@ def _texts(row: Comparison) -> dict[str, str]:
 
 
 EXPLANATIONS = {
-    "test": "These are test scores: to choose settings, hold out samples with dataset.validation=N.",
-    "failed": "Failed runs are excluded from means and tests, which favours settings that fail; nsvm compare "
-    "--failed guess gives them the score of guessing if a finished run on the same data has recorded it.",
-    "guessed": "Guessed: failed runs get the score of the most frequent training class, or R² = 0.",
-    "few": f"Intervals and tests need at least {FEWEST_SEEDS} seeds.",
-    "overlap": "Each seed splits the samples differently; intervals and tests allow for the overlap (Nadeau "
-    "and Bengio, 2003).",
-    "official": "Where all seeds use the same held-out data, intervals and tests cover initialisation and "
-    "sampling, but not the choice of the data.",
-    "p": "p: paired t-test with the reference, seed by seed, adjusted (Holm) for all pairs on a data set or, "
-    "if the reference was named, for the pairs with it. Intervals are not adjusted.",
-    "shared": "Mean ranks are omitted: Friedman's test needs independent data sets or seeds, but these share "
-    "samples.",
+    "test": "These are test scores. To choose settings, train with dataset.validation=N and compare "
+    "validation scores.",
+    "failed": "Failed runs are excluded from means and tests, although this favours settings that fail. To "
+    "give failed runs the score of guessing, use nsvm compare --failed guess. A finished run on the same "
+    "data must have recorded this score.",
+    "guessed": "Each failed run marked as guessed gets the score of always predicting the most frequent "
+    "training class, or R² = 0.",
+    "few": f"Intervals and tests require at least {FEWEST_SEEDS} seeds.",
+    "overlap": "Each seed splits the samples differently. Intervals and tests are corrected for the overlap "
+    "of the splits (Nadeau and Bengio, 2003).",
+    "official": "If all seeds use the same held-out data, intervals and tests include the variance from "
+    "initialisation and sampling, but not from the choice of the data.",
+    "p": "p is the p-value of a t-test against the reference, paired by seed. Holm's method adjusts it for "
+    "all pairs on a data set or, with --against, for the pairs with the reference. Intervals are not "
+    "adjusted.",
+    "shared": "Mean ranks are omitted, because Friedman's test requires independent data sets or seeds, but "
+    "these data sets or seeds share samples.",
 }
 
 
@@ -138,7 +142,7 @@ def answers(rows: Sequence[Comparison]) -> list[str]:
         equal = [row.cell.candidate for row in rest if row not in worse]
         leads = (f"{row.cell.candidate} (by {row.minus.magnitude})" for row in worse if row.minus is not None)
         parts = [f"better than {', '.join(leads)}"] * bool(worse)
-        parts += [f"no difference to {', '.join(equal)} that these runs can show"] * bool(equal)
+        parts += [f"no significant difference from {', '.join(equal)}"] * bool(equal)
         score = f"{title}: {best.cell.candidate} has the best score, {best.cell.score.spread}"
         sentences.append(f"{score}: {'; '.join(parts)}.")
         for row in scored:
@@ -180,10 +184,12 @@ def cautions(cells: Sequence[Cell], runs: int) -> list[str]:
     sentences = []
     if skipped := runs - len(compared) - sum(len(cell.failed) for cell in cells):
         why = "they have not finished, failed before recording settings, or repeat a run's settings and seed"
-        sentences.append(f"Left out: {skipped} of {runs} runs ({why}).")
+        sentences.append(f"Excluded: {skipped} of {runs} runs ({why}).")
     if len(metrics := named_metrics(compared)) > 1:
         names = ", ".join(sorted(metric or "none" for metric in metrics))
-        sentences.append(f"The runs set different metrics ({names}): the table shows their task's metric.")
+        sentences.append(
+            f"The runs set different metrics ({names}): the table shows the default metric of the task."
+        )
     paths_by_code: dict[str, dict[str, str]] = {}  # runs with different components load different plugins
     for run in compared:
         parts = [value for key, value in flat(run.settings).items() if key.endswith((".name", "callbacks"))]
@@ -191,5 +197,7 @@ def cautions(cells: Sequence[Cell], runs: int) -> list[str]:
             paths_by_code.setdefault(str(parts), {})[str(code)] = str(run.path)
     if differ := [[*paths.values()] for paths in paths_by_code.values() if len(paths) > 1]:
         first, second, *_ = differ[0]
-        sentences.append(printable(f"Plugin code differs between runs, for example {first} and {second}."))
+        sentences.append(
+            printable(f"The code of plugins differs between runs, such as {first} and {second}.")
+        )
     return sentences

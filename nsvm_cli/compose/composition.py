@@ -16,6 +16,7 @@ import json
 import os
 import re
 import sys
+import textwrap
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -68,7 +69,7 @@ else:
 
 
 def _tuned(key: str, usual: object, *, _root_: DictConfig) -> Any:
-    """Return the tuned value of a key for the configuration's parts, or ``usual`` without a tuned value.
+    """Return the tuned value of a key for the configuration's parts, or ``usual`` if there is none.
 
     An entry of ``tuned/KIND.yaml``, such as ``alg4+mlp``, applies to configurations that contain all of its
     parts or classes derived from them. Later entries override earlier entries.
@@ -98,12 +99,13 @@ def _tuned_file(kind: object, root: DictConfig) -> Path:
 
 
 def _options() -> str:
-    """Return the help on the options of each group, with a line for each group."""
+    """Return the help on the options of each group, which begin a new line for each group."""
     overrides = [*HydraConfig.get().overrides.hydra]  # may include a search path
     options = GlobalHydra.instance().config_loader().get_group_options
     options_of = functools.partial(options, config_name=CONFIG_NAME, overrides=overrides)
     groups = (group for group in options_of("", ObjectType.GROUP) if group not in OTHER_FOLDERS)
-    return "\n".join(f"{group}: {', '.join(options_of(group))}" for group in groups)
+    lines = (f"{group}: {', '.join(options_of(group))}" for group in groups)
+    return "\n".join(textwrap.fill(line, 80, subsequent_indent="  ") for line in lines)
 
 
 @functools.cache
@@ -300,7 +302,7 @@ def search_folder(folder: str | None) -> list[str]:
     if folder is None:
         return []
     if not Path(folder).is_dir():
-        raise InputError(f"--config-dir: there is no folder {folder!r}")
+        raise InputError(f"--config-dir {folder}: there is no such folder")
     return [f"hydra.searchpath=[{quoted(f'file://{Path(folder).absolute()}')}]"]
 
 
@@ -315,7 +317,9 @@ def complete_overrides(
         run_app(lambda config: None, [*flags, "query=bash"])
     completions = answer.getvalue().split()
     if len(completions) == 1 and completions[0].endswith(".") and completions[0] != prefix:
-        return complete_overrides(completions[0], parsed_args, given)  # so that the word does not end here
+        return complete_overrides(
+            completions[0], parsed_args, given
+        )  # otherwise, the shell would treat the word as complete
     return completions
 
 
@@ -334,22 +338,23 @@ def _line_of(error: Exception) -> str:
         group, _, option = file.rpartition("/") if file.startswith("hydra/") else file.partition("/")
         launchers = LAUNCHERS if group == "hydra/launcher" else {}
         if package := launchers.get(option.partition("_")[0]):
-            return f"hydra/launcher={option} requires a plugin of Hydra: pip install {package}"
+            return f"hydra/launcher={option} requires a Hydra plugin: install it with pip install {package}"
         if error.options is not None:
             hint = did_you_mean(option, {*error.options, *launchers})
             hint += f"; {OWN_PART}" if group in _groups() - {"experiment"} else ""
             return f"{group}={option}: there is no such {group}; {hint}"
     if match := re.search(r"Could not (?:override|delete from config\.?) '([^'@]+)'", text):
-        section = getattr(error.__cause__, "parent_node", None)  # lacks the key
+        section = getattr(error.__cause__, "parent_node", None)  # the section that lacks the key
         key = getattr(error.__cause__, "full_key", None) or match[1].replace("/", ".")
         return _no_such_setting(key, map(str, section or ()))
     if match := re.search(r"(?:Ambiguous value for argument|Sweep parameters) '(.+)'", text):
-        return f"{match[1]} has several values: add -m to train with each, or write a list as KEY=[A,B]"
+        advice = "to train with each value, add -m; for a list, write KEY=[A,B]"
+        return f"{match[1]} has several values: {advice}"
     if "Missing mandatory value" in text:
-        return f"{getattr(error, 'full_key', None) or text.split()[-1]} needs a value"
+        return f"{getattr(error, 'full_key', None) or text.split()[-1]} requires a value"
     if isinstance(error, OverrideParseException):
         advice = "expected KEY=VALUE, with quotes around special characters: \"dataset.path='my data.csv'\""
-        return f"cannot read the override {error.override!r}: {advice}"
+        return f"the override {error.override!r} cannot be read: {advice}"
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark:
         return f"{error.problem_mark.name}, line {error.problem_mark.line + 1}: {error.problem}"
     if "Config group override must be" in text:
@@ -364,14 +369,14 @@ def _no_such_setting(key: str, names: Iterable[str]) -> str:
     """Return the message about an unknown setting whose section contains the settings ``names``."""
     section, _, name = key.rpartition(".")
     if section.startswith("hydra"):
-        return f"{key}: Hydra has no such setting; nsvm train --cfg hydra lists its settings"
+        return f"{key}: there is no such setting of Hydra; list its settings with nsvm train --cfg hydra"
     options: dict[str, list[str]] = {}
     for group in _groups() - {"experiment"}:
         for file in sorted((conf_folder() / group).glob("*.yaml")):
             for other in re.findall(r"^ *(\w+):", file.read_text(), re.MULTILINE):
                 options.setdefault(f"{group}.{other}", []).append(f"{group}={file.stem}")
     if key in options:
-        plugins = f"for a part of your own, write +{key}=VALUE"
+        plugins = f"to set it for your own part, write +{key}=VALUE"
         return f"{key}: this setting exists only with {' or '.join(options[key])}; {plugins}"
     known = {f"{section}.{other}" for other in names} if section else _groups().union(names) - {*OTHER_KEYS}
     known = known or {other for other in options if other.startswith(f"{section}.")} or _groups()

@@ -165,8 +165,9 @@ def build(registry: Mapping[str, Callable[..., T]], kind: str, settings: Mapping
     name = values.pop("name", None)
     if isinstance(name, Given):
         if values:
-            reason = f"{name} is an object and already has its settings"
-            raise InputError(f"{kind}.{next(iter(values))}: this cannot be set, since {reason}")
+            key = next(iter(values))
+            reason = f"{kind} was passed as an object; set {key} in the constructor of {name}"
+            raise InputError(f"{kind}.{key} cannot be set, because {reason}")
         return copy.deepcopy(name.part)  # type: ignore[return-value]
     if not isinstance(name, str) or name not in registry:
         hint = f"{did_you_mean(name, registry)}; {OWN_PART}"
@@ -179,7 +180,7 @@ def build(registry: Mapping[str, Callable[..., T]], kind: str, settings: Mapping
             raise InputError(f"{kind}.{key}: {name} has no such setting; {did_you_mean(key, accepted)}")
     for p in accepted.values():
         if p.default is p.empty and p.name not in values:
-            raise InputError(f"{kind}.{p.name}: {name} needs a value")
+            raise InputError(f"{kind}.{p.name} requires a value for {kind}={name}")
     try:
         return construct(registry[name], kind, values, *args)
     except (TypeError, ValueError) as error:
@@ -239,7 +240,9 @@ def one_line(error: ValidationError, prefix: str = "") -> str:
         if finding["type"] == "value_error":
             message = f": {finding['ctx']['error']}"
         elif finding["type"].startswith("missing"):
-            message = " needs a value"
+            message = " requires a value"
+        elif finding["type"] == "unexpected_keyword_argument":
+            message = ": there is no such setting"
         else:
             text = re.sub(r"(, unable|, got| after validation).*", "", finding["msg"])
             message = text.removeprefix("Input") if text.startswith("Input ") else f": {text}"

@@ -50,7 +50,7 @@ Keep = Annotated[
 
 ClassWeight = Annotated[
     Literal["balanced"] | dict[Text, Positive] | None,
-    expecting("balanced, null, or weights above 0 of classes, such as {no: 1, yes: 5}"),
+    expecting("balanced, null, or positive weights of classes, such as {no: 1, yes: 5}"),
 ]
 
 
@@ -145,7 +145,7 @@ def with_effect(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def code_of(settings: Settings) -> str | None:
-    """Return the SHA-256 of the plugins' code that affects the result of a run, or None without such code."""
+    """Return the SHA-256 of the plugins' code that affects the result of a run, or None if there is none."""
     modules = []
     for kind, parts in with_effect(Registry.kinds).items():
         for name in _leaves(getattr(settings, kind, settings.callbacks)):
@@ -179,7 +179,9 @@ def with_values(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[s
         at = changed
         for section in sections:
             if not isinstance(at.get(section), dict):
-                raise InputError(f"{key}: the settings have no section {section!r}")
+                raise InputError(
+                    f"{key}: there is no section {section!r}; list the settings with nsvm train --cfg job"
+                )
             at = at[section]
         at[name] = value
     return changed

@@ -39,7 +39,7 @@ def select(asked: Literal["auto"] | Engine, trainer: Trainer[Any], problem: Prob
             advice = "install it with pip install 'nsvm[fast]', or use engine=torch"
             raise InputError(f"engine=numba requires Numba: {advice}")
         if gap:
-            raise InputError(f"engine=numba does not cover {gap}; use engine=auto or engine=torch")
+            raise InputError(f"engine=numba does not support {gap}; use engine=auto or engine=torch")
         return NUMBA
     if uncovered_by_torch(trainer, problem, F):
         return LITERAL
@@ -56,7 +56,7 @@ def why_slower(engine: Engine, trainer: Trainer[Any], problem: Problem, F: Featu
         return None
     compiles = engine == TORCH and base_of(trainer) and pays_off(trainer, F, True)
     if compiles or uncovered_by_torch(trainer, problem, F):
-        return f"engine={engine} takes the steps: faster engines do not cover {gap}"
+        return f"engine={engine} is used, because faster engines do not support {gap}"
     return None
 
 

@@ -44,7 +44,7 @@ REPLACED: dict[type, tuple[str, ...]] = {
 
 
 def base_of(part: object) -> type | None:
-    """Return the object's class in ``REPLACED`` if its faster form is equivalent to the object, or None."""
+    """Return the object's class in ``REPLACED`` if its faster form is equivalent to the object, else None."""
     base = next((base for base in type(part).__mro__ if base in REPLACED), None)
     return base if base and keeps(type(part), base, *REPLACED[base]) else None
 
@@ -59,7 +59,7 @@ OPTIONS: dict[type | None, tuple[str, ...]] = {
 def uncovered_by_torch(trainer: Trainer[Any], problem: Problem, F: FeatureMap) -> str | None:
     """Return a part or setting of a run that look-ahead does not support, or None."""
     if F.draws and trainer.moves_theta:
-        return "networks that draw at random in training"
+        return "networks that draw random numbers in training"
     if (options := OPTIONS.get(base_of(trainer))) is None:
         return None
     return changed(trainer, options) or ("penalties" if problem.penalties else None)
@@ -88,7 +88,7 @@ def uncovered_by_numba(trainer: Trainer[Any], problem: Problem, F: FeatureMap) -
     if option := changed(trainer, ("objective", "loss")):
         return option
     if None in map(base_of, (problem.loss, problem.loss.l)):
-        return "losses other than hinge, with two classes or crammer_singer"
+        return "losses other than hinge with two classes or multiclass=crammer_singer"
     if problem.penalties:
         return "penalties"
     if base is Pegasos:

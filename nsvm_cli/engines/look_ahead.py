@@ -85,7 +85,7 @@ def descend(
         # computer algebra system, which takes a quarter of a second.
         terms = [(z * grad_z.detach()).sum() for z, grad_z in zip(features, gradients, strict=True)]
         if F.learnt:
-            terms.append(value)  # its graph contains the kernel's parameters only
+            terms.append(value)  # the graph of the value contains only the kernel's parameters
         return F.move(value, sum(terms[1:], terms[0]), t, T)
 
 
@@ -93,7 +93,7 @@ def descend(
 class Window(Saved):
     """The steps computed ahead: their samples i, with k rows per step from ``first`` on, and scores s."""
 
-    saved = ("first", "s")  # the bits of s depend on the order of past updates
+    saved = ("first", "s")  # saved, because the bits of s depend on the order of past updates
 
     first: int
     k: int

@@ -89,7 +89,7 @@ def panels_of(run: Path) -> list[Panel]:
     """
     file = run / METRICS
     if not file.is_file():
-        raise InputError(f"{run} has no metrics.jsonl: expected the directory of a run")
+        raise InputError(f"{run} has no metrics.jsonl: expected a run directory")
     score = score_of(read_json(run / RESULT)) if is_finished(run) else None
     groups = groupby(read_metrics(file), lambda record: int(record.get("part") or 0))
     parts = [(part, [*records]) for part, records in groups]
@@ -137,7 +137,7 @@ def plot_panel(panel: Panel, axis: Axes) -> None:
     for curve in panel.curves:
         _plot_curve(axis, curve)
     noisy = any(curve.noisy for curve in panel.curves)
-    style_axis(axis, panel.title, f"step; thick: the mean of {WINDOW} records" if noisy else "step")
+    style_axis(axis, panel.title, f"step (thick lines: means of {WINDOW} records)" if noisy else "step")
     axis.set_xlim(panel.first, panel.last + 0.01 * (panel.last - panel.first))
     if any(curve.label for curve in panel.curves):
         axis.legend(frameon=False, fontsize=8, loc="best")
@@ -148,7 +148,9 @@ def _plot_curve(axis: Axes, curve: Curve) -> None:
     style: dict[str, Any] = {"color": curve.color, "label": curve.label, "linewidth": 1.2}
     if curve.noisy:
         axis.plot(steps, values, color=curve.color, linewidth=0.7, alpha=0.35)
-        halves = [min(WINDOW // 2, n) for n in range(len(values))]  # short at first, where curves are steep
+        halves = [
+            min(WINDOW // 2, n) for n in range(len(values))
+        ]  # the window is short at first, where curves are steep
         means = [mean(values[n - half : n + half + 1]) for n, half in enumerate(halves)]
         axis.plot(steps, means, **style | {"linewidth": 1.6})
     elif len(values) == 1:  # a single point has a marker in the legend, too

@@ -92,13 +92,13 @@ def section(title: str, blocks: Blocks, folded: bool = False) -> list[Section]:
     try:
         content = [*blocks]
     except (InputError, RunError) as error:
-        return [left_out(title, "This part is", error)]
+        return [left_out(title, "This section is", error)]
     return [Section(title, content, folded=folded)] if content else []
 
 
 def left_out(title: str, what: str, error: Exception) -> Section:
-    """Return a section with the sentence "WHAT left out: ERROR.", for example if ``what`` is "Model is"."""
-    sentence = f"{what} left out: {error}."
+    """Return a section with the sentence "WHAT skipped: ERROR.", for example if ``what`` is "Model is"."""
+    sentence = f"{what} skipped: {error}."
     return Section(title, [sentence], sentence)
 
 

@@ -58,7 +58,7 @@ def _plain_matplotlib() -> Iterator[None]:
     """Context manager: use matplotlib's default style, without mathtext, warnings and logging."""
     log = logging.getLogger("matplotlib")
     level = log.level
-    log.setLevel(logging.CRITICAL + 1)  # messages about fonts and caches, which Hydra would print
+    log.setLevel(logging.CRITICAL + 1)  # hides messages about fonts and caches, which Hydra would print
     try:
         import matplotlib
 

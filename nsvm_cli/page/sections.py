@@ -90,7 +90,7 @@ def _result(result: Figures) -> Blocks:
         yield sentence
     elif sentence := words.generalisation(result):
         yield f"Overfitted: {sentence}."
-    yield Table("What training did", FIGURES, words.training_rows(result), range(1, 2))
+    yield Table("Effects of training", FIGURES, words.training_rows(result), range(1, 2))
 
 
 def settings_tables(settings: Mapping[str, Any]) -> list[Block]:
@@ -132,7 +132,7 @@ def confusion_table(result: Figures) -> Blocks:
     else:
         head, *rows = words.matrix_cells(*cells)
         shades = [[*(math.sqrt(count / (sum(row) or 1)) for count in row), 0.0] for row in confusion]
-        caption = f"{split} samples: classes by row, decisions by column"
+        caption = f"{split} samples: true classes in rows, decisions in columns"
         yield Table(caption, head, rows, range(1, len(head)), shades=shades)
 
 
@@ -151,7 +151,7 @@ def model_sections(run: Path, runtime: Mapping[str, Any]) -> list[Section]:
     try:
         model, data = load_trained(run, runtime, messages.append)
     except (InputError, RunError) as error:
-        return [left_out("Model", "Mistakes, support vectors, kernel matrix and features are", error)]
+        return [left_out("Model", "The sections on the model are", error)]
     values = functools.cache(lambda: model.decision_function(data.held_out.x).cpu())
     return [
         *section("Model", messages),
@@ -178,7 +178,7 @@ def _diagnosis(model: NSVM, data: Data) -> Blocks:
     if TRAINERS[model.settings.algorithm["name"]].trains_svm:
         figures = diagnose(model, data, MOST_IN_DIAGNOSIS)
         yield f"{figures['verdict'].capitalize()}: {figures['why']}."
-        yield Table("A look inside", FIGURES, words.diagnosis_rows(figures), range(1, 2))
+        yield Table("Measurements", FIGURES, words.diagnosis_rows(figures), range(1, 2))
 
 
 def mistakes(model: NSVM, data: Data, values: Callable[[], Float[Tensor, " m *outputs"]]) -> Blocks:
@@ -242,10 +242,10 @@ def support_vectors(model: NSVM, data: Data) -> Blocks:
     if not TRAINERS[model.settings.algorithm["name"]].trains_svm or not len(e.z):
         return
     classifies = isinstance(task, Classification)
-    formula = "decision follows from sums" if classifies else "prediction is the mean target plus a sum"
+    formula = "decision is based on sums" if classifies else "prediction is the mean target plus a sum"
     yield (
-        f"A {formula} over the support vectors xⱼ, with terms proportional to αⱼ yⱼ K(xⱼ, x). For a few "
-        "samples x, the xⱼ with the largest terms are shown."
+        f"A {formula} over the support vectors xⱼ. The terms are proportional to αⱼ yⱼ K(xⱼ, x). For a few "
+        "samples x, the support vectors with the largest terms are shown."
     )
     subset = random_samples(data.held_out, EXPLAINED, model.settings.seed)
     blocks: list[Block] = []
@@ -270,7 +270,7 @@ def features(model: NSVM, data: Data) -> Blocks:
     """Draw the two principal components of the features of held-out samples."""
     subset, drawn = random_samples(data.held_out, MOST_POINTS, model.settings.seed), list[Block]()
     count = counted(len(subset), len(data.held_out), data.splits.held_out)
-    yield f"The first two principal components of the features of {count}."
+    yield f"The plots show the first two principal components of the features of {count}."
     for stage, z in _features(model, subset):
         points, share = principal_components(z)
         title = f"{stage}: {share:.0%} of the variance"
@@ -315,11 +315,11 @@ def principal_components(z: Float[Tensor, "m n"]) -> tuple[Float64[np.ndarray, "
 def kernel_matrices(model: NSVM, data: Data) -> Blocks:
     """Draw the kernel matrix of held-out samples, sorted by class or target."""
     subset, drawn = random_samples(data.held_out, MOST_HELD_OUT, model.settings.seed), list[Block]()
-    order = subset.y.argsort(stable=True)  # codes ascend in the order of the classes
+    order = subset.y.argsort(stable=True)  # the codes of classes ascend in the order of the classes
     subset = Split(subset.x[order], subset.y[order])
     count = counted(len(subset), len(data.held_out), data.splits.held_out)
     task, y, classifies = model.task, subset.y, isinstance(model.task, Classification)
-    yield f"K on {count}, in the order of their {'classes' if classifies else 'targets'}."
+    yield f"The plots show the kernel matrix of {count}, sorted by {'class' if classifies else 'target'}."
     for stage, z in _features(model, subset):
         K = model.kernel(z, z).double().cpu().numpy()
         with new_figure(*SIZE) as figure:
@@ -368,15 +368,18 @@ def class_curves(model: NSVM, data: Data, values: Callable[[], Float[Tensor, " m
             rows.append([shortened(name), *figures])
     names = ", ".join(row[0] for row in rows)
     subject = f"{names} against the rest of {len(y)} {data.splits.held_out} samples"
-    yield f"Curves of {subject}. Dotted: the share of a class, the precision of always deciding for it."
+    yield (
+        f"The curves show {subject}. A dotted line is the share of a class, which is the precision of always "
+        "predicting this class."
+    )
     if p is not None:
         yield (
-            f"Each point of a reliability curve is for {len(y) / BINS:.0f} samples; p is the mean predicted "
-            "probability over all samples."
+            f"Each point of a reliability curve is the mean of {len(y) / BINS:.0f} samples. In the table, p "
+            "is the mean predicted probability over all samples."
         )
     drawn = [_draw_curves(task, title, curves, subject) for title in curves[min(curves)]]
     head = ("class", "AUC", "AP", "share", "p")[: len(rows[0])]
-    caption = "AUC is the area under the ROC curve, AP the average precision"
+    caption = "AUC: area under the ROC curve; AP: average precision; share: fraction of the samples"
     yield [*drawn, Table(caption, head, rows, range(1, 5))]
 
 

@@ -51,7 +51,7 @@ class Signals(contextlib.ExitStack):
 
     def take_checkpoint_request(self) -> bool:
         """Return whether a checkpoint has been requested since the last call."""
-        if not self._checkpoint_wanted:  # a request that arrives after this line counts for the next call
+        if not self._checkpoint_wanted:  # the next call returns a request that arrives after this line
             return False
         self._checkpoint_wanted = False
         return True

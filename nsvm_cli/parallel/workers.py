@@ -29,7 +29,7 @@ class Workers(ProcessPoolExecutor):
         self.shutdown(cancel_futures=True)
         if failed is BrokenProcessPool:
             advice = "run fewer jobs at a time, to use less memory"
-            raise RunError(f"a worker process died (out of memory?); {advice}") from None
+            raise RunError(f"a worker process died, possibly out of memory: {advice}") from None
 
 
 def cores() -> int:

@@ -82,7 +82,7 @@ def with_engine_of(checkpoint: Checkpoint, experiment: Experiment) -> Experiment
 
 
 def environment(experiment: Experiment) -> dict[str, str]:
-    """Return everything except the settings that determines the bits of a result: hardware, data and code."""
+    """Return what determines the bits of a result besides the settings: hardware, data and code."""
     device = experiment.problem.x.device
     weights = experiment.problem.weights
     sums = {
@@ -90,7 +90,7 @@ def environment(experiment: Experiment) -> dict[str, str]:
         "kernel_sha256": experiment.kernel_sha256,
         "weights_sha256": None if weights is None else hashlib.sha256(weights.tobytes()).hexdigest(),
     }
-    # torch selects its kernels by the capability of a CPU; the model does not matter
+    # torch selects its kernels by the capability of a CPU, not by the CPU's model
     cpu = f"cpu {platform.machine()} {torch.backends.cpu.get_cpu_capability()}"
     return {
         "nsvm": __version__,
@@ -113,7 +113,8 @@ def restore_state(experiment: Experiment, checkpoint: Checkpoint) -> State:
         if not 0 <= state.t == checkpoint.step <= trainer.total:
             raise ValueError(f"its state is at step {state.t}, expected {checkpoint.step} of {trainer.total}")
         if state.violations < 0 or (state.objective is not None and state.objective.ndim > 0):
-            raise ValueError(f"violations {state.violations}, objective {state.objective}")
+            got = f"{state.violations} and {state.objective}"
+            raise ValueError(f"expected at least 0 violations and a scalar objective, got {got}")
     except (ValueError, TypeError) as error:
         raise InputError(f"the checkpoint of step {checkpoint.step} does not fit this run: {error}") from None
     return state
@@ -194,12 +195,13 @@ class CheckpointManager(Callback):
                 or settings or environment have changed and ``allow_mismatch`` is False.
         """
         checkpoint = self._newest()
-        if checkpoint is not None and self.experiment.settings.engine == "auto":  # chosen by compiled code
+        # engine=auto may choose another engine now, depending on which code is compiled
+        if checkpoint is not None and self.experiment.settings.engine == "auto":
             self.experiment = with_engine_of(checkpoint, self.experiment)
         self._expect_steps(checkpoint)
         changes = self._changes(checkpoint)
         if changes and not allow_mismatch:
-            advice = "restore these, or accept a different result with allow_mismatch=true"
+            advice = "restore the earlier values or, to accept a different result, set allow_mismatch=true"
             path = self.directory.path
             raise InputError(f"{path} cannot be resumed bit for bit: {'; '.join(changes)}; {advice}")
         began = time.monotonic()
@@ -220,7 +222,7 @@ class CheckpointManager(Callback):
         self.directory.resume(plain(self.experiment.asked), checkpoint.metrics)
         self.seconds_before += checkpoint.seconds
         self.resumed, self.exact = checkpoint.resumed + 1, checkpoint.bitwise and not changes
-        why = f", where it was stopped: {self.stopped}" if self.stopped else ""
+        why = f", where training had stopped early: {self.stopped}" if self.stopped else ""
         self.say(f"resuming after step {checkpoint.step} of {self.experiment.trainer.total}{why}")
         return state
 
@@ -236,7 +238,7 @@ class CheckpointManager(Callback):
         try:
             newest = newest_intact(paths, self.say, lambda c: check_metrics(metrics, c.metrics))
         except ValueError as error:
-            raise InputError(f"{error}; start over with overwrite=true") from None
+            raise InputError(f"{error}; to start over, set overwrite=true") from None
         return newest[1] if newest else None
 
     def _expect_steps(self, checkpoint: Checkpoint | None) -> None:
@@ -245,7 +247,7 @@ class CheckpointManager(Callback):
         if checkpoint is not None and is_finished(path) and checkpoint.step == total:
             if total == 0:
                 raise InputError(f"{path} has no steps to resume: start a new run")
-            raise InputError(f"{path} has taken all {total} steps: set more steps to resume")
+            raise InputError(f"{path} has taken all {total} steps: to resume, set more steps")
 
     def _changes(self, checkpoint: Checkpoint | None) -> list[str]:
         """List changes since the checkpoint (or since the start) that may change the bits of the result."""
@@ -281,7 +283,7 @@ class CheckpointManager(Callback):
         """Append the record to the metrics of the run, and its time to ``times.jsonl``."""
         for name, value in record.items():
             if value is not None and not (isinstance(value, int | float) and math.isfinite(value)):
-                raise InputError(f"callbacks: {name} is {shown(value)}, expected a finite number or None")
+                raise InputError(f"callbacks: {name} must be a finite number or None, got {shown(value)}")
         self.directory.metrics.append(record)
         self.directory.times.append({"step": state.t, "seconds": round(self.seconds, 4)})
 

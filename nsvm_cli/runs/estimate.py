@@ -30,7 +30,8 @@ Numbers = Float64[np.ndarray, " numbers"]
 class Part:
     """The estimated time and number of support vectors for one part of an algorithm.
 
-    ``tried`` of its ``steps`` were tried. A solver that chooses its own steps has a different ``unit``.
+    ``tried`` is how many of the part's ``steps`` were measured. A solver that chooses its own steps has a
+    different ``unit``.
     """
 
     steps: int
@@ -67,7 +68,7 @@ def estimate(experiment: Experiment, say: Say = str) -> list[Part]:
     """
     experiment.compile(say)
     parts = experiment.trainer.parts
-    token = WARN.set(str)  # no warnings, since a trial may not converge although the run will
+    token = WARN.set(str)  # warnings are hidden, since a trial may not converge although the run will
     try:
         return [(_solved if part.chooses_steps else _stepped)(part, experiment, SECONDS) for part in parts]
     finally:
@@ -104,7 +105,9 @@ def _terms(t: Numbers, s: Numbers) -> Float64[np.ndarray, "pieces 2"]:
 
 def _fitted(terms: Float64[np.ndarray, "pieces 2"], seconds: Numbers) -> Float64[np.ndarray, " 2"]:
     """Return nonnegative costs with ``terms @ costs`` close to ``seconds``, by weighted least squares."""
-    scale = np.sqrt(seconds)  # since variances are proportional to seconds; also equal to seconds / scale
+    scale = np.sqrt(
+        seconds
+    )  # weights, since variances are proportional to seconds; also equal to seconds / scale
     costs: Float64[np.ndarray, " 2"] = nnls(terms / scale[:, None], scale)[0]
     return costs
 
@@ -133,8 +136,8 @@ def _solved(trainer: Trainer[Any], e: Experiment, seconds: float) -> Part:
 def continued(t: Numbers, y: Numbers, at: Numbers) -> Numbers:
     """Return y at the later times ``at``, extrapolated by a power law.
 
-    The exponent is fitted to the second half of t. If it is lower than in the quarter before, it continues to
-    fall at the same rate.
+    The exponent is fitted to the second half of t. If this exponent is lower than the exponent of the quarter
+    before, it continues to fall at the same rate.
     """
     floor = y[y > 0].min(initial=max(y[-1], 1e-9))
     quarters = np.log(t[-1] * np.array([0.25, 0.5, 1]))
@@ -154,7 +157,7 @@ def rows_of(e: Experiment, parts: Sequence[Part]) -> Iterator[tuple[str, str, st
     yield "engine", e.engine, ""
     for number, part in enumerate(parts, 1):
         name = f"time of Part {number}" if len(parts) > 1 else "time of steps"
-        yield name, _duration(part.seconds), f"from {part.tried} of {part.steps} {part.unit}"
+        yield name, _duration(part.seconds), f"measured on {part.tried} of {part.steps} {part.unit}"
     yield "training time", _duration(sum(part.seconds for part in parts)), ""
     yield "support vectors", f"{parts[-1].support_vectors:.0f}", ""
 

@@ -40,7 +40,7 @@ PROBE_SAMPLES = 100
 """Number of training samples used to detect a constant model."""
 
 CONSTANT = (
-    ": there are no support vectors, or features or kernel values are all equal or are rounded to 0; "
+    ": it has no support vectors, or all features or all kernel values are equal or are rounded to 0; "
     "change kernel.gamma, network.scale or algorithm.lam, or lower optimizer.lr or loss.epsilon"
 )
 """The reasons and advice at the end of the message on a constant SVM."""
@@ -73,7 +73,7 @@ class Experiment:
 
     @cached_property
     def trainer(self) -> Trainer[Any]:
-        """The algorithm, whose steps are taken by the engine."""
+        """The algorithm, converted to the class whose steps the engine takes."""
         return taken_by(self.engine, self.algorithm)
 
     @cached_property
@@ -106,11 +106,13 @@ class Experiment:
         if self.chosen.get("algorithm.solver") == "nystroem":
             lines += [f"algorithm.solver=nystroem is used, since svc would be slow for {m} training samples"]
         if s.validation.every and self.trainer.part_steps[-1] == 0:
-            lines += ["validation.every has no effect: this algorithm has a model only at its end"]
+            name = s.algorithm["name"]
+            lines += [f"validation.every has no effect: algorithm={name} has a model only at the end"]
         if self.F.learnt and not self.trainer.moves_theta:
-            lines += ["this algorithm does not change theta: kernel parameters keep their initial values"]
+            name = s.algorithm["name"]
+            lines += [f"kernel parameters keep their initial values: algorithm={name} does not change theta"]
         if self.F.fixed and self.trainer.part_steps[1:]:
-            lines += ["theta is fixed, so Part 1 has no effect; set algorithm.steps=1 to skip it"]
+            lines += ["Part 1 has no effect, because theta is fixed; to skip Part 1, set algorithm.steps=1"]
         slower = why_slower(self.engine, self.algorithm, self.problem, self.F)
         if slower and s.engine != self.engine:
             lines += [slower]
@@ -148,7 +150,9 @@ class Experiment:
         """Train with the settings' callbacks and ``callbacks``, and return the model. Writes no files."""
         experiment = self.with_grid_choice()
         scores, configured = experiment.callbacks
-        used = [scores, *configured] if configured else []  # scoring takes time, and only callbacks need it
+        used = (
+            [scores, *configured] if configured else []
+        )  # scoring takes time, and only callbacks need the scores
         return experiment.final_model(experiment.run([*used, *callbacks]), say)
 
     def untrained(self) -> NSVM:
@@ -197,14 +201,14 @@ class Experiment:
         if threshold == "best":
             y, g = (split := self.data.splits["validation"]).y, model.decision_function(split.x)
             t = best_threshold(y.numpy(), g.cpu().numpy(), self.metric)
-            reason = f"which has the best {self.metric} on the validation set"
+            reason = f"the threshold with the best {self.metric} on the validation set"
         else:
             assert model.sigmoids is not None
             a, b = model.sigmoids.tolist()
             t = (math.log(1 / threshold - 1) - b) / a if a < 0 else 0.0
             falling_reason = "because probabilities do not increase with decision values"
             reason = f"where its probability is {threshold}" if t else falling_reason
-        say(f"threshold: {classes[1]} is predicted from a decision value of {t:.4g} on, {reason}")
+        say(f"threshold: {classes[1]} is predicted for decision values of at least {t:.4g}, {reason}")
         return model.with_threshold(t), {"threshold": t}
 
     def with_changes(self, model: NSVM) -> NSVM:
@@ -288,7 +292,9 @@ def load(settings: Settings) -> Data:
         "threshold=best": settings.threshold == "best",
     }
     if settings.keep == "best" and not settings.validation.every:
-        raise InputError("keep=best requires validation.every: set the number of steps between two scores")
+        raise InputError(
+            "keep=best requires validation.every: set it to the number of steps between two evaluations"
+        )
     for use, required in uses.items():
         if required and not data.splits.sizes["validation"]:
             raise InputError(f"{use} requires a validation set: set dataset.validation above 0")
@@ -299,12 +305,12 @@ def load(settings: Settings) -> Data:
         raise InputError(f"threshold={t} requires two classes, but the data have {len(classes) or 'none'}")
     if t == "best" and metric not in OF_DECISIONS:
         known = " or ".join(OF_DECISIONS)
-        raise InputError(f"threshold=best works only with metric={known}, not with metric={metric}")
+        raise InputError(f"threshold=best requires metric={known}, got metric={metric}")
     use = f"threshold={t}" if isinstance(t, float) else f"metric={metric}"
     if (isinstance(t, float) or metric in OF_PROBABILITIES) and not calibrates(settings, data):
         raise InputError(
-            f"{use} requires probabilities: set calibration=sigmoid, or calibration=auto with a validation "
-            "set that has the classes in proportion, such as dataset.validation=0.1"
+            f"{use} requires probabilities: set calibration=sigmoid, or set calibration=auto and a "
+            "validation set with the class proportions of the data, such as dataset.validation=0.1"
         )
     return data
 
@@ -334,4 +340,4 @@ def _metadata(data: Data) -> ModelMetadata:
             target=(data.task.mean, data.task.std) if isinstance(data.task, Regression) else None,
         )
     except ValidationError as error:
-        raise InputError(f"the files of this run could not be read: {one_line(error)}") from None
+        raise InputError(f"the metadata of the model cannot be saved: {one_line(error)}") from None

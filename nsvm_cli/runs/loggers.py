@@ -67,7 +67,7 @@ class TensorBoard(Logger):
     def start(self, run: Tracking) -> str | None:
         from torch.utils.tensorboard import SummaryWriter  # slow to import
 
-        # steps after the one from which the run resumes are recorded again
+        # steps after the step from which the run resumes are recorded again
         self._writer = SummaryWriter(str(run.directory), purge_step=run.step + 1)
         self._writer.add_text("settings", "\n".join(f"    {k}={v}" for k, v in flat(run.settings).items()))
         return None
@@ -172,7 +172,8 @@ def build_logger(settings: Mapping[str, Any]) -> Logger:
     """Return the logger of a ``logger:`` section. Raise an InputError if its package is not installed."""
     logger, name = build(LOGGERS, "logger", settings), settings["name"]
     if logger.package is not None and find_spec(logger.package) is None:
-        raise InputError(f"logger={name} requires {logger.package}: install it with pip, or set logger=none")
+        advice = f"install it with pip install {logger.package}, or set logger=none"
+        raise InputError(f"logger={name} requires {logger.package}: {advice}")
     return logger
 
 
@@ -212,7 +213,7 @@ class Tracking(Callback):
         ids = read_json(file) if file.exists() else {}
         allowed = re.compile(r"[^/\\#?%:\s]{1,128}")  # the ids that W&B allows
         if not all(isinstance(run_id, str) and allowed.fullmatch(run_id) for run_id in ids.values()):
-            raise InputError(f"{file} cannot be read: expected ids of runs, got {shown(ids)}")
+            raise InputError(f"{file} cannot be read: expected run ids, got {shown(ids)}")
         return ids
 
     def __enter__(self) -> Tracking:
@@ -223,7 +224,7 @@ class Tracking(Callback):
         except InputError:
             raise
         except Exception as error:
-            advice = "set logger=none to train without a logger"
+            advice = "to train without a logger, set logger=none"
             raise RunError(f"logger={name} could not start: {_sentence(error)}; {advice}") from error
         return self
 

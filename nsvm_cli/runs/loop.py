@@ -145,7 +145,7 @@ class EarlyStopping(Callback):
         if self.figure not in figures and len(s.callbacks) == 1:  # a second callback may add the metric
             raise ValueError(f"metric={self.figure} is unknown; {did_you_mean(self.figure, figures)}")
         if self.figure == validation and not s.validation.every:
-            raise ValueError(f"metric={validation} requires validation.every")
+            raise ValueError(f"metric={validation} requires validation.every: set it to a number of steps")
 
     def on_log(self, state: State, record: Record) -> str | None:
         if (value := record.get(self.figure)) is None:
@@ -155,7 +155,7 @@ class EarlyStopping(Callback):
             self.best, self.best_step, self.since = value, state.t, 0
             return None
         self.since += 1
-        reason = f"{self.figure} has not improved on {self.best:.6g} of step {self.best_step}"
+        reason = f"{self.figure} has not improved since step {self.best_step}, when it was {self.best:.6g}"
         return reason if self.since >= self.patience else None
 
 
@@ -244,7 +244,7 @@ def _log(trainer: Trainer[Any], state: State, callbacks: Sequence[Callback], mea
     reasons = [reason for callback in callbacks if (reason := callback.on_log(state, figures))]
     if reasons and not (trainer.parts[-1].chooses_steps or trainer.classifies(state)):
         advice = "use a metric of Part 2, or set algorithm.solver=svc"
-        problem = f"training cannot stop in Part 1, at step {state.t}, before there is an SVM"
+        problem = f"training cannot stop at step {state.t}, because Part 1 has no SVM yet"
         raise InputError(f"callbacks: {reasons[0]}, but {problem}: {advice}")
     return reasons[0] if reasons else None
 

@@ -58,8 +58,8 @@ def load_trained(run: Path, runtime: Mapping[str, Any], say: Say = str) -> tuple
     _, model = open_model(run, runtime, say)
     if model.metadata.source == ARRAYS:
         raise InputError(
-            f"{run} was saved by an estimator, and the arrays on which it was trained are not available; use "
-            "a model that nsvm train has trained on data from a file"
+            f"{run} was saved by an estimator, so the arrays on which it was trained are not available; use "
+            "a model that was trained with nsvm train"
         )
     data = data_for(model, model.settings.dataset)
     _expect_same(data, model.metadata.sha256)
@@ -88,8 +88,8 @@ def _model_of(file: Path, checkpoint: Checkpoint, runtime: Mapping[str, Any], sa
     state = restore_state(e, checkpoint)
     step = f"step {state.t} of {e.trainer.total}"
     if not (e.trainer.parts[-1].chooses_steps or e.trainer.classifies(state)):
-        raise NoModelYetError(f"{file} is at {step} and has no SVM: expected a checkpoint of Part 2")
-    say(f"{file}: the model after {step}")
+        raise NoModelYetError(f"{file} has no SVM yet, at {step}: expected a checkpoint of Part 2")
+    say(f"{file}: using the model after {step}")
     try:
         model, _ = e.with_threshold(e.with_changes(e.calibrated(e.model(state))), say)
         return model.with_metadata(plugins_sha256=checkpoint.environment.get("plugins_sha256"))
@@ -99,7 +99,9 @@ def _model_of(file: Path, checkpoint: Checkpoint, runtime: Mapping[str, Any], sa
 
 def _expect_same(data: Data, sha256: str | None, where: str = "") -> None:
     if data.samples.sha256 != sha256:
-        raise InputError(f"{where}{data.samples.source} or its test set has changed since the run")
+        raise InputError(
+            f"{where}{data.samples.source} or its test set has changed since the run: restore the data"
+        )
 
 
 def evaluate_model(
@@ -128,11 +130,11 @@ def evaluate_model(
     for remark in (*data.samples.remarks, *_column_remarks(metadata, data), *data.unseen):
         say(remark)
     if metadata.plugins_sha256 not in (None, code_of(settings)):
-        say("plugins have changed since training: the scores may differ from those of the trained model")
+        say("the code of plugins has changed since training, so the scores may differ from earlier scores")
     if split is None and data.samples.official_test is None and data.samples.sha256 != metadata.sha256:
         whole = data.splits.sizes["all"]
-        advice = "use --split all to evaluate on all samples"
-        say(f"evaluating on {len(chosen)} of {whole} samples, the {name} set of different data; {advice}")
+        advice = "to evaluate on all samples, add --split all"
+        say(f"evaluating on {len(chosen)} of {whole} samples, the {name} set of new data; {advice}")
     return {
         "checkpoint": str(file),
         "algorithm": settings.algorithm["name"],
@@ -167,10 +169,12 @@ def checked_split(metadata: ModelMetadata, data: Data, split: str) -> Split:
     if len(chosen) == 0:
         raise InputError(f"--split {split}: {source} has no {split} samples with these settings")
     if (shape := tuple(chosen.x.shape[1:])) != metadata.shape:
-        raise InputError(f"the model expects samples of shape {metadata.shape}, but {source} has {shape}")
+        raise InputError(
+            f"the model expects samples of shape {metadata.shape}, but {source} has samples of shape {shape}"
+        )
     if data.task != metadata.task:
         known, found = ", ".join(metadata.classes), ", ".join(data.task.classes)
-        raise InputError(f"the model has the classes {known}, but {source} has {found}")
+        raise InputError(f"the model has the classes {known}, but {source} has the classes {found}")
     return chosen
 
 

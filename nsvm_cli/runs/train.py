@@ -41,8 +41,8 @@ def train_run(
 ) -> dict[str, Any]:
     """Train a run, evaluate its model once on held-out data, save the model, and return the result.
 
-    If the directory contains checkpoints, training resumes from the newest intact one, and the result has the
-    same bits as without the interruption.
+    If the directory contains checkpoints, training resumes from the newest intact checkpoint, and the result
+    has the same bits as without the interruption.
 
     Args:
         callbacks: callbacks in addition to the callbacks in the settings.
@@ -67,7 +67,7 @@ def train_run(
     with Tracking(experiment.logger, directory.path, settings, sweep, step, say) as tracking:
         if state is None or not checkpoints.stopped:
             state = experiment.run([*checkpoints.callbacks, checkpoints, tracking, *callbacks], state)
-        model = experiment.final_model(state, say)  # a solver without steps trains here
+        model = experiment.final_model(state, say)  # a solver that takes no steps trains here
         training = {**checkpoints.scores.figures(), **checkpoints.figures()}
         if experiment.settings.keep == "best" and checkpoints.scores.best_step:
             model = replace(load_model(directory.best), settings=experiment.settings)
@@ -128,7 +128,7 @@ def _scores(experiment: Experiment, model: NSVM) -> dict[str, Any]:
 
 def _circumstances(experiment: Experiment) -> dict[str, Any]:
     settings, data = experiment.settings, experiment.data
-    packages = ("torch", "numpy", "scikit-learn", "safetensors")  # which may affect the figures
+    packages = ("torch", "numpy", "scikit-learn", "safetensors")  # the versions may affect the metrics
     own = {"nsvm": __version__, "python": platform.python_version()}
     return {
         "algorithm": settings.algorithm["name"],

@@ -140,7 +140,9 @@ def locked(folder: Path, wait: bool = False) -> Iterator[None]:
         until = time.monotonic() + PROBE_SECONDS
         while not _try_lock(descriptor):
             if time.monotonic() > until:
-                raise InputError(f"{folder} is in use by another nsvm: wait for it, or set another folder")
+                raise InputError(
+                    f"{folder} is in use by another nsvm process: wait until it ends, or set another folder"
+                )
             time.sleep(PROBE_SECONDS / 20)
         for orphan in folder.glob(ORPHANS):
             with contextlib.suppress(OSError):  # a folder may have such a name

@@ -1,4 +1,4 @@
-"""The files ``metrics.jsonl``, which is truncated on resuming, and ``times.jsonl``, which is not.
+"""The files ``metrics.jsonl`` and ``times.jsonl``. Only ``metrics.jsonl`` is truncated on resuming.
 
 Times are in a separate file, because they differ between otherwise equal runs.
 """
@@ -53,8 +53,8 @@ class JSONLines(FileIO):
 
     def __init__(self, path: Path, at: Position | None = None) -> None:
         if path.is_symlink() or (path.exists() and not path.is_file()):
-            kind = "a link, whose target would change" if path.is_symlink() else "not a regular file"
-            raise InputError(f"{path} is {kind}: put a copy in its place")
+            kind = "a link to another file" if path.is_symlink() else "not a regular file"
+            raise InputError(f"{path} is {kind}: replace it with a regular file")
         super().__init__(path, "a+")
         if at is not None:
             self.truncate(at.bytes)

@@ -61,14 +61,18 @@ class RunDirectory(contextlib.ExitStack):
             elif if_exists != "resume":
                 resume = f" that is not finished (resume it with {resume_command(path)})"
                 advice = "choose a new folder, or replace the run with overwrite=true"
-                raise InputError(f"{path} already holds a run{'' if is_finished(path) else resume}: {advice}")
+                raise InputError(
+                    f"{path} already contains a run{'' if is_finished(path) else resume}: {advice}"
+                )
             self.recorded = read_config(path)
             self.push(opened.pop_all())  # an error before this line releases the lock
 
     def resume(self, settings: Mapping[str, Any], at: Position = START) -> None:
         """Continue the metrics from a position, record new settings and delete a finished run's outputs."""
         if is_finished(self.path):
-            for name in reversed(AT_THE_END):  # the result last: if interrupted, the run stays finished
+            for name in reversed(
+                AT_THE_END
+            ):  # the result is deleted last, so that an interrupted deletion leaves a finished run
                 (self.path / name).unlink(missing_ok=True)
         if self.recorded != settings:
             write_config(self.path, settings)
@@ -79,7 +83,7 @@ class RunDirectory(contextlib.ExitStack):
         """Write a checkpoint with ``write(path)``; delete all but the newest max(2, ``schedule.n_kept``)."""
         write(new := self.path / f"step-{step:08d}.safetensors")
         files = checkpoints_in(self.path)
-        at = files.index(new)  # the files before it are from later steps, which are repeated
+        at = files.index(new)  # the files before this file are from later steps, which are repeated
         for file in (*files[:at], *files[at + max(schedule.n_kept, 2) :]):
             file.unlink(missing_ok=True)
         fsync_folder(self.path)
@@ -212,16 +216,16 @@ def read_config(path: Path) -> dict[str, Any]:
     """Return the settings in ``config.yaml``, or raise an InputError if the file is missing or damaged."""
     file = path / CONFIG
     if not file.is_file():
-        raise InputError(f"{path} has no config.yaml: expected the directory of a run")
+        raise InputError(f"{path} has no config.yaml: expected a run directory")
     loader, depth = getattr(yaml, "CSafeLoader", yaml.SafeLoader), 0
     try:
         text = read_regular(file, CONFIG_BYTES).decode()
         for event in yaml.parse(text, Loader=loader):
             if isinstance(event, yaml.AliasEvent):  # a few lines could expand to gigabytes
-                raise yaml.YAMLError("it has aliases")
+                raise yaml.YAMLError("expected YAML without aliases")
             depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
             if depth > LEVELS:  # libyaml would overflow the stack
-                raise yaml.YAMLError(f"expected at most {LEVELS} levels")
+                raise yaml.YAMLError(f"expected at most {LEVELS} nested levels")
         values = yaml.load(text, Loader=loader)
     except (OSError, ValueError, yaml.YAMLError) as error:
         raise InputError(f"{file} cannot be read: {str(error).splitlines()[0]}") from None

@@ -53,7 +53,8 @@ def saved_value(name: str, value: Any) -> Any:
     if isinstance(value, bool) or not isinstance(value, Tensor | int | float | None):
         raise InputError(
             f"the state's field {name} cannot be saved: expected a number, a tensor, or an object with "
-            f"state_dict and load_state_dict, got {type(value).__name__}; set checkpoint.every=null"
+            f"state_dict and load_state_dict, got {type(value).__name__}; to train without checkpoints, set "
+            "checkpoint.every=null"
         )
     return value
 
@@ -84,7 +85,7 @@ def expect_keys(saved: object, keys: Iterable[str]) -> None:
     """Raise a ValueError unless ``saved`` is a mapping with exactly these keys."""
     if not isinstance(saved, Mapping) or saved.keys() != set(keys):
         got = ", ".join(map(str, saved)) if isinstance(saved, Mapping) else type(saved).__name__
-        raise ValueError(f"expected {', '.join(keys)}, got {got}")
+        raise ValueError(f"expected the keys {', '.join(keys)}, got {got}")
 
 
 def loaded_like(now: Tensor, saved: object, name: str) -> Tensor:
@@ -104,7 +105,7 @@ def nested(values: Mapping[str, Any]) -> StateDict:
         for name in names:
             at = at.setdefault(name, {})
             if not isinstance(at, dict):
-                raise ValueError(f"{path} leads through a value")
+                raise ValueError(f"{path} is below a value, expected a dict above it")
         if last in at:
             raise ValueError(f"{path} occurs twice")
         at[last] = value

@@ -59,7 +59,7 @@ class TensorFile:
         except (SafetensorError, OSError) as error:
             raise InputError(f"{self.path} cannot be read: {error}") from None
         for name in not_finite(tensors):
-            raise unusable(self.path, f"tensor {shown(name)} holds NaN or infinity")
+            raise unusable(self.path, f"tensor {shown(name)} contains NaN or infinity")
         return tensors
 
 
@@ -75,7 +75,7 @@ def write(
 
     Raises:
         InputError: ``read`` would not accept the file.
-        RunError: a tensor holds NaN or infinity.
+        RunError: a tensor contains NaN or infinity.
     """
     # the checksum is computed with zeros in its place
     text = json.dumps({"sha256": BLANK, **content}, allow_nan=False)
@@ -88,7 +88,7 @@ def write(
         for name, tensor in tensors.items()
     }
     for name in not_finite(ready):
-        raise RunError(f"{path} cannot be written: tensor {shown(name)} holds NaN or infinity")
+        raise RunError(f"{path} cannot be written: tensor {shown(name)} contains NaN or infinity")
     data = bytearray(save(ready, {kind: text}))
     at = data.index(BLANK.encode())
     data[at : at + len(BLANK)] = hashlib.sha256(data).hexdigest().encode()
@@ -130,7 +130,10 @@ def read(path: Path, kind: str, noun: str = "tensor file") -> TensorFile:
         expect(len(specs) <= TENSORS, f"it has {len(specs)} tensors, expected at most {TENSORS}")
         for name, (dtype, shape) in specs.items():
             expect(dtype in DTYPES.values(), f"{shown(name)} has the unsupported dtype {dtype}")
-            expect(len(shape) <= DIMENSIONS, f"{shown(name)} has {len(shape)} dimensions")
+            expect(
+                len(shape) <= DIMENSIONS,
+                f"{shown(name)} has {len(shape)} dimensions, expected at most {DIMENSIONS}",
+            )
     except (ValueError, OSError, SafetensorError) as error:
         raise unusable(path, error, f"cannot be read as a {noun} (a safetensors file)") from None
     if metadata.keys() != {kind}:

@@ -98,7 +98,7 @@ def _confusion_table(figures: Figures, classes: Sequence[str], split: str, conso
         matrix = _table(words.matrix_cells(*cells))
         unbounded = console.options.update(max_width=WIDE)
         if Measurement.get(console, unbounded, matrix).maximum <= console.width:
-            return Group(f"{split}: classes by row, decisions by column", matrix)
+            return Group(f"{split}: true classes in rows, decisions in columns", matrix)
     most_frequent = _table(words.frequent_cells(*cells))
     return Group(f"{split}: the most frequent confusions", most_frequent) if most_frequent.row_count else None
 
@@ -179,7 +179,7 @@ def progress_bar(console: Console, *columns: progress.ProgressColumn) -> progres
 
 
 INTERVAL, TIME_SHARE = 0.5, 0.02
-"""Minimum seconds between two looks at the jobs, and maximum share of a core for these looks."""
+"""Minimum seconds between two checks of the jobs, and maximum share of a core for these checks."""
 
 
 @contextlib.contextmanager

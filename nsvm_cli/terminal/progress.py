@@ -19,7 +19,7 @@ from nsvm_cli.words import figures_of
 class Progress(Callback):
     """Shows progress on stderr: a bar with metrics for each part, or about ten lines without a terminal."""
 
-    seconds = 10.0  # between the first lines with the elapsed time; later intervals are longer
+    seconds = 10.0  # interval of the first lines with the elapsed time; later intervals are longer
 
     def __init__(self, title: str, trainer: Trainer[Any]) -> None:
         self.steps, self.total = trainer.part_steps, trainer.total
@@ -78,7 +78,7 @@ class Progress(Callback):
         self.bar.update(self.task, completed=t - sum(self.steps[: number - 1]))
 
     def on_log(self, state: State, record: Record) -> None:
-        if record.get("part") != self.figures.get("part"):  # Part 2 has an objective of its own
+        if record.get("part") != self.figures.get("part"):  # each part has its own objective
             self.figures = {}
         self.figures |= {name: value for name, value in record.items() if value is not None}
         step, figures = record["step"], figures_of(self.figures)

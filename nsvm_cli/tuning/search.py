@@ -156,7 +156,7 @@ class Candidate:
         return {"candidate": self.number, **means, "overrides": self.overrides}
 
 
-@plugin_errors()  # in the worker process, since errors lose their traceback on the way to the parent
+@plugin_errors()  # used in the worker process, since errors lose their traceback on the way to the parent
 def validation_score(values: Mapping[str, Any], seed: int, seconds: float | None = None) -> float:
     """Train once and return the validation metric, or 0 if the metric is negative or training fails."""
     # the metric of a search needs neither probabilities nor a threshold
@@ -232,7 +232,7 @@ def tune(
             observe(candidate)
         finalists = _final(study, search, score, experiment)
     if not finalists or finalists[0].mean == 0:
-        raise RunError("no candidate completed training with every seed: narrow tune.space")
+        raise RunError("no candidate completed training with every seed: narrow the ranges in tune.space")
     write_atomically(directory / "finalists.csv", csv_text([c.row() for c in finalists]).encode())
     return finalists
 
@@ -288,7 +288,7 @@ def _study(values: Mapping[str, Any], search: Search, space: Space, file: Path) 
     """Return Optuna's study in ``file``, or a new study if there is no such file."""
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)  # about the pruner below
-    with damage_errors(file, "; search again in a new folder: tune.directory=FOLDER"):
+    with damage_errors(file, "; to search again, set tune.directory to a new folder"):
         if file.exists():
             # Optuna would append to a last line that a kill or a full disk has cut off
             with file.open("rb+") as journal:
@@ -318,7 +318,7 @@ def _study(values: Mapping[str, Any], search: Search, space: Space, file: Path) 
 
 
 def _final(study: optuna.Study, search: Search, score: Score, experiment: Experiment) -> list[Candidate]:
-    """Return the best candidates, ranked by fresh seeds: scores of the search favour lucky candidates."""
+    """Return the best candidates, ranked by new seeds, since scores of the search favour lucky candidates."""
     first = FIRST_SEED + search.seeds
     seeds = range(first, first + search.final_seeds)
     scores: dict[str, float] = dict(study.user_attrs.get("final", {}))

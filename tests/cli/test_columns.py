@@ -128,5 +128,5 @@ def test_columns_that_cannot_be_kept(folder: Path) -> None:
     TABLE.assign(score=1).to_csv(folder / "score.csv", index=False)
     says = "--keep: table.csv has no column 'idd'; did you mean id?"
     assert refusal("predict", "run", "table.csv", "--keep", "idd", cwd=folder).startswith(says)
-    says = "--keep: the predictions also have a column score"
+    says = "--keep score: the output has a column of this name; rename the table's column"
     assert refusal("predict", "run", "score.csv", "--keep", "score", cwd=folder) == says

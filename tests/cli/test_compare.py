@@ -57,15 +57,15 @@ def test_a_failed_job_is_in_the_table_and_may_score_as_guessing(sweep: Path) -> 
         write_status(sweep / name, "failed" if "alg1" in name else "interrupted", "it ended")
     done = nsvm("compare", "sweep", cwd=sweep.parent)
     assert "| alg1 | 2 of 3 (1 failed) | 95.45 ± 0.64 |" in done.stdout
-    assert "Left out: 1 of 9 runs (" in done.stdout
+    assert "Excluded: 1 of 9 runs (" in done.stdout
     for n in (0, 1):
         file = sweep / f"ring-alg3-{n}" / "result.json"
         file.write_text(json.dumps({**json.loads(file.read_text()), "plugins_sha256": f"edit {n}"}))
     done = nsvm("compare", "sweep", "--failed=guess", "--format=csv", "--figures=.", cwd=sweep.parent)
     assert done.returncode == 0
     left_out, code, *rest = done.stderr.splitlines()
-    assert left_out.startswith("Left out: 1 of 9 runs (")
-    assert code.startswith("Plugin code differs between runs, for example ")
+    assert left_out.startswith("Excluded: 1 of 9 runs (")
+    assert code.startswith("The code of plugins differs between runs, such as ")
     assert rest == ["curves.png"]
     lines = csv.DictReader(StringIO(done.stdout))
     counts = [(line["settings"], line["seeds"], line["failed"]) for line in lines]

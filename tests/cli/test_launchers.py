@@ -68,7 +68,7 @@ def test_two_of_four_jobs_diverge(tmp_path: Path) -> None:
         assert "is not finite; lower optimizer.lr" in line
     last = done.stderr.splitlines()[-1]
     assert last.startswith("nsvm: job 2 (algorithm=alg3 algorithm.steps=15 ")
-    assert last.endswith("; 1 more of the sweep's jobs failed")
+    assert last.endswith("; failed jobs in total: 2")
     assert "Traceback" not in done.stderr
     assert [s["status"] for s in statuses(sweep)] == ["finished"] * 2 + ["failed"] * 2
     assert [s["job"] for s in statuses(sweep)] == [*range(4)]
@@ -88,7 +88,7 @@ def test_what_a_job_has_to_say_is_left_to_the_process_that_shows_the_sweep(tmp_p
     ]
     single = nsvm("train", *words, "hydra.run.dir=run", cwd=tmp_path, code=0)
     done = nsvm("train", "-m", *words, "seed=3", "hydra.sweep.dir=sweep", cwd=tmp_path, code=0)
-    notice = "validation.every has no effect: this algorithm has a model only at its end"
+    notice = "validation.every has no effect: algorithm=alg4 has a model only at the end"
     assert [status["notices"] for status in statuses(tmp_path / "sweep")] == [[notice]]
     assert [line for line in done.stderr.splitlines() if notice in line] == [f"job 0: {notice}"]
     assert notice in single.stderr
@@ -146,7 +146,8 @@ def test_a_directory_of_another_run_stays_as_it_is(tmp_path: Path) -> None:
     assert sorted(path.name for path in (tmp_path / "sweep").iterdir()) == ["0", "1", "multirun.yaml"]
     assert "Error executing job" not in other.stderr
     said = (
-        "sweep/0 holds a run with different settings: choose another hydra.sweep.dir, or set overwrite=true"
+        "sweep/0 already contains a run with different settings: choose another hydra.sweep.dir, "
+        "or set overwrite=true"
     )
     assert other.stderr.splitlines()[-1].endswith(said)
     assert (tmp_path / "sweep" / "0" / "status.json").read_bytes() == before
@@ -250,7 +251,7 @@ def test_a_signal_ends_the_sweep_and_the_job_says_so(tmp_path: Path) -> None:
     assert "0 finished, 0 failed, 1 interrupted, 1 without a result" in done.stdout
     assert (
         done.stderr.splitlines()[-1]
-        == "nsvm: interrupted: the same command, without overwrite=true, resumes the sweep"
+        == "nsvm: interrupted: to resume the sweep, run the same command again, without overwrite=true"
     )
     (status,) = statuses(tmp_path / "sweep")
     assert (status["status"], status["job"]) == ("interrupted", 0)
@@ -269,7 +270,7 @@ def test_a_single_run_writes_its_status_too(tmp_path: Path) -> None:
 @pytest.mark.skipif(find_spec("hydra_plugins.hydra_ray_launcher") is not None, reason="it is installed")
 def test_a_missing_plugin_is_named(tmp_path: Path) -> None:
     says = refusal("train", "-m", "hydra/launcher=ray", "seed=0,1", cwd=tmp_path)
-    assert says == "hydra/launcher=ray requires a plugin of Hydra: pip install 'nsvm[ray]'"
+    assert says == "hydra/launcher=ray requires a Hydra plugin: install it with pip install 'nsvm[ray]'"
 
 
 def test_a_sweeper_gets_the_validation_score(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -103,7 +103,7 @@ MOONS = "dataset.noise? (known: dataset.fold, dataset.name, dataset.noise, datas
         ("tune dataset=moons dataset.noise2=3", "did you mean dataset.noise? (known: dataset.fold, "),
         ("train kernel=cauchy kernel.gama=3", "kernel.gamma? (known: kernel.ard, kernel.bias, "),
         ("train kernel=cauchi", "there is no such kernel; did you mean cauchy? (known: cauchy, laplacian, "),
-        ("train kernel=needy", "kernel.gamma needs a value"),
+        ("train kernel=needy", "kernel.gamma requires a value"),
     ],
 )
 def test_a_bad_setting_of_a_part_of_ones_own_is_one_line(words: str, said: str, parts: Path) -> None:
@@ -263,7 +263,7 @@ def test_a_run_resumes_and_is_evaluated_with_the_code_that_it_was_trained_with(m
     assert (result["exact"], result["overrides"]) == (False, RUN[2:])
     command = "nsvm train --config-dir conf 'plugins=[mine]' kernel=mine "
     assert command in report("run", "--plugins", "mine", cwd=mine).sections["Settings"]
-    said = "plugins have changed since training: "
+    said = "the code of plugins has changed since training, so"
     assert said not in nsvm("evaluate", "run", "--plugins", "mine", cwd=mine, code=0).stderr
     (mine / "own" / "number.py").write_text("POWER = 1")
     for path in ("run", *checkpoints_in(mine / "run")):
@@ -280,8 +280,8 @@ def test_a_sweep_keeps_finished_jobs_of_other_code_and_says_so_once(mine: Path) 
     assert "4 finished, 0 failed" in again.stdout
     (line,) = [line for line in again.stderr.splitlines() if "code" in line]
     assert re.fullmatch(
-        r"2 finished jobs, such as pegasos-0-\w+, were trained with different code of plugins: "
-        "delete their folders to train them again, or set allow_mismatch=true to accept them",
+        r"2 finished jobs, such as pegasos-0-\w+, were trained before the code of plugins changed: "
+        "to train these jobs again, delete their folders; to keep them, set allow_mismatch=true",
         line,
     )
     assert "code" not in nsvm(*SEVERAL, "kernel=mine,rbf", "allow_mismatch=true", cwd=mine, code=0).stderr
@@ -426,7 +426,7 @@ def test_every_command_explains_a_plugin_that_fails(broken: Path, inline_workers
         (["predict", "run", "x.csv", plugins], "K.__call__ RuntimeError", 1, bug),
         (["tune", *FAILING, *search], "K.__call__ RuntimeError", 1, bug),
         (["train", *FAILING, "hydra.run.dir=new"], "K.__call__ RuntimeError", 1, bug),
-        (["report", "run", plugins], "Mine.load OSError", 0, f"left out: plugin broken failed: {RAISED}."),
+        (["report", "run", plugins], "Mine.load OSError", 0, f"skipped: plugin broken failed: {RAISED}."),
     ):
         done = nsvm(*words, cwd=broken, env={"FAILS": fails, "HYDRA_FULL_ERROR": "1"}, code=code)
         assert done.stderr.splitlines()[-1].endswith(said)

@@ -137,7 +137,7 @@ def test_bad_input(folder: Path, tmp_path: Path) -> None:
     assert "fewer.csv lacks columns that the model was trained on: colour, income" in says(run, "fewer.csv")
     assert "expected a separator such as" in says(run, "x.csv", "--separator", ";;")
     message = says(run, folder / "table.csv", "--output", "missing/out.csv")
-    assert "expected a file in a folder that exists, got missing/out.csv" in message
+    assert "--output: expected a file in an existing folder, got missing/out.csv" in message
     (tmp_path / "header.csv").write_text("age,colour,income\n")
     assert "header.csv holds no samples: expected at least one" in says(run, "header.csv")
     (tmp_path / "odd.csv").write_text("age,colour,income\n1,red,2\n1,red,2\n1,red,2,3\n")

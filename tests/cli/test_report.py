@@ -28,7 +28,7 @@ def report(*words: str | Path, cwd: Path) -> Reader:
     reader = Reader((cwd / done.stdout.strip()).read_text())
     reader.check()
     sentences = {
-        f"warning: {title}: {text}" for title, text in reader.sections.items() if " left out: " in text
+        f"warning: {title}: {text}" for title, text in reader.sections.items() if " skipped: " in text
     }
     assert sentences == {*done.stderr.splitlines()}
     return reader
@@ -140,7 +140,7 @@ def test_bad_input(sweep: Path, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     assert "no run matches" in refusal("report", sweep, "--filter", "seed=7", cwd=tmp_path)
     message = refusal("report", sweep / "2", "--output", "empty", cwd=tmp_path)
-    assert "expected a file in a folder that exists, got empty" in message
+    assert "--output: expected a file in an existing folder, got empty" in message
 
 
 DIAGNOSIS = {

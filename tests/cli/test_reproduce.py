@@ -51,7 +51,9 @@ def test_a_failure_keeps_no_other_sweep_from_running(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["dataset=digits", "- 3", "- {a: b}", "- [", ""])
 def test_a_file_that_is_no_suite_is_refused(text: str, tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text(text)
-    assert "mine.yaml: expected a YAML list of overrides" in refusal("reproduce", "mine.yaml", cwd=tmp_path)
+    assert "mine.yaml: expected a YAML list of sweeps, such as" in refusal(
+        "reproduce", "mine.yaml", cwd=tmp_path
+    )
 
 
 @pytest.mark.thorough

@@ -69,9 +69,10 @@ def test_killed_and_resumed(folder: Path) -> None:
     text = (folder / "run" / "metrics.jsonl").read_text()
     assert [json.loads(line)["step"] for line in text.splitlines()] == [10, 20, 30, 40]
     again = nsvm("train", RUN, cwd=folder, code=2).stderr
-    assert "already holds a run that is not finished" in again
+    assert "already contains a run that is not finished" in again
     refused = nsvm("train", "resume=run", "threads=2", WORDS[0], cwd=folder, code=2)
-    assert "threads was 1 and is 2; restore these, or accept a different result" in refused.stderr
+    said = "threads was 1 and is 2; restore the earlier values or, to accept a different result, set allow"
+    assert said in refused.stderr
     words = ["train", "resume=run", WORDS[0]]
     done = nsvm(*words, "algorithm.steps=80", cwd=folder, code=0)
     assert "resuming after step 40 of 80" in done.stderr
@@ -159,7 +160,7 @@ def test_a_sweep_goes_on_where_it_was(tmp_path: Path) -> None:
 def test_a_directory_that_another_command_has_open(tmp_path: Path) -> None:
     with locked(tmp_path / "run"):
         said = refusal("train", "algorithm.steps=5", "hydra.run.dir=run", cwd=tmp_path)
-    assert "in use by another nsvm" in said
+    assert "in use by another nsvm process: wait" in said
 
 
 LONGER = "algorithm.steps=120"
@@ -177,12 +178,12 @@ def test_a_finished_run_that_cannot_go_on(tmp_path: Path) -> None:
         return done.stderr.splitlines()[-1]
 
     assert "steps of Part 1, which now has 120" in refused(LONGER)
-    assert "has finished with a different algorithm: start a new run" in refused(
+    assert "contains a finished run with a different algorithm: start a new run" in refused(
         "algorithm.name=alg1", LONGER
     )
-    assert "has taken all 100 steps: set more steps to resume" in refused("seed=1")
+    assert "has taken all 100 steps: to resume, set more steps" in refused("seed=1")
     (tmp_path / "run" / "step-00000100.safetensors").unlink()  # as with checkpoint.keep=none
-    assert "and has kept no checkpoint (see checkpoint.keep): start a new run" in refused(LONGER)
+    assert "and has no checkpoint to resume from (see checkpoint.keep): start a new run" in refused(LONGER)
 
 
 def test_a_learning_curve_leaves_out_checkpoints_without_an_svm(tmp_path: Path) -> None:
@@ -192,7 +193,7 @@ def test_a_learning_curve_leaves_out_checkpoints_without_an_svm(tmp_path: Path) 
     files = [f"run/step-{step:08}.safetensors" for step in (20, 40, 60, 80)]
     done = nsvm("evaluate", *files, "--json", cwd=tmp_path, code=0)
     assert [json.loads(line)["steps"] for line in done.stdout.splitlines()] == [60, 80]
-    early = "{} is at step {} of 80 and has no SVM: expected a checkpoint of Part 2"
+    early = "{} has no SVM yet, at step {} of 80: expected a checkpoint of Part 2"
     assert done.stderr.splitlines()[:2] == [early.format(files[n], 20 * n + 20) for n in range(2)]
     done = nsvm("evaluate", *files[:2], cwd=tmp_path, code=2)
     assert done.stderr.splitlines()[-1] == f"nsvm: {early.format(files[1], 40)}"
@@ -204,7 +205,7 @@ def test_every_command_takes_the_model_of_a_run_that_was_killed(folder: Path) ->
     (folder / "new.csv").write_text(f"{head}\n{row}\n")
     mine = "--plugins=ends"
     both = ["run/step-00000040.safetensors", "run/step-00000020.safetensors"]
-    said = "step-00000040.safetensors: the model after step 40 of "
+    said = "step-00000040.safetensors: using the model after step 40 of "
     for command in (
         ["evaluate", "run"],
         ["evaluate", *both],

@@ -82,7 +82,9 @@ def test_the_runs_of_several_sweeps_on_terminals_of_any_width(width: int, tmp_pa
     rows = [{*line.split()} for line in table if "finished" in line]
     assert all(cells <= row for cells, row in zip(expected, rows, strict=True)), rows
     assert max(map(len, table)) <= width
-    left_out = done.stderr.removeprefix("hidden for lack of space: ").partition(";")[0].split(", ")
+    left_out = (
+        done.stderr.removeprefix("columns that do not fit the terminal: ").partition(";")[0].split(", ")
+    )
     assert {"curves"} <= {*left_out} or width == 120
     assert not {"dataset", "algorithm", "seed", "test_accuracy", "validation_accuracy"} & {*left_out}
 

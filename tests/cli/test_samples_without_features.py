@@ -71,7 +71,7 @@ def test_an_rbf_matrix_of_a_million_entries_gives_the_run_of_the_kernel(algorith
     assert len(scores[0].columns)
     np.testing.assert_allclose(*scores, rtol=0, atol=1e-10)
     assert figures[0]["test_errors"] == figures[1]["test_errors"] < 10
-    assert "it needs its matrix" in refused("export", "indices", "--onnx", cwd=folder)
+    assert "it requires the matrix file" in refused("export", "indices", "--onnx", cwd=folder)
 
 
 def load_in(folder: Path, run: str) -> Any:
@@ -119,7 +119,7 @@ def test_samples_to_predict_have_rows_in_a_larger_matrix(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["kernel=precomputed"], "kernel.path needs a value"),
+        (["kernel=precomputed"], "kernel.path requires a value"),
         (["dataset.scaling=standard"], "expects samples with one feature, the index of a row of K.npy"),
         (["network=mlp"], "got 256 features; set dataset.scaling=none and network=identity"),
         (["algorithm=alg1"], "or use algorithm=pegasos or svc"),

@@ -95,7 +95,9 @@ def test_what_is_started_over_counts_once_it_has_ended(
         job(tmp_path, 0, "running")
         raise Interrupted(signal.SIGTERM)
 
-    with pytest.raises(Interrupted, match="without overwrite=true, resumes the sweep"):
+    with pytest.raises(
+        Interrupted, match="to resume the sweep, run the same command again, without overwrite=true"
+    ):
         swept(tmp_path, 2, meanwhile, "overwrite=true")
     out, errors = capsys.readouterr()
     assert lines(errors) == ["job 1 (a=1): finished; 1/2 ended"]

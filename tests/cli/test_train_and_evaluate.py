@@ -58,9 +58,11 @@ def test_evaluate_elsewhere_on_other_data(tmp_path: Path) -> None:
     assert figures["samples"] == 50
     assert figures["same_data"] is False
     done = nsvm("evaluate", file, "dataset=csv", "dataset.path=own.csv", cwd=there)
-    assert "evaluating on 5 of 50 samples, the test set of different data; use --split all to" in done.stderr
+    assert (
+        "evaluating on 5 of 50 samples, the test set of new data; to evaluate on all samples" in done.stderr
+    )
     for words, said in [
-        (["dataset=csv"], "dataset.path: csv needs a value"),
+        (["dataset=csv"], "dataset.path requires a value for dataset=csv"),
         (["dataset=digits"], "expects samples of shape (20,)"),
     ]:
         assert said in refusal("evaluate", file, *words, cwd=there)
@@ -107,6 +109,6 @@ def test_an_estimate_leaves_no_file(tmp_path: Path) -> None:
         for name, *cells in (re.split(r" {2,}", line.strip()) for line in done.stdout.splitlines())
     }
     assert shown["samples"] == ["300", "270 train, 30 test"]
-    assert shown["time of Part 1"][1] == "from 20 of 20 steps"
+    assert shown["time of Part 1"][1] == "measured on 20 of 20 steps"
     assert shown.keys() >= {"epochs", "engine", "time of Part 2", "training time", "support vectors"}
     assert list(tmp_path.iterdir()) == []

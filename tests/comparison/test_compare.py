@@ -137,7 +137,7 @@ def test_the_answer_is_in_words() -> None:
     assert minus is not None
     by = rf"majority \(by 25\.00, at 95 % between {-minus.high:.2f} and {-minus.low:.2f}\)"
     assert re.search(rf"^ring: test accuracy, %: svc has the best score, 94\.85.*: better than .*{by}", best)
-    assert best.endswith("no difference to trees that these runs can show.")
+    assert best.endswith("no significant difference from trees.")
     assert others == [
         "overfitted is overfitted: 100.00 % in training, 71.00 % on the test set, 70.00 % for one answer.",
         "majority: no better than always deciding for the most frequent class: 70.00 %.",
@@ -172,8 +172,8 @@ def test_ranks_over_data_sets_with_ties_and_over_seeds_agree_with_scipy() -> Non
         assert ranks.critical == pytest.approx(q * np.sqrt(k * (k + 1) / (6 * n)))
 
 
-OWN_SPLITS = "Mean ranks are omitted: Friedman's test needs independent"
-ONE_TEST_SET = "Where all seeds use the same held-out data"
+OWN_SPLITS = "Mean ranks are omitted, because Friedman's test requires independent"
+ONE_TEST_SET = "If all seeds use the same held-out data"
 
 
 @pytest.mark.parametrize(
@@ -284,7 +284,7 @@ def test_runs_that_share_a_metric_are_compared_by_it(metric: str | None, head: s
     ("records", "message"),
     [
         ([by("f1", run()), by("f1", run(1, test_f1=0.5))], "ring-alg1-0 has no score on test data"),
-        ([failed(0, "alg1")], "expected finished runs to compare, got none; see nsvm runs"),
+        ([failed(0, "alg1")], "there are no finished runs to compare; list the runs with nsvm runs"),
         ([run(), changed(run(algorithm="alg2"), sha256="other")], "trained on different data"),
         (
             [run(), run(1, test_accuracy=None, validation_accuracy=0.3)],
@@ -331,8 +331,8 @@ def test_a_run_that_repeats_another_counts_once() -> None:
     records = runs_of(ERRORS)
     again = replace(run(0, 51), path=Path("tried again"))
     assert to_csv(compare(cells([*records, again]))) == to_csv(compare(cells(records)))
-    assert "Left out: 1 of 16 runs (" in page([*records, again])
-    assert "Left out" not in page(records)
+    assert "Excluded: 1 of 16 runs (" in page([*records, again])
+    assert "Excluded" not in page(records)
 
 
 def test_failed_seeds_and_settings_are_counted() -> None:
@@ -346,7 +346,7 @@ def test_failed_seeds_and_settings_are_counted() -> None:
     assert text.count(" (pairs: 4) |") == 2, "of alg2 and alg3 with alg1"
     assert text.splitlines()[-3].startswith("| alg4 | 0 of 2 (2 failed) |  |  |  |  |  |  |  |")
     assert "Failed runs are excluded" in text
-    assert "Left out: 4 of 21 runs (they have not finished, failed before recording settings, or" in text
+    assert "Excluded: 4 of 21 runs (they have not finished, failed before recording settings, or" in text
     assert ("alg4" in ranks.ranks, ranks.over) == (False, "4 seeds")
     lines = csv.DictReader(io.StringIO(to_csv(compare(found))))
     assert [[line[name] for name in ("settings", "seeds", "failed", "pairs", "rank")] for line in lines] == [
@@ -358,7 +358,7 @@ def test_failed_seeds_and_settings_are_counted() -> None:
 
 
 def test_a_failed_run_may_score_as_guessing() -> None:
-    with pytest.raises(InputError, match=r"accuracy or R\^2, got metric=f1"):
+    with pytest.raises(InputError, match=r"accuracy or R\^2 as the metric, but the runs set metric=f1"):
         cells([by("f1", run(test_f1=0.5))], guess=True)
     records = runs_of(ERRORS)[1:]
     for record in records:
@@ -375,10 +375,10 @@ def test_a_failed_run_may_score_as_guessing() -> None:
 @pytest.mark.parametrize(("code", "told"), [("a", False), ("b", True), (None, False)])
 def test_runs_of_other_code_are_told_of(code: str | None, told: bool) -> None:
     records = [run(plugins_sha256="a"), run(1, plugins_sha256=code)]
-    note = "Plugin code differs between runs, for example ring-alg1-0 and ring-alg1-1."
-    assert (note in page(records)) == ("Plugin code" in page(records)) == told
+    note = "The code of plugins differs between runs, such as ring-alg1-0 and ring-alg1-1."
+    assert (note in page(records)) == ("code of plugins" in page(records)) == told
     other_parts = [run(plugins_sha256="a"), run(algorithm="alg4", plugins_sha256="b")]
-    assert "Plugin code" not in page(other_parts)
+    assert "code of plugins" not in page(other_parts)
 
 
 STRANGE = [

@@ -33,7 +33,7 @@ def test_the_best_settings_are_those_of_the_lowest_rank_on_each_data_set(tmp_pat
     lost[1].settings["dataset"] = {"name": "wine"}
     page, lines = report([*records, *lost], tmp_path)
     assert "2 of 3 (1 failed)" in page.sections["Comparison"]
-    assert "Left out: 1 of 15 runs (" in page.sections["Comparison"]
+    assert "Excluded: 1 of 15 runs (" in page.sections["Comparison"]
     assert lines == []
     assert best(page) == ["alg1 or alg3", "98.00 ± 1.41", "alg2", "94.40 ± 0.85"]
 
@@ -62,7 +62,8 @@ def test_runs_that_cannot_be_compared_are_told_of_once(tmp_path: Path) -> None:
     page, lines = report(records, tmp_path)
     assert [*page.sections] == ["Comparison", "Runs"]
     assert lines == [
-        "Comparison: This part is left out: expected finished runs to compare, got none; see nsvm runs."
+        "Comparison: This section is skipped: there are no finished runs to compare; "
+        "list the runs with nsvm runs."
     ]
 
 

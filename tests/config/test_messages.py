@@ -66,7 +66,7 @@ def test_about_the_run(right: dict[str, Any]) -> None:
             {"checkpoint": {"every": "5x"}},
             "checkpoint.every: expected a number of steps, a duration such as 30s, ",
         ),
-        ({"checkpoint": {"evry": 5}}, "checkpoint.evry: Unexpected keyword argument"),
+        ({"checkpoint": {"evry": 5}}, "checkpoint.evry: there is no such setting"),
         ({"memory_budget": True}, "memory_budget should be a valid integer, got True"),
         ({"seed": 2**63}, "seed should be less than 9223372036854775808, got 9223372036854775808"),
         ({"plugins": "mine"}, "plugins should be a valid list, got 'mine'"),

@@ -96,7 +96,7 @@ def test_bad_names_are_refused_in_one_line(augment: object, said: str) -> None:
         ({"name": "RandomCrop", "padding": "x"}, "augmentation.padding: 'str' instances are not allowed"),
         ({"name": "RandomCrop", "size": 20}, "RandomCrop makes images of [1, 20, 20], expected [1, 28, 28]"),
         ({"name": "RandomErasing", "p": 2}, "augmentation=RandomErasing: "),
-        ({"name": "RandomRotation"}, "augmentation.degrees: RandomRotation needs a value"),
+        ({"name": "RandomRotation"}, "augmentation.degrees requires a value for augmentation=RandomRotation"),
         ({"name": "ElasticTransform", "sigma": 9}, "dataset.augment: ElasticTransform: "),
     ],
 )

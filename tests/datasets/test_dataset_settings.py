@@ -35,7 +35,7 @@ def test_every_data_set_has_a_validation_setting(name: str) -> None:
         ("ringnorm", {"sampels": 1}, "dataset.sampels: ringnorm has no such setting; did you mean samples?"),
         ("kmnist", {"rot": 1}, "dataset.rot: kmnist has no such setting; did you mean root?"),
         ("csv", {"seperator": 1}, "dataset.seperator: csv has no such setting; did you mean separator?"),
-        ("csv", {}, "dataset.path: csv needs a value"),
+        ("csv", {}, "dataset.path requires a value for dataset=csv"),
         ("csv", {"path": None}, "dataset.path should be a valid string, got None"),
         (
             "csv",

@@ -59,7 +59,7 @@ def test_weights_of_classes_multiply_those_of_samples() -> None:
 @pytest.mark.parametrize(
     ("class_weight", "said"),
     [
-        ("balance", r"^class_weight: expected balanced, null, or weights above 0 .*got 'balance'"),
+        ("balance", r"^class_weight: expected balanced, null, or positive weights .*got 'balance'"),
         ({"no": 0}, r"^class_weight: expected balanced"),
         ({"no": -1}, r"^class_weight: expected balanced"),
         ({"no": float("inf")}, r"^class_weight: expected balanced"),

@@ -57,7 +57,7 @@ def test_a_process_that_only_runs_adds_nothing(cache: Path, monkeypatch: pytest.
         return 2 * x
 
     stretch = loaded(twice, UNIT)
-    with pytest.raises(RunError, match="does not fit these samples: use engine=torch"):
+    with pytest.raises(RunError, match="does not match these samples: use engine=torch"):
         stretch(1)
     assert not [*cache.rglob("*.nb?")]
     monkeypatch.setenv(COMPILES, "1")

@@ -138,7 +138,7 @@ def test_what_is_not_covered_is_said(small: MakeSmall) -> None:
     ):
         problem = replace(s.problem, **changes)
         assert select("auto", trainer, problem, F) == "torch"
-        with pytest.raises(InputError, match=f"engine=numba does not cover {gap}"):
+        with pytest.raises(InputError, match=f"engine=numba does not support {gap}"):
             select("numba", trainer, problem, F)
     assert select("numba", trainer_of("pegasos"), s.problem, images) == "numba"
 

@@ -73,7 +73,7 @@ def test_a_step_of_ones_own_is_taken_whatever_the_engine(engine: Any, small: Mak
     assert torch.equal(served.alpha, expected.alpha)
     assert not torch.equal(served.alpha, train(Alg1(60), s.problem, s.theta())[1].alpha)
     if engine == "numba":
-        with pytest.raises(InputError, match="does not cover algorithm Stepping"):
+        with pytest.raises(InputError, match="does not support algorithm Stepping"):
             select(engine, Stepping(60), s.problem, s.theta())
 
 
@@ -151,7 +151,7 @@ def test_parts_that_compute_something_else_are_not(small: MakeSmall) -> None:
         (Solving(), s.problem, s.network, SGD(0.1), "algorithm Solving"),
     ):
         F = FeatureMap(deepcopy(network), rule, seed=0)
-        with pytest.raises(InputError, match=f"engine=numba does not cover {said}"):
+        with pytest.raises(InputError, match=f"engine=numba does not support {said}"):
             select("numba", trainer, problem, F)
 
 

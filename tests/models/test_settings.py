@@ -44,7 +44,7 @@ optimizer = partial(build, OPTIMIZERS, "optimizer")
         ({"name": "mlp", "widths": []}, network, "network.widths: List should have at least 1 item"),
         ({"name": "cnn", "channels": [1, 2, 3]}, of_images, "network.channels: Tuple should have at most 2"),
         ({"name": "mlp", "widths": [4, 0]}, network, "network.widths.1"),
-        ({"name": "mlp"}, network, "network.widths: mlp needs a value"),
+        ({"name": "mlp"}, network, "network.widths requires a value for network=mlp"),
         ({"name": "mlp", "widths": [4], "dropout": 1}, network, "network.dropout should be less than 1"),
         ({"name": "mlp", "widths": [4], "wdths": 1}, network, "did you mean widths?"),
         ({"name": "cnn"}, network, "expects images"),

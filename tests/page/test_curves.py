@@ -95,7 +95,7 @@ def test_looking_changes_nothing(algorithm: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("records", "said"),
     [
-        (None, r"no metrics\.jsonl: expected the directory of a run"),
+        (None, r"no metrics\.jsonl: expected a run directory"),
         ("", "nothing to draw yet"),
         ('{"step": 1, "violations": 0, "support_vectors": 0}\n', "nothing to draw yet"),
     ],

@@ -36,7 +36,7 @@ def test_what_cannot_be_had_is_one_sentence() -> None:
         yield "a"
         raise InputError("the file is gone")
 
-    sentence = "This part is left out: the file is gone."
+    sentence = "This section is skipped: the file is gone."
     assert section("part", missing()) == [Section("part", [sentence], lacks=sentence)]
     assert section("part", []) == []
     assert section("part", ["a"]) == [Section("part", ["a"])]

@@ -124,7 +124,7 @@ def test_curves_are_those_of_scikit_learn(classes: str, calibrated: bool, drawn:
     y, values = (index, g) if C > 2 else (2 * index - 1, g[:, 1])
     text, rows = curves_of(y, classes, values, p if calibrated else None)
     assert "against the rest of 250 test samples" in text
-    assert ("Each point of a reliability curve is for 25 samples" in text) == calibrated
+    assert ("Each point of a reliability curve is the mean of 25 samples" in text) == calibrated
     assert [*rows] == ([*"abc"] if C > 2 else ["b"])
     assert len(drawn) == 2 + calibrated
     for name, figures in rows.items():

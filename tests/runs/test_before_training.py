@@ -82,7 +82,7 @@ def stopping(**settings: Any) -> dict[str, Any]:
         ({"calibration": "sigmoid"}, r"requires a validation set: set dataset\.validation"),
         (
             {**F1, "metric": "roc_auc"},
-            "with metric=accuracy or balanced_accuracy or f1, not with metric=roc_auc",
+            "requires metric=accuracy or balanced_accuracy or f1, got metric=roc_auc",
         ),
         ({"threshold": "best"}, "threshold=best requires a validation set"),
         ({**F1, "threshold": 0.3, "calibration": None}, "threshold=0.3 requires probabilities: set calibr"),

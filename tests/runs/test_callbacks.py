@@ -92,7 +92,7 @@ def test_early_stopping_counts_records_without_improvement(tmp_path: Path) -> No
     best = max(scores, key=lambda step: (scores[step], -step))
     assert [step for step in scores if step > best] == [best + 10, best + 20, best + 30]
     assert result["steps"] == best + 30 == max(scores)
-    said = f"validation_accuracy has not improved on {scores[best]:.6g} of step {best}"
+    said = f"validation_accuracy has not improved since step {best}, when it was {scores[best]:.6g}"
     assert (result["stopped"], result["best_step"]) == (said, best)
 
 
@@ -132,14 +132,16 @@ def test_a_kill_before_the_result_takes_no_further_step(tmp_path: Path) -> None:
     (run / "final.safetensors").unlink()
     result = go(run, settings, say=said.append)
     assert bits(run) == before
-    assert said == ["resuming after step 200 of 300, where it was stopped: step 200 is reached"]
+    assert said == ["resuming after step 200 of 300, where training had stopped early: step 200 is reached"]
     assert (result["resumed"], result["exact"]) == (1, True)
 
 
 def test_a_stopped_run_goes_on_with_other_callbacks(tmp_path: Path) -> None:
     run = tmp_path / "run"
     go(run, settings_with(callbacks=[MINE]))
-    with pytest.raises(InputError, match=r"callbacks was \[\{'name': 'mine', .* and is \[\]; restore these"):
+    with pytest.raises(
+        InputError, match=r"callbacks was \[\{'name': 'mine', .* and is \[\]; restore the earlier"
+    ):
         go(run, settings_with())
     result = go(run, settings_with(), allow_mismatch=True)
     assert (result["steps"], result["exact"], "stopped" in result) == (300, False, False)
@@ -159,7 +161,7 @@ def test_part_1_of_algorithm_4_stops_early_if_part_2_needs_no_steps(solver: str,
         assert load_model(tmp_path / "run" / "final.safetensors").metadata.steps == result["steps"]
     else:
         said = (
-            r"^callbacks: objective has not improved on .*, but training cannot stop in Part 1, at step \d+"
+            r"^callbacks: objective has not improved since .*, but training cannot stop at step \d+, because"
         )
         with pytest.raises(InputError, match=said):
             go(tmp_path / "run", settings)
@@ -176,7 +178,7 @@ def test_part_2_of_algorithm_4_stops_early(tmp_path: Path) -> None:
 @pytest.mark.parametrize("figure", ["tensor", "nan", "text"])
 def test_a_figure_that_is_no_number_is_refused_in_one_line(figure: str, tmp_path: Path) -> None:
     settings = settings_with(callbacks=[{"name": "mine", "figure": figure}])
-    with pytest.raises(InputError, match=r"^callbacks: mine is .*, expected a finite number or None$"):
+    with pytest.raises(InputError, match=r"^callbacks: mine must be a finite number or None, got .*$"):
         go(tmp_path / "run", settings)
 
 

@@ -45,7 +45,7 @@ def test_auto_resumes_to_the_bit_with_the_engine_that_it_began_with(
     assert bits(half) == bits(whole)
 
 
-NAMED = "engine={} takes the steps: faster engines do not cover {}"
+NAMED = "engine={} is used, because faster engines do not support {}"
 
 
 @pytest.mark.parametrize(

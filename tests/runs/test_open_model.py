@@ -41,7 +41,7 @@ def test_a_run_that_was_killed_has_the_model_of_its_last_checkpoint(kind: str, t
         file, model = open_model(run, {"device": "cpu"}, said.append)
     assert file == checkpoints_in(run)[0]
     assert model.metadata.steps == load_checkpoint(file).step
-    assert said == [f"{file}: the model after step {model.metadata.steps} of 300"]
+    assert said == [f"{file}: using the model after step {model.metadata.steps} of 300"]
     assert (model.sigmoids is None) == (kind == "regression")
     validated = [r for r in read_metrics(run / "metrics.jsonl") if r["step"] == model.metadata.steps]
     name = "r2" if kind == "regression" else "accuracy"
@@ -116,7 +116,7 @@ def test_a_checkpoint_that_is_damaged_or_a_strangers(tmp_path: Path) -> None:
 def test_part_1_of_algorithm_4_has_no_svm(tmp_path: Path) -> None:
     algorithm = {"name": "alg4", "steps": 200, "solver_steps": 100}
     with pytest.raises(
-        InputError, match=r"is at step \d+ of 300 and has no SVM: expected a checkpoint of Part 2"
+        InputError, match=r"has no SVM yet, at step \d+ of 300: expected a checkpoint of Part 2"
     ):
         open_model(killed(tmp_path, algorithm=algorithm))
 
@@ -156,6 +156,6 @@ def test_no_checkpoint_is_written_that_could_not_be_read(tmp_path: Path) -> None
     checkpoint = load_checkpoint(file := checkpoints_in(killed(tmp_path))[0])
     checkpoint.values["state"]["more"] = torch.tensor([1.0, float("inf")])
     before = file.read_bytes()
-    with pytest.raises(RunError, match="tensor 'state/more' holds NaN or infinity"):
+    with pytest.raises(RunError, match="tensor 'state/more' contains NaN or infinity"):
         save_checkpoint(file, checkpoint)
     assert file.read_bytes() == before

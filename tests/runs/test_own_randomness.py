@@ -125,7 +125,8 @@ def test_the_draws_of_two_steps_differ(network: dict[str, str]) -> None:
 def test_resuming_is_exact(network: dict[str, str], tmp_path: Path) -> None:
     resumed(tmp_path, settings := settings_with(network=network))
     says = (
-        "engine=literal takes the steps: faster engines do not cover networks that draw at random in training"
+        "engine=literal is used, because faster engines do not support networks that draw random numbers "
+        "in training"
     )
     assert says in prepare(settings).remarks()
 

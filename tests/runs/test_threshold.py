@@ -84,7 +84,8 @@ def test_the_best_step_is_chosen_first_and_resuming_changes_nothing(tmp_path: Pa
     go(tmp_path / "run", settings, say=lines.append)
     assert bits(tmp_path / "run") == before, "the checkpoint has no threshold"
     told = (
-        f"from a decision value of {result['threshold']:.4g} on, which has the best f1 on the validation set"
+        f"for decision values of at least {result['threshold']:.4g}, the threshold with the best f1 on the "
+        "validation set"
     )
     assert any(told in line for line in lines)
 

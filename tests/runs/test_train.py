@@ -223,7 +223,7 @@ def test_a_run_without_an_intact_checkpoint_is_not_overwritten(whole: Path, half
     for file in checkpoints_in(half):
         file.write_bytes(file.read_bytes()[:-1])
     before = {file: file.read_bytes() for file in half.iterdir()}
-    with pytest.raises(InputError, match=r"cannot be read .*; start over with overwrite"):
+    with pytest.raises(InputError, match=r"cannot be read .*; to start over, set overwrite"):
         go(half, settings_with())
     assert {file: file.read_bytes() for file in half.iterdir()} == before
     (half / "notes.txt").write_text("mine")
@@ -262,7 +262,9 @@ def test_other_settings_are_refused_or_change_the_result(
 
 def test_another_environment_is_refused(half: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "__version__", "9.9.0")
-    with pytest.raises(InputError, match=r"torch was .* and is 9\.9\.0; restore these, or accept"):
+    with pytest.raises(
+        InputError, match=r"torch was .* and is 9\.9\.0; restore the earlier values or, to accept"
+    ):
         go(half, settings_with())
 
 
@@ -279,7 +281,7 @@ def test_a_checkpoint_that_does_not_suit_is_refused_in_one_line(half: Path) -> N
     for file in checkpoints_in(half):
         tensor_file.write(file, "nsvm-checkpoint-2", {}, {"weight": torch.ones(3)})
     with pytest.raises(
-        InputError, match=r"written by another version of nsvm: .*; start over with overwrite"
+        InputError, match=r"written by another version of nsvm: .*; to start over, set overwrite"
     ):
         go(half, settings_with())
 

@@ -30,7 +30,7 @@ def test_a_locked_folder_is_refused_or_waited_for(tmp_path: Path, monkeypatch: p
     with locked(tmp_path):
         assert is_locked(tmp_path)
         assert not [*tmp_path.iterdir()], "nothing that others could remove"
-        with pytest.raises(InputError, match="in use by another nsvm"), locked(tmp_path):
+        with pytest.raises(InputError, match="in use by another nsvm process"), locked(tmp_path):
             pass
         monkeypatch.setattr(fcntl, "flock", heard)
         waiting = threading.Thread(target=wait)
@@ -77,7 +77,9 @@ def test_a_pipe_is_not_written_to(name: str, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / f"{name}.jsonl")
     write_config(tmp_path, {})
     with (
-        pytest.raises(InputError, match=rf"{name}\.jsonl is not a regular file: put a copy in its place"),
+        pytest.raises(
+            InputError, match=rf"{name}\.jsonl is not a regular file: replace it with a regular file"
+        ),
         RunDirectory(tmp_path, {}, "resume") as directory,
     ):
         directory.resume({})
@@ -92,7 +94,7 @@ def test_a_file_elsewhere_is_not_written_to(name: str, tmp_path: Path) -> None:
         (run / link).symlink_to(precious)
     write_config(run, {})
     with (
-        pytest.raises(InputError, match=rf"{name}\.jsonl is a link, whose target would change"),
+        pytest.raises(InputError, match=rf"{name}\.jsonl is a link to another file: replace"),
         RunDirectory(run, {}, "resume") as directory,
     ):
         directory.resume({})

@@ -57,7 +57,7 @@ def test_errors_of_regression_are_in_the_units_of_the_data(shown: Any) -> None:
 
 
 def test_a_matrix_where_there_is_room_and_else_the_worst_confusions(shown: Any) -> None:
-    matrix = "test: classes by row, decisions by column"
+    matrix = "test: true classes in rows, decisions in columns"
     text = shown(classified(3))
     assert matrix in text
     assert "class 2       10        .        .    0.0 %" in text
@@ -114,7 +114,7 @@ def test_evaluate_shows_the_same_and_what_an_old_file_does_not_know_is_left_out(
     figures |= {"confusion": [[10, 10], [0, 0]], "recall": [1.0, None], "classes": ["\x1b[31m", "b" * 90]}
     figures |= {"theta_change": None, "feature_change": None}
     text = shown(figures)
-    assert "train: classes by row" in text
+    assert "train: true classes in rows" in text
     assert "\x1b" not in text
     assert "change" not in text
     assert "parameters" in text

@@ -31,7 +31,7 @@ class LinkedCode(JITCodeLibrary):
 
     def _optimize_final_module(self) -> None:
         if self._is_called_from_python:
-            # twice: reference counts can be removed after inlining, and more loops are vectorised after that
+            # twice: after inlining, reference counts can be removed, and then more loops are vectorised
             cast(Any, super())._optimize_final_module()
             cast(Any, super())._optimize_final_module()
 
@@ -83,7 +83,7 @@ def main() -> None:
 
 
 def _end_with_parent() -> None:
-    sys.stdin.read()  # returns when the pipe closes
+    sys.stdin.read()  # read returns when the pipe closes
     os._exit(1)
 
 

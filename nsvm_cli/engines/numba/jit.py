@@ -65,7 +65,7 @@ class KeptCode(FunctionCache):
     def save_overload(self, sig: Any, data: Any) -> None:
         if COMPILES not in os.environ:
             raise RunError(
-                f"the compiled code in {code_folder()} does not fit these samples: use engine=torch"
+                f"the compiled code in {code_folder()} does not match these samples: use engine=torch"
             )
         cast(Any, super()).save_overload(sig, data)
 

@@ -58,7 +58,7 @@ class Rows:
         self.formula: Any = _formula(K, z, self.width)
         self.lazy = isinstance(self.formula, Differences)
         products = isinstance(self.formula, Products) and self.formula.z.dtype == torch.float32
-        # in float32, the bits of a value do not depend on the other columns either
+        # in float32, the bits of a value also do not depend on the other columns
         self.gathers = products and z.shape[1] >= GATHERED
         self.diagonal = np.append(self.formula.diagonal[: self.m], 0).astype(self.dtype)
         row = self.width * self.dtype.itemsize
