@@ -28,7 +28,7 @@ def message_of(error: BaseException) -> str:
 
 SHORTAGES = (
     *("can't allocate memory", "cannot allocate memory", "out of memory"),
-    *("failed to map segment", "can't start new thread"),  # no room for a library, or a thread's stack
+    *("failed to map segment", "can't start new thread"),  # no memory for a library or a stack
 )
 """Parts of messages in which torch, pandas and the system report a lack of memory."""
 
@@ -38,13 +38,13 @@ def out_of_memory(error: Exception) -> RunError | None:
     lines = str(error).strip().splitlines()
     reasons = [line for line in lines if any(phrase in line.lower() for phrase in SHORTAGES)]
     if not reasons and isinstance(error, (OSError, ImportError)) and isinstance(error.__context__, Exception):
-        return out_of_memory(error.__context__)  # llvmlite reports that a library is missing instead
+        return out_of_memory(error.__context__)  # llvmlite reports a missing library
     if not reasons and not isinstance(error, MemoryError):
         return None
     reason = next(iter(reasons or lines), "")
     reason = reason.rpartition("DefaultCPUAllocator: ")[2].removeprefix("out of memory: ")
     return RunError(
-        f"out of memory: {reason or 'an allocation failed'}; use smaller data or a smaller network, or lower "
+        f"out of memory: {reason or 'an allocation failed'}; use fewer samples, a smaller network or a lower "
         "memory_budget"
     )
 

@@ -134,7 +134,7 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
             if part not in PARTS or hasattr(value := getattr(self, part), "set_params"):
                 continue
             if not (settings := fields_of(value)):
-                raise InputError(f"{key}: expected an object of a dataclass as {part}, got {shown(value)}")
+                raise InputError(f"{key}: expected an instance of a dataclass as {part}, got {shown(value)}")
             new: dict[str, Any] = {"name": type(value).__name__, **settings, name: nested.pop(key)}
             with self._in_python():
                 setattr(self, part, build({new["name"]: type(value)}, part, new))
@@ -177,7 +177,9 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
         if value is None or isinstance(value, str):
             return {} if value is None else {"name": value}
         if not isinstance(value, registry.base):
-            raise InputError(f"{part}: expected a name or a {registry.base.__name__}, got {shown(value)}")
+            raise InputError(
+                f"{part}: expected a name or an instance of {registry.base.__name__}, got {shown(value)}"
+            )
         names = [name for name, entry in registry.items() if entry is type(value)]
         with contextlib.suppress(TypeError):  # raised for fields that JSON cannot represent
             if names and (settings := fields_of(value)) is not None:
@@ -209,10 +211,14 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
             shared_values["class_weight"] = {names.get(k, str(k)): weight for k, weight in weights}
         for key in self.settings or {}:
             if (section := key.partition(".")[0]) not in APPLY and key not in APPLY:
-                raise InputError(f"settings: an estimator has no {key}; {did_you_mean(section, APPLY)}")
+                raise InputError(
+                    f"settings: {key} does not apply to estimators; {did_you_mean(section, APPLY)}"
+                )
             value = getattr(self, section, None) if section in PARTS else None
             if not isinstance(value, str | None) and key not in common_keys:
-                raise InputError(f"settings: {key}: {section} is an object, which has its own settings")
+                raise InputError(
+                    f"settings: {key} cannot be combined with an object as {section}; change the object"
+                )
         changes = {**shared_values, **(self.settings or {}), **short}
         changes = json.loads(json.dumps(changes, default=lambda value: value.tolist()))  # for NumPy's numbers
         return parse_settings(with_values(composed, {**sections, **changes}))
@@ -249,12 +255,12 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
         else:
             x = _numbers(validate_data(self, X, reset=False, allow_nd=True))
         if x.shape[1:] != (shape := self.model_.metadata.shape):
-            raise InputError(f"expected samples of shape {shape}, got {x.shape[1:]}")
+            raise InputError(f"X: expected samples of shape {shape}, got {x.shape[1:]}")
         ratio = as_float(x[:BLOCK_ROWS]).std() / float(self.model_.scaling.std.mean()) if x.ndim > 2 else 0
         if ratio and not 0.02 < ratio < 50:
-            problem = f"the samples have {ratio:.3g} times the standard deviation of the training samples"
-            advice = "check whether pixels of 0..1 and of 0..255 are mixed up"
-            warnings.warn(f"{problem}: {advice}", UserWarning, stacklevel=3)
+            problem = f"X has {ratio:.3g} times the standard deviation of the training samples"
+            advice = "check that the pixels have the same range as in training, 0..1 or 0..255"
+            warnings.warn(f"{problem}; {advice}", UserWarning, stacklevel=3)
         with own_threads(self.threads):
             return np.asarray(compute(self.model_, torch.from_numpy(x)).cpu())
 
@@ -271,7 +277,7 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
             model = load_model(path)
         settings, metadata = model.settings, model.metadata
         if settings.task != cls._task:
-            raise InputError(f"{path} has task={settings.task}: expected task={cls._task}")
+            raise InputError(f"{path}: expected a model with task={cls._task}, got task={settings.task}")
         values, section = plain(settings), settings.dataset
         parts = {part: values[part] for part in PARTS if values[part] is not None}
         extra = {f"{part}.{key}": parts[part][key] for part in parts for key in parts[part] if key != "name"}
@@ -299,8 +305,8 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
 
 def _is_calibrated(classifier: Any) -> bool:
     if getattr(getattr(classifier, "model_", None), "sigmoids", None) is None:
-        advice = "train with held-out samples, for example settings={'dataset.validation': 0.1}"
-        raise AttributeError(f"expected a calibrated model: {advice}")
+        advice = "train with validation samples, for example settings={'dataset.validation': 0.1}"
+        raise AttributeError(f"predict_proba requires a calibrated model; {advice}")
     return True
 
 

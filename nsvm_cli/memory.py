@@ -31,8 +31,8 @@ def expect_room(size: int, what: str) -> None:
     """Raise an InputError if a file of ``size`` bytes exceeds the limit."""
     if size > _limit.get() * 2**20:
         raise InputError(
-            f"{what} has {size / 2**20:,.0f} MiB, more than memory_budget={_limit.get()}: "
-            "to allow this, raise memory_budget"
+            f"{what} has {size / 2**20:,.0f} MiB, more than memory_budget={_limit.get()}; "
+            f"set memory_budget={-(-size // 2**20)} or use fewer samples"
         )
 
 

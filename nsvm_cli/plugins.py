@@ -31,7 +31,7 @@ def load_plugins(modules: Iterable[str]) -> None:
     """
     for name in modules:
         if not isinstance(name, str) or not all(part.isidentifier() for part in name.split(".")):
-            raise InputError(f"plugins: expected the names of modules, such as my_parts, got {name!r}")
+            raise InputError(f"plugins: expected names of modules such as my_parts, got {name!r}")
         if (folder := os.getcwd()) not in sys.path:
             sys.path.append(folder)  # it is not removed, since a plugin may import modules later
         if (spec := find_spec(name.partition(".")[0])) is None:
@@ -102,7 +102,7 @@ def plugin_errors() -> Iterator[None]:
         line = f"plugin {Path(entry.filename).stem} failed: {message_of(error)}{location(error)}"
         if isinstance(error, (ValueError, OSError)):
             raise InputError(line) from error
-        raise RunError(f"{line}; HYDRA_FULL_ERROR=1 shows the traceback") from error
+        raise RunError(f"{line}; set HYDRA_FULL_ERROR=1 to show the traceback") from error
 
 
 def location(error: BaseException) -> str:

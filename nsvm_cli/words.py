@@ -69,8 +69,8 @@ FIGURES: Mapping[str, Figure] = {
     },
     **TASK_METRICS,
     "validation_accuracy": Figure("validation", percent),
-    "majority_accuracy": Figure("accuracy of the majority", percent),
-    "mean_rmse": Figure("RMSE of the mean", _in_units, sign=-1),
+    "majority_accuracy": Figure("accuracy of the majority class", percent),
+    "mean_rmse": Figure("RMSE of predicting the mean", _in_units, sign=-1),
     "errors": Figure("errors", str, sign=-1),
     "running_accuracy": Figure("running accuracy", percent),
     "steps": Figure("steps", str, "iterations of the algorithm"),
@@ -79,17 +79,19 @@ FIGURES: Mapping[str, Figure] = {
     "train_seconds": Figure("training time", "{:.1f}".format),
     "violations": Figure("violations", str, "drawn samples that were inside the margin"),
     "violation_rate": Figure("violation rate", percent, sign=-1),
-    "support_vectors": Figure("support vectors", str, "training samples, terms of the decision"),
-    "parameters": Figure("parameters", str, "weights of the network, the length of theta"),
-    "theta_change": Figure("theta change", lambda x: f"{100 * x:.3g} %", "relative to its initial norm"),
-    "theta_zeros": Figure("theta zeros", meaning="share of theta that is nearly 0"),
-    "feature_change": Figure("feature change", _number, "of the kernel: 0 none, 1 all of it"),
-    "alignment": Figure("kernel alignment", _number, "of the kernel with the labels, from -1 to 1"),
-    "alignment_train": Figure("alignment train", meaning="of the kernel with training labels"),
-    "alignment_test": Figure("alignment test", meaning="the same on {split} samples"),
-    "entropy": Figure("entropy", meaning="0 a constant kernel, 1 the identity"),
-    "distance_identity": Figure("distance identity", meaning="of the kernel; 1 for all ones"),
-    "distance_ones": Figure("distance ones", meaning="of the kernel; 1 for the identity"),
+    "support_vectors": Figure("support vectors", str, "training samples in the decision"),
+    "parameters": Figure("parameters", str, "number of weights in theta"),
+    "theta_change": Figure(
+        "theta change", lambda x: f"{100 * x:.3g} %", "relative to the initial norm of theta"
+    ),
+    "theta_zeros": Figure("theta zeros", meaning="fraction of theta that is nearly 0"),
+    "feature_change": Figure("feature change", _number, "of the kernel, from 0 (none) to 1"),
+    "alignment": Figure("kernel alignment", _number, "of kernel and labels, from -1 to 1"),
+    "alignment_train": Figure("alignment train", meaning="of kernel and labels on training samples"),
+    "alignment_test": Figure("alignment test", meaning="of kernel and labels on {split} samples"),
+    "entropy": Figure("entropy", meaning="0 for a constant kernel, 1 for the identity"),
+    "distance_identity": Figure("distance identity", meaning="of the kernel; 1 if all values are 1"),
+    "distance_ones": Figure("distance ones", meaning="of the kernel; 1 if it is the identity"),
     "objective": Figure("objective", "{:.3g}".format, "of the SVM, on training samples", sign=-1),
     "full_objective": Figure("full objective", sign=-1),
     "duality_gap": Figure("duality gap", "{:.2g}".format, "the objective minus a lower bound", sign=-1),
@@ -165,10 +167,10 @@ def no_better(result: Figures) -> str:
     # with other metrics, a model may trade accuracy for finding a rare class
     uses_accuracy = result.get("metric", "accuracy") == "accuracy"
     if uses_accuracy and score is not None and majority is not None and score <= majority:
-        return f"No better than always deciding for the most frequent class: {percent(majority)}."
+        return f"No better than always predicting the most frequent class (accuracy {percent(majority)})."
     rmse, mean = (result.get(f"{split}_{model}rmse") for model in ("", "mean_"))
     if rmse is not None and mean is not None and rmse >= mean:
-        return f"No better than always predicting the mean, whose RMSE is {_in_units(mean)}."
+        return f"No better than always predicting the mean (RMSE {_in_units(mean)})."
     return ""
 
 
@@ -190,8 +192,8 @@ def generalisation(result: Figures) -> str:
     if train is None or score is None or train - score <= (1 - guess) / 2:
         return ""
     written = TASK_METRICS[metric].written
-    scores = f"{written(train)} in training, {written(score)} on the {split} set"
-    return f"{scores}, {written(guess)} for one answer"
+    scores = f"{written(train)} on the training set, {written(score)} on the {split} set"
+    return f"{scores}, {written(guess)} for a constant prediction"
 
 
 TRAINING = ("steps", "violations", "support_vectors", "parameters", "theta_change", "feature_change")
@@ -212,7 +214,7 @@ def _learnt_rows(figures: Figures) -> Rows:
     initial = figures.get("initial_kernel_parameters", {})
     rows: Rows = []
     for name, value in figures.get("kernel_parameters", {}).items():
-        origin = f"{_range(initial[name])} at first" if initial else "learnt"
+        origin = f"initially {_range(initial[name])}" if initial else "learnt"
         if isinstance(value, list) and len(value) > 1:
             rows.append((f"kernel {name}", f"{len(value)} values", f"{_range(value)}, {origin}"))
         else:
@@ -231,7 +233,7 @@ def column_rows(columns: Iterable[Any]) -> Rows:
     rows: Rows = [("column", "kind", "missing", "cells")]
     for c in columns:
         detail = f", {c.categories} values" if (c.categories or 0) > 1 else ""
-        detail = ", left out" if c.kind in ("id", "empty") else detail
+        detail = ", excluded" if c.kind in ("id", "empty") else detail
         cells = (f"{v:.10g}" if isinstance(v, float) else v for v in c.values if v is not None)
         rows.append((shlex.quote(c.name), f"{c.kind}{detail}", str(c.missing or ""), "  ".join(cells)))
     return rows
@@ -273,11 +275,11 @@ def frequent_cells(confusion: Confusion, recall: Sequence[float | None], names: 
 SCORES = {
     "test": "on {held_out}",
     "train": "on {fitted}",
-    "refit": "of an exact SVM, same features",
-    "refreshed": "with features of the final theta",
-    "frozen": "of an exact SVM, initial features",
+    "refit": "of an exact SVM on the same features",
+    "refreshed": "with all features from the final theta",
+    "frozen": "of an exact SVM on initial features",
     "rescaled": "if kernel values differed more",
-    "guess": "of one answer for all samples",
+    "guess": "of a constant prediction",
 }
 """The scores of the model and of alternatives to it in a diagnosis, with their meanings."""
 

@@ -98,7 +98,7 @@ class Data:
         present = [r for r, name in enumerate(names) if name not in self.absent]
         if len(present) < 2:
             expected = "expected training samples with a positive weight in at least two classes"
-            raise InputError(f"{self.samples.source}: {expected}, found only {names[present[0]]}")
+            raise InputError(f"{self.samples.source}: {expected}, found only class {names[present[0]]}")
         codes = encode(self.task.index(y.numpy()), present)
         return task_for([names[r] for r in present]), torch.from_numpy(codes)
 
@@ -140,14 +140,17 @@ class Data:
     def remarks(self) -> list[str]:
         """Return messages about how the data were read, and reasons to doubt the score."""
         lines, name = [*summary(self.columns or ()), *self.unseen], self.splits.held_out
-        lines += [f"class {c} is never predicted: its training samples have weight 0" for c in self.absent]
+        lines += [
+            f"class {c} is never predicted, because all its training samples have weight 0"
+            for c in self.absent
+        ]
         size = self.splits.sizes[name]
         held_out = self.task.strata(self.held_out.y)
         lines += [f"class {c} has no {name} samples" for c, members in held_out if not members.any()]
         if self.duplicates / size >= 0.01:
             lines += [
                 f"{self.duplicates} of {size} {name} samples have the same features as a training sample, "
-                "so their score says little about new samples"
+                f"so the {name} score may be higher than on new samples"
             ]
         return [*self.samples.remarks, *lines]
 
@@ -178,7 +181,9 @@ def load_data(
             table, samples = samples, labelled(samples, kind, task)
         elif not isinstance(samples, Samples):
             got = type(samples).__name__
-            raise InputError(f"dataset {settings['name']} returned {got}, expected Samples or a Table")
+            raise InputError(
+                f"dataset {settings['name']}: expected load() to return Samples or a Table, got {got}"
+            )
         if task is None:
             expect_two_of_each(samples)
         how = source.validation, seed, source.global_scaling
@@ -204,7 +209,7 @@ def split_data(
     columns, doubtful = None, dict[str, list[str]]()
     if kind != (expected := samples.task.kind):
         what = "classes" if expected == "classification" else "real targets"
-        raise InputError(f"{samples.source} has {what}: expected task={expected}, got task={kind}")
+        raise InputError(f"task={kind}: the labels of {samples.source} are {what}; set task={expected}")
     rows = split_rows(samples, validation, seed, fold, lenient=task is not None)
     if task is None:
         expect_every_class(samples, rows)
@@ -238,7 +243,7 @@ def _task(samples: Samples, train: np.ndarray) -> Task:
         mean, std = map(float, mean_and_std(torch.from_numpy(y), torch.from_numpy(samples.weight[train])))
     if not 0 < std < math.inf or not math.isfinite(mean):
         raise InputError(
-            f"{samples.source}: the targets of the training samples have mean {mean:.3g} and standard "
-            f"deviation {std:.3g}: targets must be finite and must not all be equal"
+            f"{samples.source}: expected finite training targets that are not all equal, got targets with "
+            f"mean {mean:.3g} and standard deviation {std:.3g}"
         )
     return Regression(mean, std)

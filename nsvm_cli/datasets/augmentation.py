@@ -33,7 +33,9 @@ TRANSFORMS = (
 def _section(value: object) -> Mapping[str, Any]:
     section = {"name": value} if isinstance(value, str) else value
     if not isinstance(section, Mapping):
-        raise ValueError(f"expected the name of a transform, or a section with its name, got {shown(value)}")
+        raise ValueError(
+            f"expected a transform such as RandomCrop or {{name: RandomCrop}}, got {shown(value)}"
+        )
     if (name := section.get("name")) not in TRANSFORMS:
         raise ValueError(f"there is no transform {shown(name)}; {did_you_mean(name, TRANSFORMS)}")
     return section
@@ -81,7 +83,9 @@ def build_augmentation(
     if not sections:
         return None
     if len(shape) != 3:
-        raise InputError(f"dataset.augment expects images, got samples of shape {shape}")
+        raise InputError(
+            f"dataset.augment: expected images, got samples of shape {shape}; remove dataset.augment"
+        )
     v2, transforms = import_torchvision("transforms.v2"), []
     for section in map(_section, sections):
         name = section["name"]
@@ -93,6 +97,8 @@ def build_augmentation(
         except (TypeError, ValueError, RuntimeError) as error:
             raise InputError(f"dataset.augment: {name}: {str(error).splitlines()[0]}") from None
         if image.shape != shape:
-            raise InputError(f"dataset.augment: {name} makes images of {[*image.shape]}, expected {[*shape]}")
+            raise InputError(
+                f"dataset.augment: expected {name} to return images of shape {[*shape]}, got {[*image.shape]}"
+            )
         transforms.append(transform)
     return Augmentation(transforms, scaling)

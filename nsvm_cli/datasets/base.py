@@ -72,15 +72,21 @@ class Samples:
     def __post_init__(self) -> None:
         x, y = (getattr(array, "dtype", type(array).__name__) for array in (self.x, self.y))
         if x not in ("float64", "uint8") or getattr(y, "kind", None) not in ("f", "i", "u"):
-            raise ValueError(f"expected arrays x of float64 or uint8 and y of numbers, got {x} and {y}")
+            raise ValueError(
+                f"Samples: expected x of float64 or uint8 and y of a numeric dtype, got {x} and {y}"
+            )
         weight = np.ones(len(self.y)) if self.weight is None else self.weight
         if not len(self.x) == len(self.y) == len(weight):
             got = f"{len(self.x)} samples, {len(self.y)} labels and {len(weight)} weights"
-            raise ValueError(f"expected a label and a weight for each sample, got {got}")
+            raise ValueError(f"Samples: expected a label and a weight for each sample, got {got}")
         for row in np.argwhere(~np.isfinite(self.x))[:1, 0].tolist():
-            raise InputError(f"{self.source}: sample {row + 1} holds NaN or an infinite value")
+            raise InputError(
+                f"{self.source}: sample {row + 1}: expected finite features, got NaN or infinity"
+            )
         for row in np.flatnonzero(~np.isfinite(self.y))[:1].tolist():
-            raise InputError(f"{self.source}: the target of sample {row + 1} is NaN or infinite")
+            raise InputError(
+                f"{self.source}: sample {row + 1}: expected a finite target, got {self.y[row]:g}"
+            )
         for row in np.flatnonzero(~((weight >= 0) & (weight < np.inf)))[:1].tolist():
             at = f"{self.source}: sample {row + 1}"
             raise InputError(f"{at}: expected a finite weight of 0 or more, got {weight[row]:g}")
@@ -89,7 +95,9 @@ class Samples:
         codes = [-1, 1] if C == 2 else range(C)
         for code in np.setdiff1d(self.y, codes)[:1] if C else ():
             expected = "-1 and +1" if C == 2 else f"0 to {C - 1}"
-            raise InputError(f"{self.source}: expected labels y of {expected} for {C} classes, got {code:g}")
+            raise InputError(
+                f"{self.source}: expected the codes {expected} in y for {C} classes, got {code:g}"
+            )
 
     @property
     def task(self) -> Task:
@@ -120,7 +128,7 @@ Validation = Annotated[
     Annotated[int, Field(ge=0, le=10**12)]
     | Annotated[float, Field(gt=0, lt=1)]
     | Annotated[str, Field(pattern=f"^[1-9][0-9]{{0,11}}{EACH}$")],
-    expecting("a number of samples, a share such as 0.2, or a number of each class such as '200 each'"),
+    expecting("a number of samples, a fraction such as 0.2, or a number per class such as '200 each'"),
 ]
 """Type of ``dataset.validation``: a number of samples, a fraction, or a number per class."""
 
@@ -128,7 +136,7 @@ Validation = Annotated[
 def _fold(text: str) -> str:
     k, _, n = text.partition("/")
     if not (k.isdecimal() and n.isdecimal() and int(k) < int(n) and int(n) > 1):
-        raise ValueError(f"expected K/N, the fold K of N from 0/N to N-1/N, got {text}")
+        raise ValueError(f"expected K/N, where K is one of the N folds 0 to N-1, got {text}")
     return text
 
 
@@ -207,7 +215,7 @@ class Table:
         """Maps each column that is not a feature to its role, such as "label" or "group"."""
         names = {role: getattr(self.settings, role) for role in ("group", "time", "weight")}
         roles = {name: role for role, name in {**names, "label": self.label}.items() if name is not None}
-        return roles | dict.fromkeys(self.settings.drop, "left out")
+        return roles | dict.fromkeys(self.settings.drop, "excluded")
 
     @property
     def starts(self) -> list[int]:

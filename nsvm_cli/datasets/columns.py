@@ -92,17 +92,16 @@ def describe(
         elif kind in ("text", ID, "label"):
             count = None if kind == ID else cells[~empty].nunique()
             share = max(date_formats(cells).values(), default=0) if kind != "label" else 0
-            why = "not all in one format" if share < 1 else "day or month may come first"
-            remarks = [f"{share:.0%} of its cells are dates, but {why}"] * (share >= 0.9)
+            doubt = "all cells are dates, but it is ambiguous whether the day or the month comes first"
+            partly = f"only {share:.0%} of the cells are dates in the same format"
+            remarks = [partly if share < 1 else doubt] * (share >= 0.9)
         if empty.all():
             kind = EMPTY
         elif not isinstance(read, str | Doubt) and (cells == cells.iloc[0]).all():
             kind = "constant"
         first = tuple(None if gap else value for value, gap in zip(values, empty, strict=False))
         if kind == ID and all(map(is_number, filter(None, values))):
-            remarks = [
-                f"counts up from row to row; if it is a time, add {override('dataset.time', str(name))}"
-            ]
+            remarks = [f"looks like a row number; if it is a time, add {override('dataset.time', str(name))}"]
         remarks += doubtful.get(str(name), ())
         return Column(str(name), kind, count, int(empty.sum()), first, tuple(remarks))
 
@@ -146,12 +145,13 @@ def survey(path: str, written: Mapping[str, Any], label: str | None) -> Survey:
         advice = f"add {override('dataset.min_count', FEWEST_ROWS)} to remove them"
         lines.append(f"rare classes: {', '.join(rare)}; {advice}")
     if many:
-        lines.append(f"remove columns with over {MOST_CATEGORIES} different texts: {', '.join(many)}")
+        advice = f"add {override('dataset.drop', many)} to exclude them"
+        lines.append(f"columns with more than {MOST_CATEGORIES} different texts: {', '.join(many)}; {advice}")
     if label is None:
         named = [c.name for c in columns if c.kind not in (ID, EMPTY)]
         likely = [name for name in named if name.lower() in LIKELY] or named[-1:]
         flags = [f"--label {shlex.quote(name)}" for name in likely]
-        lines.append(f"choose the column to predict: {' or '.join(flags)}")
+        lines.append(f"choose the column to predict with {' or '.join(flags)}")
     else:
         doubts = {name: doubt for name, doubt in kinds.items() if isinstance(doubt, Doubt)}
         settings = {"path": path, "label": label, **written}
@@ -169,7 +169,7 @@ def _about_rows(rows: pd.DataFrame, classes: Mapping[str, float]) -> Iterator[st
         shares = ", ".join(f"{name} {share:.1%}" for name, share in classes.items())
         yield shortened(f"{len(classes)} classes: {shares}", LONGEST_LINE)
     if twice := int(rows.duplicated([name for name in rows if not is_nested(rows[name])]).sum()):
-        yield f"duplicate rows: {twice}; a row may be in the training set and its copy in the test set"
+        yield f"duplicate rows: {twice}; the training set and the test set may contain the same row"
 
 
 def remarks_on(columns: Sequence[Column]) -> list[str]:
@@ -202,9 +202,9 @@ def summary(columns: Sequence[Column]) -> list[str]:
     counts = ", ".join(f"{len(group)} {kind}" for kind, group in names.items())
     missing = sum(column.missing for column in columns)
     advice = {
-        "date": f"dates are read as {', '.join(DATE_FEATURES)}",
-        ID: "skipped as identifiers (add dataset.include=[...] to use them)",
-        EMPTY: "skipped as empty",
+        "date": f"dates, which are converted to the features {', '.join(DATE_FEATURES)}",
+        ID: "excluded as identifiers (add dataset.include=[...] to use them)",
+        EMPTY: "excluded because they are empty",
     }
     lines = [f"columns: {counts}; {missing} empty cells"] if columns else []
     lines += [f"{text}: {', '.join(names[kind])}" for kind, text in advice.items() if kind in names]
@@ -215,11 +215,11 @@ def summary(columns: Sequence[Column]) -> list[str]:
 def unseen_categories(counts: Mapping[str, int], rows: int) -> list[str]:
     """Return messages about unseen categories, given the number of affected cells in each column."""
     everywhere = [name for name, count in counts.items() if count == rows > 1]
-    warning = "all {} cells of {} are unseen in training: is the file in another encoding?"
-    lines = [warning.format(rows, name) for name in everywhere]
+    warning = "{}: none of the {} cells occurs in the training data; check the encoding of the file"
+    lines = [warning.format(name, rows) for name in everywhere]
     others = [(name, count) for name, count in counts.items() if name not in everywhere]
-    if cells := ", ".join(f"{name}: {count} cell{'s' * (count > 1)}" for name, count in others):
-        lines.append(f"categories unseen in training: {cells}")
+    if cells := ", ".join(f"{count} in {name}" for name, count in others):
+        lines.append(f"cells with categories unseen in training: {cells}")
     return [shortened(line, LONGEST_LINE) for line in lines]
 
 
@@ -241,7 +241,8 @@ def suspicions(
         else:
             sample = part[rows] @ np.arange(1.0, part.shape[1] + 1)
         if y is not None and len(y) >= 4 * FEWEST and (share := _gives_away(sample, y[rows], classes)):
-            lines[name] = [*lines.get(name, []), f"it alone predicts {share}: is it known beforehand?"]
+            advice = "if its values are unknown at the time of prediction, add dataset.drop=[...]"
+            lines[name] = [*lines.get(name, []), f"this column alone predicts {share}; {advice}"]
     return lines
 
 
@@ -262,11 +263,11 @@ def _codes(x: np.ndarray) -> list[str]:
         nines = value < 0 or {*f"{value:.0f}"} == {"9"}
         if (alone or (far and nines)) and value % 1 == 0 and (x == value).sum() > 1:
             codes = override("dataset.missing", [f"{value:.0f}"])
-            advice = f"if it means a missing value, add it to the codes: {codes}"
-            lines.append(f"{value:.0f} is unlike all other numbers: {advice}")
+            advice = f"if it means a missing value, add {codes}"
+            lines.append(f"{value:.0f} is unlike all other numbers; {advice}")
     wide = len(x) >= 10 * FEWEST and np.ptp(x) >= len(x) - 1  # to save time
     if wide and (x % 1 == 0).all() and len(np.unique(x)) == len(x):
-        lines.append("all whole numbers are different; if they are identifiers, add dataset.drop=[...]")
+        lines.append("contains a different whole number in each row; for identifiers, add dataset.drop=[...]")
     return lines
 
 

@@ -88,8 +88,8 @@ class CSV(Dialect, TableSource):
         different = first.columns.symmetric_difference(other.columns).difference([*self.drop])
         if len(different):
             raise InputError(
-                f"{what}: expected the columns of {self.path}, but only one of the two has "
-                f"{', '.join(different)}; remove columns that are not features with dataset.drop=[...]"
+                f"{what}: expected the same columns as in {self.path}, but only one of the two files has "
+                f"{', '.join(different)}; to exclude columns, add dataset.drop=[...]"
             )
 
 
@@ -110,12 +110,12 @@ def read_cells(
         kind = kind_of(file)
         if not (file.is_file() or (file.is_dir() and kind == "Parquet")):
             problem = "is not a file" if file.exists() else "does not exist"
-            advice = f", relative to the current folder; set {setting}=FILE"
+            advice = f"; set {setting} to a path relative to the current folder"
             relative = setting and not file.is_absolute()
             raise InputError(f"{what} {problem}: expected a CSV file{advice if relative else ''}")
         # checked before reading, because settings from a stranger may name any file
         if (size := file.stat().st_size) == 0:  # endless files in /proc have size 0, too
-            raise InputError(f"{what} cannot be read as {kind}: it is empty")
+            raise InputError(f"{what} cannot be read as {kind}, because it is empty")
         expect_room(size, what)
         if kind == "CSV":
             layout = recognise(file, dialect)
@@ -133,11 +133,11 @@ def read_cells(
     for name in labels:
         written = {*table[name].dropna().unique()}
         if any(label != label.strip() for label in written):
-            lines.append(f"{path}: blanks around labels are ignored")
+            lines.append(f"{path}: spaces around labels are ignored")
         if codes := {*MISSING_CODES} & {label.strip() for label in written} - {"", *dialect.codes(name)}:
             advice = f"{override('dataset.missing', {name: sorted(codes)})} dataset.skip_unlabelled=true"
-            what = f"{' and '.join(sorted(codes))}: read as a class"
-            lines.append(f"{path}: {what}; if it means a missing label, add {advice}")
+            what = f"labels that are read as classes: {', '.join(sorted(codes))}"
+            lines.append(f"{path}: {what}; to read them as missing labels, add {advice}")
     return cells.drop(columns=nameless), lines
 
 
@@ -212,7 +212,7 @@ def parquet() -> Any:
     try:
         import pyarrow.parquet
     except ImportError:
-        raise InputError("Parquet files need pyarrow: pip install 'nsvm[parquet]'") from None
+        raise InputError("Parquet files require pyarrow; run pip install 'nsvm[parquet]'") from None
     return pyarrow.parquet
 
 
@@ -255,11 +255,11 @@ def _read_excel(file: Path, dialect: Dialect) -> tuple[pd.DataFrame, list[str]]:
     import pandas as pd
 
     if file.suffix.lower() == ".xls":
-        raise InputError(f"{file} is an old Excel file: save it as .xlsx")
+        raise InputError(f"{file}: the format .xls is not supported; save the file as .xlsx")
     try:
         import openpyxl  # noqa: F401
     except ImportError:
-        raise InputError("Excel files need openpyxl: pip install 'nsvm[excel]'") from None
+        raise InputError("Excel files require openpyxl; run pip install 'nsvm[excel]'") from None
     with pd.ExcelFile(file, engine="openpyxl") as book:
         sheets = [*map(str, book.sheet_names)]
         sheet = dialect.sheet or sheets[0]
@@ -269,7 +269,9 @@ def _read_excel(file: Path, dialect: Dialect) -> tuple[pd.DataFrame, list[str]]:
     rows = cells.iloc[:HEAD_ROWS].apply(texts).to_numpy().tolist()
     head = find_names([row if any(row) else [] for row in rows], dialect.header)
     table = cells.iloc[head.rows :].reset_index(drop=True).infer_objects()
-    remarks = [f"sheet {sheet!r} of {len(sheets)}"] * (len(sheets) > 1 and dialect.sheet is None)
+    remarks = [f"read only sheet {sheet!r} of {len(sheets)} sheets"] * (
+        len(sheets) > 1 and dialect.sheet is None
+    )
     return table.set_axis(head.names, axis="columns"), [*remarks, *head.remarks]
 
 
@@ -336,8 +338,8 @@ def pandas_errors(what: str) -> Iterator[None]:
         raise
     except UnicodeDecodeError as error:
         raise InputError(
-            f"{what}: expected {error.encoding}, got bytes such as {shown(error.object[:20])}; set its "
-            "encoding, such as cp1252, latin-1 or utf-16, with dataset.encoding=NAME or --encoding NAME"
+            f"{what}: expected {error.encoding}, got bytes such as {shown(error.object[:20])}; set "
+            "dataset.encoding=NAME or --encoding NAME, where NAME is for example cp1252, latin-1 or utf-16"
         ) from None
     except Exception as error:
         kind = kind_of(Path(what))

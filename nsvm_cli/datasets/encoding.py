@@ -62,7 +62,7 @@ class Dates:
         try:  # the format may come from an untrusted file
             days(["1"], self.format)
         except Exception:
-            raise ValueError(f"expected a date format, such as %Y-%m-%d, got {shown(self.format)}") from None
+            raise ValueError(f"expected a date format such as %Y-%m-%d, got {shown(self.format)}") from None
 
 
 DATE_FEATURES = ("days", "month", "weekday")
@@ -173,12 +173,13 @@ def fit_encoder(table: Table, rows: np.ndarray) -> TableEncoder:
     used = {name: kind for name, kind in columns.items() if not isinstance(kind, str)}
     if not used:
         raise InputError(
-            f"{table.source}: expected at least one column with features besides the label, found none"
+            f"{table.source}: expected at least one feature column that is not empty, found none"
         )
     for name, kind in used.items():
         if isinstance(kind, list) and len(kind) > MOST_CATEGORIES:
             expected = f"expected at most {MOST_CATEGORIES} different texts"
-            raise InputError(f"{table.source}: column {name}: {expected}, got {len(kind)}")
+            advice = f"add {override('dataset.drop', [name])} to exclude the column"
+            raise InputError(f"{table.source}: column {name}: {expected}, got {len(kind)}; {advice}")
     try:
         return TableEncoder(columns=used)
     except ValidationError as error:
@@ -273,12 +274,13 @@ def _code_labels(
     hint = "; set dataset.skip_unlabelled=true to skip such rows"
     expect_cells(table, labels, labels.isna() | (labels == ""), "a label", hint)
     if kind == "regression":
-        hint = "; for labels that are classes, set task=classification"
+        hint = "; if the labels are classes, set task=classification"
         return numbers(table, labels, what="a finite number for task=regression", hint=hint).to_numpy(), ()
     named = labels if labels.dtype == "str" else labels.map(str)
     classes = classes or _classes(named.iloc[: table.official_test], table)
-    expected = " or ".join(classes) if len(classes) < 6 else f"one of the {len(classes)} in training"
-    expect_cells(table, labels, ~named.isin(classes), f"label {expected}")
+    few = f"the label {' or '.join(classes)}"
+    expected = few if len(classes) < 6 else f"one of the {len(classes)} training classes as label"
+    expect_cells(table, labels, ~named.isin(classes), expected)
     return encode(named.to_numpy(), classes), classes
 
 
@@ -292,7 +294,11 @@ def _classes(labels: pd.Series, table: Table) -> tuple[str, ...]:
     classes = (names[values.argsort(kind="stable")] if numeric else names).tolist()
     fractions = names[values % 1 != 0].tolist() if numeric else []
     if len(classes) > MOST_CLASSES or (fractions and len(classes) > MAX_FRACTIONAL_CLASSES):
-        advice = "to predict numbers, set task=regression" if numeric else "choose another dataset.label"
+        advice = (
+            "to predict numbers, set task=regression"
+            if numeric
+            else "choose another column with dataset.label=NAME"
+        )
         raise InputError(
             f"{table.source}: {len(classes)} different labels, such as {(fractions or classes)[0]}, "
             f"are too many for classification; {advice}"
@@ -311,7 +317,7 @@ def _by_role(table: Table, role: Literal["group", "time", "weight"], lenient: bo
         return None
     expect_column(f"dataset.{role}", table.source, name, table.rows)
     cells = table.rows[name]
-    expect_cells(table, cells, cells.isna(), f"the {role} of the row")
+    expect_cells(table, cells, cells.isna(), f"a {role}")
     if role == "group":
         return texts(cells).to_numpy(str)
     if role == "weight":
@@ -332,8 +338,8 @@ def _expect_columns(table: Table) -> None:
     for name, cells in table.cells.items():
         if is_nested(cells):
             raise InputError(
-                f"{table.source}: column {name} holds lists or records: expected one value in each cell; "
-                f"add {override('dataset.drop', [str(name)])} to remove the column"
+                f"{table.source}: column {name}: expected one value in each cell, got lists or records; "
+                f"add {override('dataset.drop', [str(name)])} to exclude the column"
             )
     if table.cells.shape[1] == 0:
         raise InputError(f"{table.source}: expected at least one column besides the label, found none")

@@ -112,7 +112,7 @@ class ImageFiles(Images):
             reason = message_of(error) if isinstance(error, OSError) else error
             raise InputError(
                 f"{what}: {reason}; set dataset.root to a folder that "
-                f"contains {Path(self.below, name)}, {omit}or use dataset=digits, which needs no network"
+                f"contains {Path(self.below, name)}, {omit}or use dataset=digits, which requires no download"
             ) from None
         return content
 

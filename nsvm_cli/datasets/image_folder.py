@@ -114,7 +114,7 @@ class ImageReader:
             raise
         except (OSError, ValueError, SyntaxError, EOFError, Image.DecompressionBombError) as error:
             what = getattr(error, "strerror", None) or error
-            reason = "it is in no known image format" if isinstance(error, UnidentifiedImageError) else what
+            reason = "the image format is unknown" if isinstance(error, UnidentifiedImageError) else what
             raise InputError(f"{file} cannot be read as an image: {reason}") from None
 
     def _pixels(self, image: Any, file: Path) -> np.ndarray:
@@ -124,11 +124,11 @@ class ImageReader:
         if getattr(image, "is_animated", False) and image.format != "MPO":  # MPO: photos with thumbnails
             self._note("several frames; only the first frame is used", file)
         if image.mode == "CMYK":
-            self._note("CMYK colours; they were converted to RGB without their profile", file)
+            self._note("CMYK colours, which were converted to RGB without colour profile", file)
         mode = image.mode + " with transparency" * ("transparency" in image.info)
         if self.background is None and mode not in EXACT:
             advice = "save it as 8-bit grey or RGB, without transparency"
-            raise InputError(f"{file} has pixel mode {mode}: {advice}")
+            raise InputError(f"{file} has pixel mode {mode}; {advice}")
         if self.background is not None:
             side = 2 * max(height, width)  # large JPEG images are decoded at a fraction of their size
             image.draft(None, (side, side))
@@ -149,11 +149,11 @@ class ImageReader:
         if image.mode.startswith("I"):
             values = np.asarray(image)
             if values.min() < 0 or values.max() >= 2**16:
-                raise InputError(f"{file} has pixel values outside 0 to 65535: {advice}")
-            self._note("16 bits per channel; they were scaled to 8 bits", file)
+                raise InputError(f"{file} has pixel values outside the range from 0 to 65535; {advice}")
+            self._note("16 bits per channel, which were scaled to 8 bits", file)
             return Image.fromarray((values // 257).astype(np.uint8))
         if image.mode == "F":
-            raise InputError(f"{file} has floating-point pixels: {advice}")
+            raise InputError(f"{file} has floating-point pixels; {advice}")
         if not image.has_transparency_data:
             return image
         above = image.convert("RGBA")
@@ -183,7 +183,7 @@ class ImageReader:
             finally:
                 pool.shutdown(cancel_futures=True)
         if caught:
-            self._inexact[f"Pillow warns of some image: {caught[0].message}"] = []
+            self._inexact[f"Pillow warned about an image: {caught[0].message}"] = []
         return x, dict(sorted(unreadable.items()))
 
     def cached(self, files: Sequence[Path]) -> tuple[UInt8[np.ndarray, "m c h w"], dict[int, str]]:
@@ -267,8 +267,8 @@ class ImageFolder(Images):
         names = sorted({name for _, name in named["train"]})
         for split, files in named.items():
             if unknown := sorted({name for _, name in files} - {*names}):
-                where = f"{folders[split]} has classes that {folders['train']} lacks"
-                raise InputError(f"{where}: {', '.join(unknown)}")
+                where = f"expected only classes of the training folder {folders['train']}"
+                raise InputError(f"{folders[split]}: {where}, also found {', '.join(unknown)}")
         wanted = self.classes or names
         chosen = [(s, file, name) for s, files in named.items() for file, name in files if name in wanted]
         size = self.size if isinstance(self.size, tuple) else (self.size, self.size)
@@ -306,12 +306,14 @@ class ImageFolder(Images):
         if not whole or len(of_split) < len(named) or not _subfolders(of_split["train"]):
             names = ", ".join(folder.name for folder in inside)
             expected = "expected a folder for each class, or train and test folders with class folders"
-            advice = f"choose the training set with dataset.path={of_split['train']}"
+            advice = f"to choose the training folder, set dataset.path={of_split['train']}"
             raise InputError(f"dataset.path={self.path}: {expected}, found {names}; {advice}")
         bare = [split for split, folder in of_split.items() if not _subfolders(folder)]
         remarks += [f"{of_split[split]} was skipped because it has no class folders" for split in bare]
         folders = {split: folder for split, folder in of_split.items() if split not in bare}
-        remarks.append(f"splits: {', '.join(f'{split} from {folder}' for split, folder in folders.items())}")
+        remarks.append(
+            f"found splits: {', '.join(f'{split} in {folder}' for split, folder in folders.items())}"
+        )
         return folders
 
     def _named(self, folder: Path, remarks: list[str]) -> list[tuple[Path, str]]:
@@ -325,15 +327,16 @@ class ImageFolder(Images):
             kinds = shortened(", ".join(counts), LONGEST_LIST // 8)
             remarks.append(f"{folder}: skipped files in other formats: {kinds}")
         if empty := sorted({below.name for below in _subfolders(folder)} - {name for _, name in in_class}):
-            remarks.append(f"{folder}: no images in {', '.join(empty)}")
+            remarks.append(f"{folder}: found no images in the folders {', '.join(empty)}")
         if not in_class:
-            flat = f"; {loose} images are in no class folder: set dataset.labels to a table of their classes"
-            what = f"{folder}: expected a folder of images for each class, found no such folder"
-            raise InputError(what + flat * bool(loose))
+            flat = f"only {loose} images outside class folders; set dataset.labels to a table of their labels"
+            what = f"{folder}: expected a folder of images for each class, found"
+            raise InputError(f"{what} {flat if loose else 'none'}")
         if len({name for _, name in in_class}) == 1 and (inner := _subfolders(folder / in_class[0][1])):
             what = f"{folder}: expected folders for at least two classes, found only {in_class[0][1]}"
             raise InputError(
-                f"{what}; if the folders in it are the classes, set dataset.path={inner[0].parent}"
+                f"{what}; if the folders inside {in_class[0][1]} are the classes, "
+                f"set dataset.path={inner[0].parent}"
             )
         return in_class
 
@@ -344,7 +347,9 @@ class ImageFolder(Images):
         for name in columns:
             expect_column("dataset.labels", self.labels, name, table)
         if table[columns].isna().any(axis=None):
-            raise InputError(f"dataset.labels={self.labels}: expected a file and a label in each row")
+            raise InputError(
+                f"dataset.labels={self.labels}: expected a file and a label in each row, found an empty cell"
+            )
         files, _ = images_below(folder)
         by_name = dict[str, set[Path]]()
         for file in files:
@@ -355,7 +360,7 @@ class ImageFolder(Images):
             matches = by_name.get(name, {folder / name})
             if len(matches) > 1 and not (matches := matches & {folder / name}):
                 several = ", ".join(map(str, sorted(by_name[name])[:2]))
-                advice = f"{name} matches several files ({several}): give paths relative to {folder}"
+                advice = f"{name} matches several files ({several}); give the path relative to {folder}"
                 raise InputError(f"dataset.labels={self.labels}: {advice}")
             listed.append((min(matches), label))
         if unlisted := len({*files} - {file for file, _ in listed}):

@@ -42,7 +42,7 @@ csv.field_size_limit(2**31 - 1)  # long names are rejected later
 
 def parse_separator(typed: str) -> str:
     """Return the separator that a user typed, or raise an InputError if it is invalid."""
-    separator = "\t" if typed == r"\t" else typed  # how a shell user types a tab
+    separator = "\t" if typed == r"\t" else typed  # a tab is hard to type in a shell
     if separator != WHITESPACE and (len(separator) != 1 or not separator.isascii() or separator in '"\r\n'):
         expected = rf"expected a separator such as ; or \t (one ASCII character, no quote), or {WHITESPACE}"
         raise InputError(f"{expected}, got {shown(typed)}")
@@ -72,7 +72,9 @@ class Dialect:
 
     def __post_init__(self) -> None:
         if self.decimal is not None and self.decimal == self.thousands:
-            raise ValueError(f"expected different decimal and thousands signs, got {self.decimal!r} twice")
+            raise ValueError(
+                f"expected different signs for decimal and thousands, got {self.decimal!r} for both"
+            )
 
     @property
     def signs(self) -> dict[str, Any]:
@@ -108,7 +110,7 @@ def opened(file: Path) -> Any:
         members = [name for name in archive.namelist() if name[-1] != "/" and not name.startswith("__MACOSX")]
         if len(members) != 1:
             raise InputError(
-                f"{file}: expected an archive of one file, found {len(members)}: unpack it first"
+                f"{file}: expected an archive with one file, found {len(members)} files; unpack the archive"
             )
         return archive.open(members[0])
     unpack: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
@@ -135,7 +137,8 @@ def _encoding(file: Path) -> str:
     if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return "utf-16"
     if b"\0" in start:
-        raise InputError(f"{file} is not a text file: expected text, or a .parquet or .xlsx file")
+        advice = "for Parquet or Excel, use the suffix .parquet or .xlsx"
+        raise InputError(f"{file}: expected text, got binary data; {advice}")
     for encoding in ("utf-8-sig" if start.startswith(codecs.BOM_UTF8) else "utf-8", "cp1252"):
         decoder = codecs.getincrementaldecoder(encoding)()
         with contextlib.suppress(UnicodeDecodeError), opened(file) as stream:
@@ -188,7 +191,7 @@ def find_names(rows: Sequence[list[str]], header: bool | int | None) -> Layout:
     width = max(Counter(len(rows[at]) for at in filled).items(), key=lambda item: (item[1], item[0]))[0]
     if isinstance(header, int) and not isinstance(header, bool):
         if header > len(rows):
-            raise InputError(f"dataset.header={header}: expected at most line {len(rows)}")
+            raise InputError(f"dataset.header={header}: expected a line number of at most {len(rows)}")
         start = filled.index(header - 1) if header - 1 in filled else 0
     else:
         start = next((k for k in range(len(filled)) if _begins(rows, filled[k:], width)), 0)
@@ -198,7 +201,7 @@ def find_names(rows: Sequence[list[str]], header: bool | int | None) -> Layout:
     first = [" ".join(name.split()) for name in (first[0].removeprefix("#"), *first[1:])]
     end = filled[start] + 1
     if header is False or (header is None and not _are_names(first, below)):
-        remarks += ["no line of column names: columns are called c1, c2, ..."] * (header is None)
+        remarks += ["found no column names, so the columns are called c1, c2, ..."] * (header is None)
         first, end, below = [f"c{k}" for k in range(1, width + 1)], filled[start], [first, *below]
     elif header is None and len(below) > 2 and _are_more_names(below[0], below[1:]):
         first = [" ".join(filter(None, pair)) for pair in zip(first, below[0], strict=False)]

@@ -116,8 +116,8 @@ class Numbers:
         """Return how this notation differs from Python's notation."""
         lines = [f"decimal sign {self.decimal!r}"] * (self.decimal != ".")
         lines += [f"thousands separated by {self.thousands!r}"] * bool(self.thousands)
-        lines += [f"{affix!r} is not part of the number" for affix in (self.prefix, self.suffix) if affix]
-        return "times of day in seconds" if self.clock else ", ".join(lines)
+        lines += [f"{affix!r} is ignored" for affix in (self.prefix, self.suffix) if affix]
+        return "times are converted to seconds" if self.clock else ", ".join(lines)
 
 
 READINGS = (
@@ -143,10 +143,10 @@ class Doubt:
 
     def __str__(self) -> str:
         if not self.cells:
-            return f"is the comma in {self.example!r} a decimal sign, or does it separate thousands?"
+            return f"the comma in {self.example!r} may be a decimal sign or a thousands separator"
         (cell, count), *others = self.cells.items()
-        more = f", nor are {sum(n for _, n in others)} other cells" * bool(others)
-        return f"{cell!r} ({count} times) is not a number{more}, unlike the rest"
+        first, rest = (f"{n} cell{'s' * (n > 1)}" for n in (count, sum(n for _, n in others)))
+        return f"expected numbers, found {cell!r} in {first}" + f" and other text in {rest}" * bool(others)
 
 
 def remedies(doubts: Mapping[str, Doubt]) -> list[tuple[str, Any, str]]:
@@ -156,17 +156,20 @@ def remedies(doubts: Mapping[str, Doubt]) -> list[tuple[str, Any, str]]:
     settings: list[tuple[str, Any, str]] = []
     if 0 < len(cells) <= MOST_CODES:
         numeric = any(is_number(cell.split()[0]) for cell in cells)  # other columns may hold such numbers
-        settings.append(("missing", columns if numeric else [*cells], "missing values"))
+        settings.append(("missing", columns if numeric else [*cells], "they mean missing values"))
     if columns:
-        settings.append(("text", [*columns], "categories"))
+        settings.append(("text", [*columns], "the column contains categories"))
     if len(columns) < len(doubts):
-        settings += [("thousands", ",", "thousands"), ("decimal", ",", "a decimal sign")]
+        settings += [
+            ("thousands", ",", "commas separate thousands"),
+            ("decimal", ",", "commas are decimal signs"),
+        ]
     return settings
 
 
 def remedy(doubts: Mapping[str, Doubt]) -> str:
     """Return advice on settings that would resolve the doubts."""
-    words = [f"{override(f'dataset.{key}', value)} for {use}" for key, value, use in remedies(doubts)]
+    words = [f"{override(f'dataset.{key}', value)} if {use}" for key, value, use in remedies(doubts)]
     return f"add {', or '.join(words)}"
 
 

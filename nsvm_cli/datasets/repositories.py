@@ -62,14 +62,14 @@ def _from_openml(number: int) -> tuple[pd.DataFrame, str | None]:
         cache = Path(openml.config.get_cache_directory())
         with locked(cache, wait=True):
             if not (cache / "datasets" / str(number)).exists():
-                say(f"Downloading OpenML {number} from {openml.config.server}")
+                say(f"Downloading OpenML data set {number} from {openml.config.server}")
             data = openml.datasets.get_dataset(number, download_features_meta_data=True)
             cells: Any = data.get_data()[0]  # a data frame
     except Exception as error:
         raise InputError(
-            f"dataset.id={number}: OpenML {number} cannot be obtained ({reason(error)}): connect to the "
-            "network, set dataset.path=FILE.csv to use a local copy, or use dataset=ringnorm (generated) or "
-            "dataset=digits (comes with scikit-learn)"
+            f"dataset.id={number} cannot be downloaded from OpenML ({reason(error)}); connect to the "
+            "network, set dataset.path=FILE.csv to read a local copy, or use dataset=ringnorm or "
+            "dataset=digits, which require no download"
         ) from None
     finally:
         logging.disable(logging.NOTSET)
@@ -99,7 +99,7 @@ class PMLB(TableSource):
         with pandas_errors(str(file)):
             label = (
                 "class" if "class" in layout_of(file, Dialect()).names else "target"
-            )  # as in the first releases
+            )  # the first releases of PMLB use "class"
         settings = {field.name: getattr(self, field.name) for field in fields(TableSource)}
         return CSV(path=str(file), label=label, **settings).load(rng, text)
 
@@ -118,6 +118,6 @@ class PMLB(TableSource):
             return fetch(f"{ADDRESS}/{self.table}/{self.table}.tsv.gz", None, cache_folder() / "PMLB")
         except (OSError, ValueError) as error:
             raise InputError(
-                f"dataset.table: {self.table} cannot be downloaded ({error}): check the name at "
-                "https://epistasislab.github.io/pmlb, or set dataset.root=FOLDER to use local files"
+                f"dataset.table={self.table} cannot be downloaded ({error}); check the name at "
+                "https://epistasislab.github.io/pmlb, or set dataset.root=FOLDER to read local files"
             ) from None

@@ -70,8 +70,9 @@ def fit_scaling(
     if not (finite := std.isfinite() & mean.isfinite()).all():
         at = 0 if global_scaling else int((~finite).flatten().nonzero()[0])
         raise InputError(
-            f"feature {at + 1} has values up to {float(x.flatten(1)[:, at].abs().max()):.3g}: its "
-            f"{'range' if kind == 'minmax' else 'standard deviation'} is not finite; use a larger unit for it"
+            f"feature {at + 1}: the {'range' if kind == 'minmax' else 'standard deviation'} is not finite, "
+            f"because values reach {float(x.flatten(1)[:, at].abs().max()):.3g}; scale the feature to "
+            "smaller values"
         )
     if kind == "standard" and not global_scaling:
         binary = ((x == 0) | (x == 1)).all(0) & (std > 0)

@@ -36,16 +36,19 @@ def split_rows(
     """
     rows = np.arange(len(samples.y))
     if samples.times is not None and (samples.groups is not None or fold is not None):
-        raise InputError("dataset.time holds out the latest samples: remove dataset.group and dataset.fold")
+        raise InputError(
+            "dataset.time cannot be combined with dataset.group or dataset.fold; remove dataset.time"
+        )
     ends = [len(rows) if row is None else row for row in (samples.official_validation, samples.official_test)]
     train, held_out, test = rows[: min(ends)], rows[min(ends) : ends[1]], rows[ends[1] :]
     if samples.official_test is None:
         test = _test_set(samples, train, fold, seed)
     elif fold is not None:
-        raise InputError(f"dataset.fold={fold}: {samples.source} already has a test set")
+        raise InputError(f"dataset.fold={fold}: {samples.source} already has a test set; remove dataset.fold")
     train = np.setdiff1d(train, test, assume_unique=True)
     if samples.official_validation is not None and validation:
-        raise InputError(f"dataset.validation={validation}: {samples.source} already has a validation set")
+        has = f"{samples.source} already has a validation set"
+        raise InputError(f"dataset.validation={validation}: {has}; remove dataset.validation")
     if samples.official_validation is None:
         held_out = _validation_set(samples, train, validation, seed, lenient)
     train = np.setdiff1d(train, held_out, assume_unique=True)
@@ -77,7 +80,7 @@ def _validation_set(
     for name, size in whole.items():
         if amount >= size and not lenient:
             of_class = f" of class {name}" if name else ""
-            expected = f"expected fewer than the {size} training samples{of_class}"
+            expected = f"expected fewer than {size}, the number of training samples{of_class}"
             raise InputError(f"dataset.validation={validation}: {expected}")
     count = round(amount * len(train)) if share else min(int(amount), len(train))
     if amount and samples.times is not None:
@@ -105,12 +108,12 @@ def _fold(samples: Samples, rows: np.ndarray, k: int, n: int, seed: int, fixed: 
         available = {"samples of each class" if classes else "samples": min(sizes)}
         splitter = StratifiedKFold if classes else KFold
     else:
-        available = {"groups": len(np.unique(groups[rows])), "samples of some class": max(sizes)}
+        available = {"groups": len(np.unique(groups[rows])), "samples of the largest class": max(sizes)}
         splitter = StratifiedGroupKFold if classes else GroupKFold
     n = n if fixed else max(2, min(n, *available.values()))
     for what, count in available.items():
         if count < n:
-            hint = "; for fewer folds, set dataset.fold=K/N" if n > 2 else ""
+            hint = "; set dataset.fold=K/N with a smaller N" if n > 2 else ""
             expected = f"expected at least {n} {what} for {n} folds, found {count}"
             raise InputError(f"{samples.source}: {expected}{hint}")
     of_rows = rows, samples.y[rows], None if groups is None else groups[rows]
@@ -127,7 +130,7 @@ def _latest(samples: Samples, rows: np.ndarray, count: int) -> np.ndarray:
     chosen: np.ndarray = rows[times >= np.sort(times)[-count]]
     if len(chosen) == len(rows):
         raise InputError(
-            f"{samples.source}: expected earlier samples to train on, but all samples are held out"
+            f"dataset.time: expected samples before the held-out samples of {samples.source}, found none"
         )
     return chosen
 
@@ -144,7 +147,7 @@ def expect_two_of_each(samples: Samples) -> None:
         images = samples.x.dtype == np.uint8
         others = [name for name in sizes if name not in rare]
         without = override(*("dataset.classes", others) if images else ("dataset.min_count", FEWEST_ROWS))
-        hint = f"; add {without} to remove rare classes: {', '.join(rare)}" if rare else ""
+        hint = f"; add {without} to remove the rare classes {', '.join(rare)}" if rare else ""
         hint += (
             "; to predict numbers, set task=regression" if all(map(is_number, sizes)) and not images else ""
         )
@@ -157,13 +160,13 @@ def expect_two_of_each(samples: Samples) -> None:
 def expect_every_class(samples: Samples, rows: Mapping[str, np.ndarray]) -> None:
     """Raise an InputError unless each class has training samples; ``rows`` holds the rows of each split."""
     roles = {"dataset.group": samples.groups, "dataset.time": samples.times}
-    how = next((name for name, values in roles.items() if values is not None), "its source")
+    how = next((name for name, values in roles.items() if values is not None), "the split of the data set")
     for name, size in _sizes(samples, rows["train"]).items():
         if not size:
             part = "test" if _sizes(samples, rows["test"])[name] else "validation"
             raise InputError(
-                f"{samples.source}: class {name} has no training samples, because {how} puts them "
-                f"in the {part} set; change the split, or remove the class"
+                f"{samples.source}: class {name} has no training samples, because {how} puts all of them "
+                f"in the {part} set; change the split or remove the class"
             )
 
 

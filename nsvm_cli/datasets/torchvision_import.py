@@ -18,7 +18,7 @@ def import_torchvision(module: str) -> Any:
     """Return the module ``torchvision.<module>``, or raise a RunError if it cannot be imported."""
     name = f"torchvision.{module}"
     try:
-        with _IMPORTING, torch.device("cpu"):  # whatever device a caller is building its own tensors on
+        with _IMPORTING, torch.device("cpu"):  # the caller may have set another device
             try:
                 return importlib.import_module(name)
             except RuntimeError as error:
@@ -26,8 +26,8 @@ def import_torchvision(module: str) -> Any:
                     raise
             for half_imported in [key for key in sys.modules if key.split(".")[0] == "torchvision"]:
                 del sys.modules[half_imported]
-            # the default wheel cannot load its operators beside a CPU build of torch, and cannot be imported
-            # without a declaration of these two, of detection models
+            # with a CPU build of torch, the default wheel of torchvision cannot load its operators, and its
+            # import fails unless these two operators of detection models are declared
             for operator in ("nms", "qnms"):
                 schema = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
                 torch.library.define(f"torchvision::{operator}", schema)
@@ -35,6 +35,6 @@ def import_torchvision(module: str) -> Any:
     except (ImportError, RuntimeError) as error:
         reason = str(error).splitlines()[0]
         raise RunError(
-            f"torchvision cannot be imported ({reason}): install the version that goes with torch "
-            f"{torch.__version__}"
+            f"torchvision cannot be imported ({reason}); install the version of torchvision that requires "
+            f"torch {torch.__version__}"
         ) from None

@@ -53,7 +53,7 @@ def blocks(
     parquet = path.is_dir() and kind_of(path) == "Parquet"
     if (path.is_dir() and not parquet) or (path.is_file() and path.suffix.lower() in FORMATS):
         if keep:
-            raise InputError(f"--keep copies columns of a table, but {path} holds images")
+            raise InputError(f"--keep requires a table, but {path} contains images; remove --keep")
         parts = _images(path, shape, numbers, background, skip, say)
     elif path.is_file() or parquet:
         parts = _rows(path, shape, encoder, dialect, numbers, keep)
@@ -65,7 +65,7 @@ def blocks(
         if len(x):
             yield x, beside
     if count == 0:
-        raise InputError(f"{path} holds no samples: expected at least one")
+        raise InputError(f"{path}: expected at least one sample, found none")
 
 
 def _rows(
@@ -80,8 +80,8 @@ def _rows(
         layout = layout_of(path, dialect)
         if encoder is None and len(layout.names) != (n := math.prod(shape)):
             raise InputError(
-                f"{path} has {len(layout.names)} columns, expected {n}: the model has no column names, so "
-                "columns are matched by position; remove any other column, such as the label"
+                f"{path}: expected {n} columns in the order of training, because the model has no column "
+                f"names, got {len(layout.names)} columns; remove other columns, such as the label"
             )
         keep = [*dict.fromkeys(keep)]
         for name in keep:
@@ -102,10 +102,12 @@ def _images(
     """Yield an image, or all images below a folder."""
     if len(shape) != 3 or shape[0] not in MODES:
         what = "a folder" if path.is_dir() else "an image"
-        raise InputError(f"{path} is {what}, but the model expects samples of shape {shape}")
+        raise InputError(
+            f"{path}: expected a table, because the model requires samples of shape {shape}, got {what}"
+        )
     files = images_below(path)[0] if path.is_dir() else [path]
     if not files:
-        raise InputError(f"{path} has no images: expected files such as {', '.join([*FORMATS][:2])}")
+        raise InputError(f"{path}: expected image files such as {' or '.join([*FORMATS][:2])}, found none")
     rows = min(BLOCK_IMAGES, rows_at_a_time(PER_NUMBER * numbers))
     damaged, reader = 0, ImageReader(shape, background)
     for first in range(0, len(files), rows):

@@ -48,7 +48,7 @@ class Sum(Composed):
         super().__post_init__()
         weights = self.weights or [1.0] * len(self.of)
         if len(weights) != len(self.of):
-            raise ValueError(f"expected a weight for each of {len(self.of)} kernels, got {len(weights)}")
+            raise ValueError(f"expected {len(self.of)} weights, one for each kernel, got {len(weights)}")
         object.__setattr__(self, "weights", weights)
 
     def __call__(self, a: Points, b: Others) -> Gram:
@@ -77,7 +77,7 @@ class Learnt(Kernel):
             numbers = value if isinstance(value, list) else [1.0 if value is None else value]
             if not all(isinstance(number, float) and number > 0 for number in numbers):
                 options = [key for key, own in vars(K).items() if isinstance(own, (float, list, type(None)))]
-                expected = f"expected names of settings that are positive, got {name}"
+                expected = f"expected names of positive settings of the kernel, got {name}"
                 raise InputError(f"kernel.learn: {expected}; {did_you_mean(name, options)}")
         self.K, self.names, self.ard = K, names, ard
         self.start: dict[str, Tensor] = {}

@@ -92,7 +92,7 @@ class TorchDropout(Dropout):
 
     def forward(self, x: Float[Tensor, "batch channels *rest"]) -> Float[Tensor, "batch channels *rest"]:
         masks = _masks.get() if self.training else None
-        if masks is None or len(x) != len(masks.i):  # in the latter case, the rows of x are not samples
+        if masks is None or len(x) != len(masks.i):  # rows of x may not be samples
             return cast(Tensor, self.layer(x))
         values = x.flatten(1) if isinstance(self.layer, nn.Dropout) else x  # nn.Dropout drops single values
         return super().forward(values).view(x.shape)

@@ -172,7 +172,9 @@ class FeatureMap:
         self.learnt.requires_grad_(False)
         if kernel_gradient is not None and self.learnt:
             reason = "it estimates gradients with respect to features only"
-            raise InputError(f"kernel.gradient cannot be combined with a kernel that learns: {reason}")
+            raise InputError(
+                f"kernel.gradient cannot be combined with a kernel that learns, because {reason}"
+            )
         self.parameters = [*moving.values()]
         self.optimizer = Optimizer(optimizer, moving) if moving else None
         changes = augment is not None or trains_otherwise(network)
@@ -191,8 +193,8 @@ class FeatureMap:
             self.draws = draws(lambda: [trial.training_pass(x[np.arange(n)], 1) for n in (2, 3)], device)
             if draws(lambda: trial(x), device):
                 raise InputError(
-                    "the network draws random numbers in evaluation mode, where a sample must always have "
-                    "the same features; draw in training mode only, with 'if self.training:'"
+                    "the network draws random numbers in evaluation mode, but a sample must always have "
+                    "the same features; draw random numbers only in training mode, with 'if self.training:'"
                 )
 
     def __call__(self, x: Float[Tensor, "m ..."] | Batch) -> Float[Tensor, "m n"]:
@@ -283,8 +285,8 @@ def at_start(
     network = network.to(like)
     z = features(network, like.new_zeros(1, *shape))
     if z.ndim != 2:
-        got = f"shape {tuple(z.shape)} for 1 sample"
-        raise InputError(f"network {settings.network['name']} returned {got}, expected (1, n)")
+        expected = f"expected features of shape (1, n) for 1 sample, got shape {tuple(z.shape)}"
+        raise InputError(f"network {settings.network['name']}: {expected}")
     K = with_initial_parameters(kernel_of(settings), z)
     if settings.init.run is not None:
         _copy(_theta_in(Path(settings.init.run)), network, K, settings.init)
@@ -297,7 +299,7 @@ def _theta_in(path: Path) -> Mapping[str, Tensor]:
     try:
         open_regular(file).close()  # settings from an untrusted source may contain any path
         if file.suffix != ".safetensors":
-            loaded = torch.load(file, map_location="cpu", weights_only=True)  # No pickle: it runs no code
+            loaded = torch.load(file, map_location="cpu", weights_only=True)  # runs no code from the file
             return {name: tensor for name, tensor in loaded.items() if isinstance(tensor, Tensor)}
         with safe_open(file, framework="pt") as opened:
             is_model = MODEL in (opened.metadata() or {})
@@ -305,7 +307,7 @@ def _theta_in(path: Path) -> Mapping[str, Tensor]:
             return load_file(file)
     except (OSError, ValueError, RuntimeError, AttributeError, SafetensorError, UnpicklingError) as error:
         reason = next(iter(str(error).splitlines()), "")
-        raise InputError(f"init.run={path}: no theta could be read from {file}: {reason}") from None
+        raise InputError(f"init.run={path}: theta cannot be read from {file}: {reason}") from None
     tensors = tensor_file.read(file, MODEL).tensors()  # alpha, z and other tensors do not belong to theta
     return {n.removeprefix(NETWORK): t for n, t in tensors.items() if n.startswith((NETWORK, KERNEL))}
 
@@ -324,7 +326,7 @@ def _copy(theta: Mapping[str, Tensor], network: nn.Module, K: Kernel, init: Init
         if saved is None or saved.shape != tensor.shape:
             found = "none" if saved is None else f"shape {list(saved.shape)}"
             raise InputError(
-                f"init.run={init.run}: expected {name} of shape {list(tensor.shape)}, found {found}; "
-                "set init.only=[PREFIX] to load only the parameters whose names start with PREFIX"
+                f"init.run={init.run}: expected a parameter {name} of shape {list(tensor.shape)}, found "
+                f"{found}; set init.only=[PREFIX] to load only the parameters whose names start with PREFIX"
             )
         tensor.copy_(saved)

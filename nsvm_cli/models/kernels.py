@@ -65,7 +65,7 @@ class Kernel:
             if not K.requires_grad:
                 raise InputError(
                     f"kernel {type(self).__name__} returned values without a gradient; set "
-                    "kernel.gradient=spsa or finite_difference, or use algorithm=pegasos or svc"
+                    "kernel.gradient=spsa or finite_difference, or set algorithm=pegasos or svc"
                 )
             # passing G as grad_outputs would make torch import sympy, which takes half a second
             return torch.autograd.grad((G * K).sum(), a)[0]
@@ -218,7 +218,7 @@ class Precomputed(Kernel):
         G, what = self.G, f"kernel.path={self.path}"
         if G.ndim != 2 or len({*G.shape}) > 1 or len(G) > MOST_MATRIX_ROWS or G.dtype.kind not in "iuf":
             raise InputError(
-                f"{what}: expected numbers of shape (m, m), m <= 2^24, got {G.dtype} of shape {G.shape}"
+                f"{what}: expected numbers of shape (m, m) with m <= 2^24, got {G.dtype} of shape {G.shape}"
             )
         block = G[:256, :256]  # reading all of a large file would take minutes
         if not (np.isfinite(block).all() and np.allclose(block, block.T)):
@@ -244,8 +244,8 @@ class Precomputed(Kernel):
         if i.shape[-1] != 1 or not valid.all():
             got = f"{i.shape[-1]} features" if i.shape[-1] != 1 else f"{i[~valid][0]:g}"
             raise InputError(
-                f"kernel=precomputed expects samples with one feature, the index of a row of {self.path} "
-                f"(0 to {m - 1}), got {got}; set dataset.scaling=none and network=identity"
+                f"kernel=precomputed: expected one feature, which is a row number of {self.path} from 0 to "
+                f"{m - 1}, got {got}; set dataset.scaling=none and network=identity"
             )
         return i[..., 0].astype(np.int64)
 
@@ -320,22 +320,24 @@ def check_kernel(
         returned = formula(rows.detach(), b.detach())
         got, expected = _described(returned), _described(a.new_empty(len(rows), len(b)))
         if got != expected:
-            raise InputError(f"kernel {name} returned {got}, expected {expected}")
+            raise InputError(f"kernel {name}: expected a return value of {expected}, got {got}")
         if returned.requires_grad:
             where = f"{type(formula).__module__}.{type(formula).__qualname__}"
             raise InputError(
-                f"kernel {name} ({where}) returned values with a gradient, though its features have none: "
-                "store constants as floats or detached tensors, and values to learn as nn.Parameter"
+                f"kernel {name} ({where}) returned values that require gradients for features without "
+                "gradients; store constants as floats or detached tensors, and learnt values as nn.Parameter"
             )
     if draws(lambda: formula(a, b), a.device.type):
-        raise InputError(f"kernel {name} draws random numbers; equal features must always give equal values")
+        raise InputError(
+            f"kernel {name} draws random numbers, but equal features must always give equal values"
+        )
     if differentiable:
         K_ab = formula(a, b)
         gradient = Kernel.gradient(formula, a, b, K_ab, torch.ones_like(K_ab))
         if K_ab.isfinite().all() and not gradient.isfinite().all():  # the rows of a are the first rows of b
             raise InputError(
-                f"kernel {name} has no finite gradient where a = b; apply .clamp_min(1e-12) "
-                "before taking a square root of distances"
+                f"kernel {name}: the gradient is not finite where a = b; apply .clamp_min(1e-12) to squared "
+                "distances before the square root"
             )
 
 

@@ -256,7 +256,10 @@ def build_loss(settings: Mapping[str, Any] | None, multiclass: str, task: Task) 
     formula: Formula = build(LOSSES, "loss", settings)
     if formula.kind != task.kind:
         fitting = ", ".join(name for name, loss in LOSSES.items() if loss.kind == task.kind)
-        raise InputError(f"loss={settings['name']} is for task={formula.kind}; use one of {fitting}")
+        raise InputError(
+            f"loss={settings['name']} requires task={formula.kind}, got task={task.kind}; use one of "
+            f"{fitting}"
+        )
     if task.kind == "regression":
         return Residual(formula)
     return MULTICLASS[multiclass](formula) if task.outputs else Binary(formula)

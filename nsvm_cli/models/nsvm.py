@@ -176,11 +176,13 @@ class ModelMetadata:
 
     def __post_init__(self) -> None:
         if (values := math.prod(self.shape)) > SAMPLE_VALUES:
-            raise ValueError(f"a sample has {values} values, expected at most {SAMPLE_VALUES}")
+            raise ValueError(f"expected samples of at most {SAMPLE_VALUES} values, got {values}")
         if ((C := len(self.trained.classes)) < 2) == (self.target is None):
             raise ValueError(f"expected two or more classes, or a target, got {C} classes")
         if (encoder := self.encoder) and self.shape != (width := len(encoder.features),):
-            raise ValueError(f"its columns give {width} features, expected shape {list(self.shape)}")
+            raise ValueError(
+                f"expected columns with features of shape {list(self.shape)}, got {width} features"
+            )
 
     @property
     def encoder(self) -> TableEncoder | None:

@@ -59,14 +59,15 @@ def build_parts(settings: Settings) -> tuple[Trainer[Any], Rule, Differences | N
     """
     algorithm, loss = build_trainer(settings.algorithm), settings.loss
     if settings.calibration == "sigmoid" and settings.task == "regression":
-        raise InputError("calibration=sigmoid gives class probabilities, and task=regression has no classes")
+        raise InputError("calibration=sigmoid requires task=classification, got task=regression")
     if settings.class_weight and settings.task == "regression":
-        raise InputError("class_weight is for classes, and task=regression has no classes")
+        raise InputError("class_weight requires task=classification, got task=regression")
     if loss is not None:
         build(LOSSES, "loss", loss)
     if not algorithm.trains_svm and (loss or settings.full_objective):
         wrong = f"loss={loss['name']}" if loss else "full_objective"
-        raise InputError(f"{wrong} needs an SVM, but algorithm={settings.algorithm['name']} trains no SVM")
+        name = settings.algorithm["name"]
+        raise InputError(f"{wrong} requires an SVM, but algorithm={name} trains no SVM; remove {wrong}")
     kernel_of(settings)
     gradient = build_gradient(settings.kernel)
     optimizer = build(OPTIMIZERS, "optimizer", settings.optimizer)

@@ -107,9 +107,9 @@ class Alg1State(State):
                 setattr(self, name, value.new_empty(len(rows), *value.shape[1:]))
         super().load_state_dict(saved)
         if not len(self.i) == len(self.z) == len(self.alpha) == self.support_vectors:
-            raise ValueError(f"expected {self.support_vectors} terms")
+            raise ValueError(f"expected {self.support_vectors} terms in i, z and alpha")
         if not ((self.i >= NO_SAMPLE) & (self.i < self.sampler.m)).all():
-            raise ValueError(f"i contains indices that are not below {self.sampler.m}")
+            raise ValueError(f"i: expected indices below {self.sampler.m}")
 
     def add(
         self, i: Int64[np.ndarray, " v"], z: Float[Tensor, "v n"], alpha: Float[Tensor, " v *outputs"]

@@ -132,8 +132,8 @@ class Alg4(BatchTrainer[Alg4State]):
         part_1 = state.t - (state.part_2.t if state.part_2 else 0)
         if part_1 > self.last_theta_step or (state.part_2 and part_1 < self.last_theta_step):
             raise ValueError(
-                f"the run took {part_1} steps of Part 1, which now has {self.last_theta_step}; set "
-                f"algorithm.steps={part_1} and algorithm.solver_steps"
+                f"expected {part_1} steps of Part 1, as in the checkpoint, got {self.last_theta_step}; set "
+                f"algorithm.steps={part_1}, and set the steps of Part 2 with algorithm.solver_steps"
             )
         return state
 

@@ -103,7 +103,9 @@ class Problem:
         """Return the sampler that draws i_t, or A_t of size k. Raise an InputError if k exceeds m."""
         m = len(self.y)
         if k > m:
-            raise InputError(f"algorithm.batch_size={k}: expected at most the {m} training samples")
+            raise InputError(
+                f"algorithm.batch_size={k}: expected at most {m}, the number of training samples"
+            )
         return Sampler(self.seed, m, k)
 
     def sums(
@@ -179,7 +181,7 @@ class Trainer(ABC, Generic[S]):
 
     @property
     def name(self) -> str:
-        """The name of the algorithm in messages, whichever engine takes its steps."""
+        """The name of the algorithm in messages, which is the same for all engines."""
         return next(iter(Registry.kinds["algorithm"].names_of(type(self))), type(self).__name__.lower())
 
     @property
@@ -235,9 +237,13 @@ class Trainer(ABC, Generic[S]):
         """Raise an InputError if this algorithm cannot handle the problem."""
         problem.sampler(self.k)
         if problem.penalties and not (self.moves_theta and F.parameters):
-            raise InputError("penalties are terms of the objective for theta, but theta is fixed in this run")
+            raise InputError(
+                "penalties require a run that trains theta, but theta is fixed in this run; remove penalties"
+            )
         if self.k < 2 and (name := problem.penalties.pairwise_term):
-            raise InputError(f"penalties.{name} needs pairs of samples; set algorithm.batch_size above 1")
+            raise InputError(
+                f"penalties.{name} requires batches of at least 2 samples; set algorithm.batch_size above 1"
+            )
 
     @abstractmethod
     def start(self, problem: Problem, F: FeatureMap) -> S:
@@ -297,7 +303,7 @@ class Trainer(ABC, Generic[S]):
             state.mean.follow(t)
 
     def classifies(self, state: S) -> bool:
-        """Return whether there is an SVM yet, which is not the case in Part 1 of two parts."""
+        """Return whether an SVM exists in this state. Part 1 of two parts has no SVM."""
         return state.part != 1 or state.t == self.total
 
     @abstractmethod

@@ -72,7 +72,7 @@ class Coefficients:
         like = torch.empty(s, *outputs, dtype=torch.float64)
         alpha = loaded_like(like, saved["alpha"], "alpha").numpy()
         if not (len(np.unique(j)) == s and (j >= 0).all() and (j < m).all()):
-            raise ValueError(f"the support is not a set of indices below {m}")
+            raise ValueError(f"support: expected different indices from 0 to {m - 1}")
         self.alpha[:], self.in_support[:], self.joined = 0, False, s
         self.order[:s], self.alpha[j], self.in_support[j] = j, alpha, True
 

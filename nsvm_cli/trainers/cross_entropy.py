@@ -44,8 +44,8 @@ class CrossEntropy(BatchTrainer[State]):
         n, (expected,) = F(problem.x[:1]).shape[1], problem.task.outputs or (1,)
         if n != expected or not is_linear(problem.K):
             raise InputError(
-                f"algorithm={self.name} expects network.head=true and kernel=linear, got a network with "
-                f"{n} outputs and kernel {type(problem.K).__name__.lower()}"
+                f"algorithm={self.name} requires network.head=true and kernel=linear, got a network with "
+                f"{n} outputs and kernel={type(problem.K).__name__.lower()}"
             )
 
     def start(self, problem: Problem, F: FeatureMap) -> State:

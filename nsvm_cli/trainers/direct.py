@@ -111,7 +111,7 @@ def expect_loss(name: str, problem: Problem, *supported: type[Formula]) -> None:
     """Raise an InputError unless the algorithm supports the loss."""
     if not any(keeps(type(problem.loss.l), loss, "slope", "value") for loss in supported):
         loss = {kind: word for word, kind in LOSSES.items()}.get(type(problem.loss.l), problem.loss.l)
-        raise InputError(f"{name} does not support loss={loss}: use pegasos")
+        raise InputError(f"{name} does not support loss={loss}; use pegasos")
 
 
 def expect_searchable(name: str, grid: Grid | None, searchable: Collection[str]) -> None:
@@ -228,14 +228,14 @@ class LinearModel(ScikitLearn):
         super().check(problem, F)
         if not is_linear(problem.K):
             kernel = type(problem.K).__name__.lower()
-            raise InputError(f"{self.name} expects kernel=linear, got {kernel}: use svc or pegasos")
+            raise InputError(f"{self.name} requires kernel=linear, got kernel={kernel}; use svc or pegasos")
 
     def solve(self, problem: Problem, z: Float[Tensor, "m n"]) -> Expansion:
         machine = self.fit(problem, z)
         if machine.n_iter_ is not None and np.max(machine.n_iter_) >= machine.max_iter:
             WARN.get()(
-                f"{self.name} stopped after {machine.max_iter} iterations, before it converged: "
-                f"raise algorithm.lam={self.lam:g}{', or use pegasos' if self.trains_svm else ''}"
+                f"{self.name} stopped after {machine.max_iter} iterations, before it converged; "
+                f"set algorithm.lam above {self.lam:g}{', or use pegasos' if self.trains_svm else ''}"
             )
         w, b = torch.from_numpy(np.atleast_2d(machine.coef_)).to(z), np.atleast_1d(machine.intercept_)
         if problem.task.outputs:

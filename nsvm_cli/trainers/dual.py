@@ -57,7 +57,7 @@ class DualState(Saved):
             self.kept = np.zeros(kept.shape, np.int64)
         super().load_state_dict(saved)
         if ((self.kept < 0) | (self.kept >= len(self.alpha))).any():
-            raise ValueError("the working set contains indices of variables that do not exist")
+            raise ValueError(f"working set: expected indices from 0 to {len(self.alpha) - 1}")
 
 
 class Optimality(NamedTuple):

@@ -75,7 +75,8 @@ class Nystroem(LinearSVM):
             if len(j) > most:
                 j, factor = order[:most], 1.0
         if len(j) < m and factor == 1:
-            WARN.get()(f"{self.name} uses {most} of {m} samples: memory_budget has no room for more samples")
+            advice = "raise memory_budget to use more"
+            WARN.get()(f"{self.name} uses {most} of {m} samples, because of memory_budget; {advice}")
         return f
 
 

@@ -65,7 +65,7 @@ class LinearPegasos(BatchTrainer[LinearState]):
     def check(self, problem: Problem, F: FeatureMap) -> None:
         super().check(problem, F)
         if not is_linear(problem.K.unbiased):
-            raise InputError(f"algorithm={self.name} expects kernel=linear; pegasos supports all kernels")
+            raise InputError(f"algorithm={self.name} requires kernel=linear; for other kernels, use pegasos")
 
     def start(self, problem: Problem, F: FeatureMap) -> LinearState:
         sampler, z = problem.sampler(self.k), F(problem.x)

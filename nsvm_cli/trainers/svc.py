@@ -244,8 +244,8 @@ class SVC(Trainer[SVCState]):
         elif (gap := max(svm.state.gap for svm in state.parts)) >= self.tol:
             exact = "dtype=float64 or " if state.z.dtype == torch.float32 else ""
             WARN.get()(
-                f"{self.name} stopped at a gap of {gap:.2g}, above tol={self.tol:g}: raise "
-                f"algorithm.lam={self.lam:g}, or use {exact}pegasos"
+                f"{self.name} stopped at a gap of {gap:.2g}, above tol={self.tol:g}; set "
+                f"algorithm.lam above {self.lam:g}, or use {exact}pegasos"
             )
 
     def solver(self, problem: Problem, z: Float[Tensor, "n d"], dual: Dual) -> Any:
@@ -253,8 +253,9 @@ class SVC(Trainer[SVCState]):
         needed = len(z) ** 2 * 8 / 2**20
         if needed > problem.memory_budget:
             raise InputError(
-                f"{self.name} without Numba needs the {len(z)} x {len(z)} kernel matrix, {needed:.1f} MiB, "
-                f"more than memory_budget={problem.memory_budget}: pip install 'nsvm[fast]', or use pegasos"
+                f"{self.name} without Numba requires {needed:.1f} MiB for the {len(z)} x {len(z)} kernel "
+                f"matrix, more than memory_budget={problem.memory_budget}; run pip install 'nsvm[fast]', or "
+                "use pegasos"
             )
         K = problem.K(z.double(), z.double()).cpu().numpy()
         return ReferenceSMO(dual, np.pad(K, (0, int(dual.s.max()) + 1 - len(z))), self.tol, z.dtype)

@@ -43,8 +43,8 @@ CASES = [
     ("train -m hydra.sweep.dir='' seed=1", "hydra.sweep.dir='': expected a folder"),
     ("train seed=${oc.env:NOWHERE}", "Environment variable 'NOWHERE' not found\" (in seed)"),
     (f"train seed=0x{'f' * 20_000}", "seed should be a valid integer, got '0xfff"),
-    ("train dataset.validation=7000", "dataset.validation=7000: expected fewer than the 6660 training"),
-    ("train algorithm=cross_entropy loss=hinge", "loss=hinge needs an SVM"),
+    ("train dataset.validation=7000", "dataset.validation=7000: expected fewer than 6660, the number"),
+    ("train algorithm=cross_entropy loss=hinge", "loss=hinge requires an SVM"),
     ("train dataset=csv", "dataset.path requires a value"),
     ("train dataset=csv dataset.path=nowhere.csv", "dataset.path=nowhere.csv does not exist"),
     (
@@ -121,7 +121,7 @@ def test_data_that_are_not_what_they_should_be(tmp_path: Path) -> None:
     rows = "\n".join(f"{i % 7},{i},{'yes' if i % 2 else 'no'}" for i in range(60))
     file = tmp_path / "table.csv"
     for text, said in [
-        (f"a,b,label\n{rows}\n1,x,no", "column b, row 61: 'x' (1 times) is not a number, unlike the rest"),
+        (f"a,b,label\n{rows}\n1,x,no", "column b, row 61: expected numbers, found 'x' in 1 cell; add"),
         (f"a,b,label\n{rows}\n1,2,", "column label, row 61: expected a label, got an empty cell"),
         (f"a,b,label\n{rows}\n1,2,perhaps", "expected at least 2 samples of class perhaps, found 1"),
         ("a,label\n1,no\n2,no\n", "expected at least 2 classes, got 1 class: no"),

@@ -57,7 +57,7 @@ def test_a_summary_before_any_training(folder: Path) -> None:
     found = json.loads(done.stdout)
     assert (found["rows"], found["classes"]) == (60, ["no", "yes"])
     columns = {column.pop("name"): column for column in found["columns"]}
-    counts_on = "counts up from row to row; if it is a time, add dataset.time=id"
+    counts_on = "looks like a row number; if it is a time, add dataset.time=id"
     assert columns == {
         "id": texts("id", None, [*"012345"]) | {"remarks": [counts_on]},
         "age": numbers([None, 30, 41, 20.5, 30, 41], 10),
@@ -71,7 +71,7 @@ def test_a_summary_before_any_training(folder: Path) -> None:
     shown = nsvm("columns", "table.csv", "--label", "left", cwd=folder, code=0).stdout
     assert shown.startswith("60 rows\n")
     lines = [" ".join(line.split()) for line in shown.splitlines()]
-    for line in ("column kind missing cells", "id id, left out 0 1 2 3 4 5", "code number 20 1 2 1 2"):
+    for line in ("column kind missing cells", "id id, excluded 0 1 2 3 4 5", "code number 20 1 2 1 2"):
         assert line in lines
     assert lines[-len(found["lines"]) :] == found["lines"]
     assert not [path for path in folder.iterdir() if path.name not in ("table.csv", "run", "cache")]
@@ -97,7 +97,7 @@ def test_columns_beside_predictions(folder: Path, monkeypatch: pytest.MonkeyPatc
     new.to_csv(folder / "new.csv", index=False)
     words = ["predict", "run", "new.csv", "--keep", "name", "code", "name", "age", "--output"]
     done = nsvm(*words, "out.csv", cwd=folder, code=0)
-    unseen = "categories unseen in training: city: 30 cells\n"
+    unseen = "cells with categories unseen in training: 30 in city\n"
     assert done.stderr == f"{unseen}60 predictions in out.csv\n"
     written = pd.read_csv(folder / "out.csv", dtype=str, keep_default_na=False)
     assert [*written] == ["name", "code", "age", "prediction", "score"]
@@ -110,7 +110,9 @@ def test_columns_beside_predictions(folder: Path, monkeypatch: pytest.MonkeyPatc
     assert nsvm("predict", "run", "new.csv", cwd=folder, code=0).stderr == unseen
     new.replace("Ulm", "Köln").to_csv(folder / "latin.csv", index=False, encoding="utf-8")
     warned = nsvm("predict", "run", "latin.csv", "--encoding", "latin-1", cwd=folder, code=0).stderr
-    assert warned == "all 60 cells of city are unseen in training: is the file in another encoding?\n"
+    assert (
+        warned == "city: none of the 60 cells occurs in the training data; check the encoding of the file\n"
+    )
 
 
 def test_columns_of_parquet_keep_their_types(folder: Path) -> None:

@@ -237,7 +237,7 @@ def test_a_bug_in_a_plugin_is_a_failure_of_its_job(tmp_path: Path) -> None:
     assert "1 finished, 1 failed, 0 interrupted" in done.stdout
     assert "nsvm_cli" in done.stderr.partition("odd.py")[0], "the whole traceback, as it is asked for"
     done = nsvm(*words, cwd=tmp_path, env=WIDE, code=1)
-    said = "plugin odd failed: KeyError: 'no such thing' (odd.py, line 7); HYDRA_FULL_ERROR=1 shows the "
+    said = "plugin odd failed: KeyError: 'no such thing' (odd.py, line 7); set HYDRA_FULL_ERROR=1 to show the"
     assert f"): failed: {said}" in done.stderr
     assert said in done.stderr.splitlines()[-1]
     assert "Traceback" not in done.stderr

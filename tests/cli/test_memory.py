@@ -44,7 +44,7 @@ def test_memory_budget_decides_how_large_a_table_may_be(
     csv = [f"dataset.path={file}", r"dataset.separator=\t", "dataset.label=target"]
     for words in (["dataset=csv", *csv], ["dataset=pmlb", "dataset.table=table", "dataset.root=."]):
         said = refusal("train", *words, "memory_budget=1", cwd=tmp_path)
-        assert said.endswith("more than memory_budget=1: to allow this, raise memory_budget")
+        assert said.endswith("more than memory_budget=1; set memory_budget=2 or use fewer samples")
     run, _ = trained(*words, *SHORT, "memory_budget=4", cwd=tmp_path)
     monkeypatch.setattr("nsvm_cli.artifacts.model_file.MEMORY_BUDGET", 1)
     assert "more than memory_budget=1" in nsvm("evaluate", run, cwd=tmp_path, code=2).stderr

@@ -115,19 +115,19 @@ def test_a_bad_setting_of_a_part_of_ones_own_is_one_line(words: str, said: str, 
 OWN, SPSA = "kernel=cauchy", "kernel=cauchy kernel.gradient=spsa"
 CAUCHY = "1 / (1 + self.gamma * squared_distances(a, b))"
 VALUES = f"({CAUCHY}).detach()"
-GRADIENT = "returned values with a gradient, though its features have none"
+GRADIENT = "returned values that require gradients for features without gradients"
 NO_GRADIENT = "returned values without a gradient; set kernel.gradient=spsa or finite_difference"
-ARRAYS = "expected arrays x of float64 or uint8 and y of numbers, got <U32 and float64 (my_parts.py, line "
+ARRAYS = "expected x of float64 or uint8 and y of a numeric dtype, got <U32 and float64 (my_parts.py, line "
 
 
 @pytest.mark.parametrize(
     ("part", "was", "now", "said"),
     [
-        (OWN, "1 / (1", "torch.ones(1, 1, 1) / (1", "cauchy returned (1, 3, 5) of torch.float32 on cpu"),
+        (OWN, "1 / (1", "torch.ones(1, 1, 1) / (1", "float32 on cpu, got (1, 3, 5) of torch.float32 on cpu"),
         (OWN, "1 / (1", "torch.ones(1, requires_grad=True) / (1", f"cauchy (my_parts.Cauchy) {GRADIENT}"),
         (OWN, CAUCHY, VALUES, f"kernel Cauchy {NO_GRADIENT}"),
-        (SPSA, CAUCHY, f"{VALUES}.double()", "returned (3, 5) of torch.float64 on cpu, expected (3, 5) of "),
-        (SPSA, CAUCHY, f"{VALUES}.numpy()", "kernel cauchy returned ndarray, expected (3, 5)"),
+        (SPSA, CAUCHY, f"{VALUES}.double()", "of torch.float32 on cpu, got (3, 5) of torch.float64 on cpu"),
+        (SPSA, CAUCHY, f"{VALUES}.numpy()", "kernel cauchy: expected a return value of (3, 5)"),
         ("dataset=moons", "x + rng.normal(0, self.noise, x.shape)", "x.astype(str)", ARRAYS),
     ],
 )
@@ -387,7 +387,7 @@ class Net(MLP):
 DATASETS["mine"], KERNELS["k"], NETWORKS["net"] = Mine, K, Net
 """
 RAISED = f"it is broken (broken.py, line {BROKEN[: BROKEN.index('raise')].count(chr(10)) + 1})"
-HINT = "; HYDRA_FULL_ERROR=1 shows the traceback"
+HINT = "; set HYDRA_FULL_ERROR=1 to show the traceback"
 FAILING = ["plugins=[broken]", "dataset.name=mine", "kernel.name=k", "network.name=net", "network.widths=[2]"]
 FAILING += ["algorithm=alg1", "algorithm.steps=5", "dataset.samples=60", "curves=false", "engine=torch"]
 
@@ -406,7 +406,7 @@ def broken(tmp_path: Path) -> Path:
         ("Mine.load FileNotFoundError", f"plugin broken failed: {RAISED}"),
         ("Net.__init__ ValueError", f"network=net: {RAISED}"),
         ("Net.__init__ RuntimeError", f"network net cannot be built: {RAISED}"),
-        ("Mine.load", "dataset mine returned NoneType, expected Samples or a Table"),
+        ("Mine.load", "dataset mine: expected load() to return Samples or a Table, got NoneType"),
         ("K.__call__ KeyError", f"plugin broken failed: KeyError: {RAISED}{HINT}"),
     ],
 )

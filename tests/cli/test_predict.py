@@ -131,7 +131,7 @@ def test_bad_input(folder: Path, tmp_path: Path) -> None:
 
     run = folder / "run"
     assert "missing.csv does not exist" in says(run, "missing.csv")
-    assert "but the model expects samples of shape" in says(run, tmp_path)
+    assert "because the model requires samples of shape" in says(run, tmp_path)
     assert "no final.safetensors" in says(tmp_path, folder / "table.csv")
     (tmp_path / "fewer.csv").write_text("age\n1\n")
     assert "fewer.csv lacks columns that the model was trained on: colour, income" in says(run, "fewer.csv")
@@ -139,7 +139,7 @@ def test_bad_input(folder: Path, tmp_path: Path) -> None:
     message = says(run, folder / "table.csv", "--output", "missing/out.csv")
     assert "--output: expected a file in an existing folder, got missing/out.csv" in message
     (tmp_path / "header.csv").write_text("age,colour,income\n")
-    assert "header.csv holds no samples: expected at least one" in says(run, "header.csv")
+    assert "header.csv: expected at least one sample, found none" in says(run, "header.csv")
     (tmp_path / "odd.csv").write_text("age,colour,income\n1,red,2\n1,red,2\n1,red,2,3\n")
     assert "odd.csv cannot be read as CSV" in says(run, "odd.csv")
 

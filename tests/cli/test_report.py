@@ -70,7 +70,7 @@ def test_a_run(folder: Path) -> None:
     result = json.loads((folder / "run" / "result.json").read_text())
     assert f"{100 * result['test_accuracy']:.2f} %" in page.sections["Result"]
     assert "feature change" not in {element.text for element in page.all("dt")}, "below the scores"
-    assert "of the kernel with the labels" in page.sections["Result"]
+    assert "of kernel and labels, from -1 to 1" in page.sections["Result"]
     assert "on all 6 test samples" in page.sections["Diagnosis"]
     assert re.search(
         r"run: finished on \d{4}-\d\d-\d\d at \d\d:\d\d UTC$", page.all("header")[0].text.strip()

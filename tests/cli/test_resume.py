@@ -177,7 +177,7 @@ def test_a_finished_run_that_cannot_go_on(tmp_path: Path) -> None:
         assert before == [(tmp_path / "run" / name).read_bytes() for name in names]
         return done.stderr.splitlines()[-1]
 
-    assert "steps of Part 1, which now has 120" in refused(LONGER)
+    assert "steps of Part 1, as in the checkpoint, got 120" in refused(LONGER)
     assert "contains a finished run with a different algorithm: start a new run" in refused(
         "algorithm.name=alg1", LONGER
     )

@@ -120,9 +120,9 @@ def test_samples_to_predict_have_rows_in_a_larger_matrix(folder: Path) -> None:
     ("words", "said"),
     [
         (["kernel=precomputed"], "kernel.path requires a value"),
-        (["dataset.scaling=standard"], "expects samples with one feature, the index of a row of K.npy"),
+        (["dataset.scaling=standard"], "expected one feature, which is a row number of K.npy from 0"),
         (["network=mlp"], "got 256 features; set dataset.scaling=none and network=identity"),
-        (["algorithm=alg1"], "or use algorithm=pegasos or svc"),
+        (["algorithm=alg1"], "or set algorithm=pegasos or svc"),
     ],
 )
 def test_what_does_not_fit_is_one_line(words: list[str], said: str, folder: Path) -> None:

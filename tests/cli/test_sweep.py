@@ -110,12 +110,13 @@ def test_what_is_started_over_counts_once_it_has_ended(
     [
         (
             {"test_accuracy": 0.7, "test_majority_accuracy": 0.7},
-            "test accuracy 70.00 %, no better than always deciding for the most frequent class: 70.00 %",
+            "test accuracy 70.00 %, no better than always predicting the most frequent class "
+            "(accuracy 70.00 %)",
         ),
         ({"test_accuracy": 0.71, "test_majority_accuracy": 0.7}, "test accuracy 71.00 %"),
         (
             {"metric": "r2", "test_r2": -0.07, "test_rmse": 2.0, "test_mean_rmse": 1.9},
-            "test R^2 -0.0700, no better than always predicting the mean, whose RMSE is 1.900",
+            "test R^2 -0.0700, no better than always predicting the mean (RMSE 1.900)",
         ),
     ],
 )

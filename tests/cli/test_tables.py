@@ -80,8 +80,8 @@ def test_columns_are_matched_by_name(folder: Path, other: str, remark: str) -> N
     ("other", "says"),
     [
         ("fewer", "fewer.tsv lacks columns that the model was trained on: age"),
-        ("classes", "expected label 1 or 2, got '3'"),
-        ("floats", "floats.tsv: column class, row 1: expected label 1 or 2, got "),
+        ("classes", "expected the label 1 or 2, got '3'"),
+        ("floats", "floats.tsv: column class, row 1: expected the label 1 or 2, got "),
     ],
 )
 def test_a_table_that_the_model_does_not_know_is_refused(folder: Path, other: str, says: str) -> None:

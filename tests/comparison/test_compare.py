@@ -139,8 +139,9 @@ def test_the_answer_is_in_words() -> None:
     assert re.search(rf"^ring: test accuracy, %: svc has the best score, 94\.85.*: better than .*{by}", best)
     assert best.endswith("no significant difference from trees.")
     assert others == [
-        "overfitted is overfitted: 100.00 % in training, 71.00 % on the test set, 70.00 % for one answer.",
-        "majority: no better than always deciding for the most frequent class: 70.00 %.",
+        "overfitted is overfitted: 100.00 % on the training set, 71.00 % on the test set, 70.00 % for a "
+        "constant prediction.",
+        "majority: no better than always predicting the most frequent class (accuracy 70.00 %).",
     ]
     assert answers(compare(cells(records), against="trees")) == [], "the best was not asked for"
     assert answers(compare(cells(records[:4]))) == [], "there is one candidate"

@@ -79,7 +79,7 @@ def test_without_augmentation_torchvision_is_not_imported(monkeypatch: pytest.Mo
     ("augment", "said"),
     [
         ("RandomCrop", "dataset.augment should be a valid tuple, got 'RandomCrop'"),
-        ([3], "dataset.augment.0: expected the name of a transform, or a section with its name, got 3"),
+        ([3], "dataset.augment.0: expected a transform such as RandomCrop or {name: RandomCrop}, got 3"),
         (["RandomErasing", "RandomCorp"], "dataset.augment.1: there is no transform 'RandomCorp'; did you"),
         ([{"padding": 3}], "dataset.augment.0: there is no transform None"),
     ],
@@ -91,10 +91,13 @@ def test_bad_names_are_refused_in_one_line(augment: object, said: str) -> None:
 @pytest.mark.parametrize(
     ("section", "said"),
     [
-        ("RandomCrop", "expects images, got samples of shape (20,)"),
+        ("RandomCrop", ": expected images, got samples of shape (20,)"),
         ({"name": "RandomCrop", "pading": 3}, "augmentation.pading: RandomCrop has no such setting; did you"),
         ({"name": "RandomCrop", "padding": "x"}, "augmentation.padding: 'str' instances are not allowed"),
-        ({"name": "RandomCrop", "size": 20}, "RandomCrop makes images of [1, 20, 20], expected [1, 28, 28]"),
+        (
+            {"name": "RandomCrop", "size": 20},
+            "RandomCrop to return images of shape [1, 28, 28], got [1, 20, 20]",
+        ),
         ({"name": "RandomErasing", "p": 2}, "augmentation=RandomErasing: "),
         ({"name": "RandomRotation"}, "augmentation.degrees requires a value for augmentation=RandomRotation"),
         ({"name": "ElasticTransform", "sigma": 9}, "dataset.augment: ElasticTransform: "),

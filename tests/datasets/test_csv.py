@@ -63,7 +63,7 @@ def test_a_separator_is_one_character(separator: str) -> None:
     ("path", "says"),
     [
         ("/none.csv", " does not exist: expected a CSV file"),
-        ("none.csv", " does not exist: expected a CSV file, relative to the current folder"),
+        ("none.csv", " does not exist: expected a CSV file; set dataset.path to a path relative to"),
         ("/dev/zero", " is not a file: expected a CSV file"),
         ("x" * 300, " "),
         ("~nobody-of-that-name/t.csv", " "),
@@ -91,7 +91,7 @@ SENTENCES: dict[str, tuple[str | bytes, str]] = {
     ),
     "text in a feature": (
         TEXT + "1,two,ham\n",
-        "column b, row 121: 'two' (1 times) is not a number, unlike the rest; add",
+        "column b, row 121: expected numbers, found 'two' in 1 cell; add",
     ),
     "too large for a float": (TEXT + "1,1e999,ham\n", "column b, row 121: expected a number, got inf"),
     "a label missing": (TEXT + "1,2,\n", "column label, row 121: expected a label, got an empty cell"),
@@ -142,8 +142,9 @@ def test_another_encoding_and_decimal_commas(write: Write) -> None:
     # numbers beside text, which pandas takes for text
     other = write((text + "2,25;1;ham;Ulm;\nold;1;ham;Ulm;\n").encode("latin-1"), "other.csv")
     assert refusal("csv", path=other, **dialect) == (
-        f"{other}: column a, row 122: 'old' (1 times) is not a number, unlike the rest; "
-        "add 'dataset.missing=[old]' for missing values, or 'dataset.text=[a]' for categories"
+        f"{other}: column a, row 122: expected numbers, found 'old' in 1 cell; "
+        "add 'dataset.missing=[old]' if they mean missing values, or 'dataset.text=[a]' if the column "
+        "contains categories"
     )
     targets = load_data({"name": "csv", "path": path, "label": "b", **dialect}, 0, "regression")
     np.testing.assert_array_equal(targets.splits["all"].y, X[:, 1])
@@ -154,7 +155,7 @@ def test_another_encoding_and_decimal_commas(write: Write) -> None:
 def test_a_decimal_comma_is_recognised_and_lists_are_refused_as_numbers(write: Write) -> None:
     commas, lists = np.resize(["0,5", "", "-1,5"], ROWS), np.resize(["1,2,3", "4,5"], ROWS)
     path = write(TABLE.assign(a=commas, some=lists))
-    assert "or 'dataset.text=[some]' for categories" in refusal("csv", path=path)
+    assert "or 'dataset.text=[some]' if the column contains categories" in refusal("csv", path=path)
     data = load("csv", path=path, text=["some"])
     assert "a: decimal sign ','" in data.remarks()
     np.testing.assert_array_equal(data.splits["all"].x[:3, 0], [0.5, data.encoder.columns["a"].median, -1.5])
@@ -187,15 +188,15 @@ def test_files_of_their_own_are_the_validation_and_the_test_set(write: Write) ->
     assert (data.samples.official_test, data.task.classes) == (85, ("ham", "spam"))
     assert data.encoder.columns["a"] == np.median(X[:80, 0])
     assert load("csv", **own).splits.sizes == {"train": 72, "validation": 5, "test": 8, "all": 85}
-    says = f"dataset.validation=0.2: {own['path']} already has a validation set"
+    says = f"dataset.validation=0.2: {own['path']} already has a validation set; remove dataset.validation"
     assert refusal("csv", **own, validation=0.2) == says
 
 
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"more": 1}, "only one of the two has more; remove"),
-        ({"label": "eggs"}, "test.csv: column label, row 1: expected label ham or spam, got 'eggs'"),
+        ({"more": 1}, "only one of the two files has more; to exclude"),
+        ({"label": "eggs"}, "test.csv: column label, row 1: expected the label ham or spam, got 'eggs'"),
         ({"a": [0] * 29 + ["x"]}, "test.csv: column a, row 30: expected a number, got 'x'"),
     ],
 )
@@ -244,7 +245,7 @@ def test_parquet_is_read_as_csv_is(tmp_path: Path, write: Write, monkeypatch: py
 
 def test_parquet_needs_an_extra(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
-    says = "Parquet files need pyarrow: pip install 'nsvm[parquet]'"
+    says = "Parquet files require pyarrow; run pip install 'nsvm[parquet]'"
     assert refusal("csv", path=write(b"PAR1", "t.parquet")) == says
-    with pytest.raises(InputError, match="need pyarrow"):
+    with pytest.raises(InputError, match="require pyarrow"):
         [*blocks(Path(write(b"PAR1", "t.parquet")), (1,), None)]

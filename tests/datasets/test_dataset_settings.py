@@ -26,7 +26,9 @@ def test_every_data_set_has_a_validation_setting(name: str) -> None:
     }.get(name, {})
     for value in (-1, 1.5, "some"):
         message = refusal(name, **path, validation=value)
-        assert message.startswith("dataset.validation: expected a number of samples, a share such as 0.2, or")
+        assert message.startswith(
+            "dataset.validation: expected a number of samples, a fraction such as 0.2, or"
+        )
 
 
 @pytest.mark.parametrize(
@@ -40,7 +42,7 @@ def test_every_data_set_has_a_validation_setting(name: str) -> None:
         (
             "csv",
             {"path": "any.csv", "decimal": ",", "thousands": ","},
-            "dataset: expected different decimal and thousands signs, got ',' twice",
+            "dataset: expected different signs for decimal and thousands, got ',' for both",
         ),
         ("digits", {"classes": [0, 10]}, "dataset.classes: there is no class '10'; did you mean 1? "),
         ("digits", {"classes": [4]}, "scikit-learn's digits, 28x28: expected at least 2 classes, got 1"),
@@ -52,7 +54,7 @@ def test_every_data_set_has_a_validation_setting(name: str) -> None:
         (
             "ringnorm",
             {"fold": "5/5"},
-            "dataset.fold: expected K/N, the fold K of N from 0/N to N-1/N, got",
+            "dataset.fold: expected K/N, where K is one of the N folds 0 to N-1, got",
         ),
         ("mnist", {"root": "~nobody-of-that-name"}, "dataset.root="),
     ],

@@ -128,8 +128,9 @@ def test_all_of_a_column_of_numbers_is_decimal_numbers(write: Write) -> None:
     [
         (
             {"size": ["two", *map(str, ROW[1:])]},
-            "column size, row 1: 'two' (1 times) is not a number, unlike the rest; "
-            "add 'dataset.missing=[two]' for missing values, or 'dataset.text=[size]' for categories",
+            "column size, row 1: expected numbers, found 'two' in 1 cell; "
+            "add 'dataset.missing=[two]' if they mean missing values, or 'dataset.text=[size]' if the column "
+            "contains categories",
         ),
         ({"size": ["9" * 400] + ["1"] * (ROWS - 1)}, "column size, row 1: expected a number, got"),
         ({"colour": ["x" * 5000, *TABLE["colour"][1:]]}, "columns.colour"),
@@ -157,12 +158,15 @@ def test_categories_unseen_in_training_are_counted(write: Write) -> None:
     train, test = PLAIN.assign(city=cities)[:90], PLAIN.assign(city="Ulm")[90:]
     test.loc[100:104, "city"] = "Paris"
     data = load("csv", path=write(train), test_path=write(test, "test.csv"))
-    assert "categories unseen in training: city: 5 cells" in data.remarks()
+    assert "cells with categories unseen in training: 5 in city" in data.remarks()
     trained = load_data({"name": "csv", "path": write(test)}, 0, task=data.task, encoder=data.encoder)
-    assert trained.unseen == ["categories unseen in training: city: 5 cells"]
+    assert trained.unseen == ["cells with categories unseen in training: 5 in city"]
     others = {"name": "csv", "path": write(test.assign(city="Paris"))}
     (line,) = load_data(others, 0, task=data.task, encoder=data.encoder).unseen
-    assert line == f"all {len(test)} cells of city are unseen in training: is the file in another encoding?"
+    assert (
+        line
+        == f"city: none of the {len(test)} cells occurs in the training data; check the encoding of the file"
+    )
 
 
 def kinds(data: Data) -> dict[str, str]:
@@ -188,7 +192,7 @@ def test_dates_become_days_months_and_weekdays(write: Write, form: str) -> None:
     assert (x[~known, 1] == median).all()
     assert data.splits["train"].x[:, 1].median() == pytest.approx(median, abs=200)
     assert kinds(data)["day"] == "date"
-    assert "dates are read as days, month, weekday: day" in data.remarks()
+    assert "dates, which are converted to the features days, month, weekday: day" in data.remarks()
     restored = TableEncoder(**json.loads(json.dumps(asdict(data.encoder))))
     assert restored == data.encoder
     [(found, _)] = blocks(Path(path), (4,), restored)
@@ -245,7 +249,7 @@ def test_identifiers_are_left_out_and_named(write: Write) -> None:
     assert data.samples.sha256 == load("csv", path=write(PLAIN, "plain.csv")).samples.sha256
     assert [name for name, kind in kinds(data).items() if kind == "id"] == [*IDS]
     assert any(
-        line.startswith("skipped as identifiers") and "id, minus, name" in line for line in data.remarks()
+        line.startswith("excluded as identifiers") and "id, minus, name" in line for line in data.remarks()
     )
 
 
@@ -340,9 +344,9 @@ def test_real_targets(write: Write) -> None:
         (["9" * 400], "row 40: expected a finite number for task=regression, got"),
         ([""], "column label, row 40: expected a label, got an empty cell"),
         (["True"], "row 40: expected a finite number for task=regression, got 'True'"),
-        (["low"], "got 'low'; for labels that are classes, set task=classification"),
-        (["1.5"] * 40, "targets must be finite and must not all be equal"),
-        (["0.1"] * 40, "targets must be finite and must not all be equal"),
+        (["low"], "got 'low'; if the labels are classes, set task=classification"),
+        (["1.5"] * 40, "expected finite training targets that are not all equal"),
+        (["0.1"] * 40, "expected finite training targets that are not all equal"),
     ],
 )
 def test_broken_targets(write: Write, labels: list[str], says: str) -> None:

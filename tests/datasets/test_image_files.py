@@ -130,7 +130,7 @@ def test_what_cannot_be_downloaded(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     (tmp_path / "nsvm").touch()
     message = refusal("mnist")
     assert message.startswith(f"the files cannot be downloaded: {MNIST.address}{IDX[0]}: ")
-    assert "dataset=digits, which needs no network" in message
+    assert "dataset=digits, which requires no download" in message
     assert "omit" not in message
 
 

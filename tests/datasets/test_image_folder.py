@@ -110,7 +110,7 @@ def test_pixels_of_16_bits_are_scaled(tmp_path: Path) -> None:
         reader = ImageReader((1, 9, 9), "white")
         np.testing.assert_array_equal(reader(tmp_path / "deep.tif")[0], values // 257)
         assert reader.remarks == (
-            f"{tmp_path / 'deep.tif'} has 16 bits per channel; they were scaled to 8 bits",
+            f"{tmp_path / 'deep.tif'} has 16 bits per channel, which were scaled to 8 bits",
         )
     for values, says in (
         (np.full((9, 9), 70000, np.int32), "65535"),
@@ -155,19 +155,23 @@ def test_splits_in_a_folder_are_recognised(pets: Path, tmp_path: Path) -> None:
     named = {"path": "Train", "validation_path": "val", "test_path": "test"}
     stated = load("image_folder", size=8, **{key: str(tmp_path / name) for key, name in named.items()})
     assert stated.samples.sha256 == data.samples.sha256
-    assert f"splits: train from {tmp_path / 'Train'}, " in data.remarks()[0]
+    assert f"found splits: train in {tmp_path / 'Train'}, " in data.remarks()[0]
     shutil.rmtree(tmp_path / "test")
     shutil.copytree(pets / "dog", tmp_path / "test")
     data = load("image_folder", path=str(tmp_path), size=8)
     assert data.remarks()[0] == f"{tmp_path / 'test'} was skipped because it has no class folders"
     assert data.splits.sizes["validation"] == 40
     shutil.copytree(pets / "dog", tmp_path / "plane")
-    says = f"found Train, plane, test, val; choose the training set with dataset.path={tmp_path / 'Train'}"
+    says = (
+        f"found Train, plane, test, val; to choose the training folder, set dataset.path={tmp_path / 'Train'}"
+    )
     assert says in refusal("image_folder", path=str(tmp_path))
     shutil.copytree(pets, tmp_path / "other")
     (tmp_path / "other" / "cat").rename(tmp_path / "other" / "owl")
     said = refusal("image_folder", path=str(pets), test_path=str(tmp_path / "other"))
-    assert said == f"{tmp_path / 'other'} has classes that {pets} lacks: owl"
+    assert (
+        said == f"{tmp_path / 'other'}: expected only classes of the training folder {pets}, also found owl"
+    )
 
 
 @pytest.mark.parametrize(
@@ -178,7 +182,7 @@ def test_folders_of_splits_may_have_longer_names(pets: Path, tmp_path: Path, nam
         shutil.copytree(pets, tmp_path / name)
     data = load("image_folder", path=str(tmp_path), size=8)
     assert data.task.classes == ("cat", "dog")
-    assert f"splits: train from {tmp_path / names[0]}, " in data.remarks()[0]
+    assert f"found splits: train in {tmp_path / names[0]}, " in data.remarks()[0]
     (tmp_path / names[1]).rename(tmp_path / "train_station")
     assert {*load("image_folder", path=str(tmp_path), size=8).task.classes} == {names[0], "train_station"}
 
@@ -197,7 +201,7 @@ def test_hidden_and_other_files_are_no_images(pets: Path, tmp_path: Path) -> Non
     assert data.remarks()[:3] == [
         f"{tmp_path / 'pets'}: skipped 1 images that are not in a class folder",
         f"{tmp_path / 'pets'}: skipped files in other formats: 1 .txt, 1 .svg",
-        f"{tmp_path / 'pets'}: no images in hen",
+        f"{tmp_path / 'pets'}: found no images in the folders hen",
     ]
     assert sum(len(x) for x, _ in blocks(tmp_path / "pets", (3, 8, 8), None, background="white")) == 61
 
@@ -239,25 +243,23 @@ def test_a_table_of_labels_names_images_in_subfolders(pets: Path, tmp_path: Path
     assert torch.equal(x, load("image_folder", path=str(folder), size=8).splits["all"].x)
     shutil.copy(folder / "dog" / "dog1.png", folder / "cat")
     several = f"{folder / 'cat' / 'dog1.png'}, {folder / 'dog' / 'dog1.png'}"
-    says = (
-        f"dataset.labels={table}: dog1.png matches several files ({several}): give paths relative to {folder}"
-    )
+    says = f"dog1.png matches several files ({several}); give the path relative to {folder}"
+    says = f"dataset.labels={table}: {says}"
     assert says in refusal("image_folder", path=str(folder), labels=str(table), size=8)
 
 
 def test_what_is_no_folder_of_images(pets: Path, tmp_path: Path) -> None:
     says = "dataset.path=nowhere does not exist: expected a folder of images"
     assert says in refusal("image_folder", path="nowhere")
-    assert "expected a folder of images for each class, found no such folder" in refusal(
+    assert "expected a folder of images for each class, found none" in refusal(
         "image_folder", path=str(tmp_path)
     )
     shutil.copy(pets / "dog" / "0.png", tmp_path)
-    says = "found no such folder; 1 images are in no class folder: set dataset.labels to a table of their"
+    says = "found only 1 images outside class folders; set dataset.labels to a table of their"
     assert says in refusal("image_folder", path=str(tmp_path))
     shutil.copytree(pets, tmp_path / "data" / "all")
-    says = (
-        f"found only all; if the folders in it are the classes, set dataset.path={tmp_path / 'data' / 'all'}"
-    )
+    path = tmp_path / "data" / "all"
+    says = f"found only all; if the folders inside all are the classes, set dataset.path={path}"
     assert says in refusal("image_folder", path=str(tmp_path / "data"))
     assert "there is no class 'hen'" in refusal("image_folder", path=str(pets), classes=["cat", "hen"])
     assert "background" in refusal("image_folder", path=str(pets), background="colourless")
@@ -272,7 +274,7 @@ def test_unreadable_images_are_listed_at_once(pets: Path, tmp_path: Path) -> Non
     said = refusal("image_folder", path=str(tmp_path / "pets"), size=8)
     assert said.startswith("2 of 40 images cannot be read; set dataset.skip_unreadable=true to skip them: ")
     assert (
-        f"{tmp_path / 'pets' / 'cat' / '1.png'} cannot be read as an image: it is in no known image format"
+        f"{tmp_path / 'pets' / 'cat' / '1.png'} cannot be read as an image: the image format is unknown"
         in said
     )
     assert "2.png cannot be read as an image" in said
@@ -300,7 +302,7 @@ def test_what_is_read_inexactly_is_said(pets: Path, tmp_path: Path) -> None:
     frames[0].convert("CMYK").save(tmp_path / "hen" / "c.jpg")
     remarks = load("image_folder", path=str(tmp_path), size=9).remarks()
     assert remarks[:2] == [
-        f"{tmp_path / 'hen' / 'c.jpg'} has CMYK colours; they were converted to RGB without their profile",
+        f"{tmp_path / 'hen' / 'c.jpg'} has CMYK colours, which were converted to RGB without colour profile",
         f"{tmp_path / 'cat' / 'a.gif'} has several frames; only the first frame is used",
     ]
     said = list[str]()
@@ -314,7 +316,7 @@ def test_classes_of_one_image_are_named(pets: Path, tmp_path: Path) -> None:
     shutil.copytree(pets, tmp_path / "pets")
     (tmp_path / "pets" / "hen").mkdir()
     shutil.copy(pets / "dog" / "0.png", tmp_path / "pets" / "hen")
-    says = "expected at least 2 samples of class hen, found 1; add 'dataset.classes=[cat,dog]' to remove rare"
+    says = "expected at least 2 samples of class hen, found 1; add 'dataset.classes=[cat,dog]' to remove the"
     assert says in refusal("image_folder", path=str(tmp_path / "pets"), size=8)
 
 
@@ -331,7 +333,7 @@ def test_a_warning_of_pillow_blames_no_other_image(pets: Path, tmp_path: Path) -
         for line in load("image_folder", path=str(tmp_path / "pets"), size=8).remarks()
         if "Pillow" in line
     ]
-    assert line == "Pillow warns of some image: Invalid APNG, will use default PNG image if possible"
+    assert line == "Pillow warned about an image: Invalid APNG, will use default PNG image if possible"
 
 
 def test_decoded_images_are_kept(pets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -50,7 +50,7 @@ def test_what_the_package_has(
     answer.default_target_attribute = "kind"
     monkeypatch.setattr(openml.config, "get_cache_directory", lambda: str(tmp_path))
     monkeypatch.setattr(openml.datasets, "get_dataset", lambda number, **_: answer)
-    for said in (f"Downloading OpenML 61 from {openml.config.server}\n", ""):
+    for said in (f"Downloading OpenML data set 61 from {openml.config.server}\n", ""):
         data = load("openml", id=61)
         assert (data.task.classes, data.samples.source) == (("p", "q"), "OpenML 61")
         np.testing.assert_array_equal(data.splits["all"].x[:2], [[0.5, 1, 0], [1.5, 0, 1]])
@@ -66,5 +66,5 @@ def test_what_the_package_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(openml.datasets, "get_dataset", Mock(side_effect=error))
     message = refusal("openml", id=61)
     assert "Unknown dataset" in message
-    for way in ("dataset.path=FILE.csv", "dataset=ringnorm (generated)", "dataset=digits"):
+    for way in ("dataset.path=FILE.csv", "dataset=ringnorm or dataset=digits", "no download"):
         assert way in message

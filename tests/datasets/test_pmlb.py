@@ -64,7 +64,7 @@ def test_a_table_is_downloaded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert asked == ["/letter/letter.tsv.gz"]
     message = refusal("pmlb", table="leter")
     assert message.startswith("dataset.table: leter cannot be downloaded (")
-    assert message.endswith("or set dataset.root=FOLDER to use local files")
+    assert message.endswith("or set dataset.root=FOLDER to read local files")
 
 
 def test_the_real_letters() -> None:

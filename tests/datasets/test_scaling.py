@@ -65,7 +65,7 @@ def test_other_kinds_are_a_mean_and_a_deviation_as_well(global_scaling: bool, pi
 def test_kinds_of_scaling_for_which_values_are_too_large() -> None:
     x = torch.tensor([[-1.5e308], [0.0], [1.5e308]], dtype=torch.float64)
     assert fit_scaling(x, False, "none")(x).equal(x)
-    for kind, says in {"minmax": "its range is not finite", "standard": "deviation is not finite"}.items():
+    for kind, says in {"minmax": "the range is not finite", "standard": "deviation is not finite"}.items():
         with pytest.raises(InputError, match=says):
             fit_scaling(x, False, kind)
 

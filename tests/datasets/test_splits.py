@@ -28,15 +28,15 @@ def test_held_out_samples_that_are_training_samples_are_counted(validation: int 
         Samples(x, np.resize([-1.0, 1.0], 20), ("no", "yes"), "a table", 16), validation, 0, False
     )
     assert data.duplicates == expected
-    said = "3 of 4 test samples have the same features as a training sample, so their score"
+    said = "3 of 4 test samples have the same features as a training sample, so the test "
     assert [line.startswith(said) for line in data.remarks()] == [True] * (not validation)
 
 
 @pytest.mark.parametrize(
     ("y", "classes", "message"),
     [
-        ([0, 1, 1], ("a", "b"), r"expected labels y of -1 and \+1 for 2 classes, got 0$"),
-        ([1, 2, 3], ("a", "b", "c"), "expected labels y of 0 to 2 for 3 classes, got 3$"),
+        ([0, 1, 1], ("a", "b"), r"expected the codes -1 and \+1 in y for 2 classes, got 0$"),
+        ([1, 2, 3], ("a", "b", "c"), "expected the codes 0 to 2 in y for 3 classes, got 3$"),
         ([0, 0, 0], ("yes",), "expected at least 2 classes, got 1 class: yes"),
     ],
 )
@@ -97,8 +97,12 @@ def test_validation_leaves_an_official_test_set_alone() -> None:
 @pytest.mark.parametrize(
     ("classes", "validation", "message"),
     [
-        ((980, 20), "18 each", "=18 each: expected fewer than the 18 training samples of class yes"),
-        ((980, 20), 900, "=900: expected fewer than the 900 training samples$"),
+        (
+            (980, 20),
+            "18 each",
+            "=18 each: expected fewer than 18, the number of training samples of class yes",
+        ),
+        ((980, 20), 900, "=900: expected fewer than 900, the number of training samples$"),
     ],
 )
 def test_what_cannot_be_split(classes: tuple[int, int], validation: int | str, message: str) -> None:
@@ -116,7 +120,9 @@ def test_a_tenth_has_samples_of_a_class_with_two(classes: tuple[int, int]) -> No
 
 
 def test_classes_are_no_targets() -> None:
-    with pytest.raises(InputError, match="has classes: expected task=classification, got task=regression"):
+    with pytest.raises(
+        InputError, match="task=regression: the labels of a table are classes; set task=classification"
+    ):
         split_data(labelled(50, 50), 0, 0, global_scaling=False, kind="regression")
 
 
@@ -179,12 +185,15 @@ def test_every_sample_is_in_the_test_set_of_one_fold(classes: tuple[str, ...], g
 
 @pytest.mark.parametrize(
     ("m", "groups", "found"),
-    [(40, 8, "10 groups for 10 folds, found 8"), (16, 16, "10 samples of some class for 10 folds, found 8")],
+    [
+        (40, 8, "10 groups for 10 folds, found 8"),
+        (16, 16, "10 samples of the largest class for 10 folds, found 8"),
+    ],
 )
 def test_too_few_groups_or_grouped_samples_are_refused(m: int, groups: int, found: str) -> None:
     samples = Samples(np.zeros((m, 1)), np.resize([-1.0, 1.0], m), ("no", "yes"), "a table")
     samples = replace(samples, groups=(np.arange(m) % groups).astype(str))
-    with pytest.raises(InputError, match=f"expected at least {found}; for fewer folds, set dataset.fold=K/N"):
+    with pytest.raises(InputError, match=f"expected at least {found}; set dataset.fold=K/N with a smaller N"):
         split_rows(samples, 0, 0, "0/10")
     assert len(split_rows(samples, 0, 0, "0/5")["test"])
     one = replace(samples, groups=np.full(m, "same"))

@@ -55,7 +55,7 @@ def test_a_run_without_images_does_without_it() -> None:
 
 @pytest.mark.usefixtures("missing")
 def test_what_needs_it_says_so_in_one_line() -> None:
-    with pytest.raises(RunError, match=r"torchvision cannot be imported .*: install the version that"):
+    with pytest.raises(RunError, match=r"torchvision cannot be imported .*; install the version of"):
         import_torchvision("models")
     with pytest.raises(
         InputError, match="network torchvision cannot be built: torchvision cannot be imported"

@@ -53,7 +53,7 @@ def test_an_image_that_would_be_clipped_or_lose_transparency(tmp_path: Path, mod
     file = tmp_path / "image.png"
     kind, _, transparent = mode.partition(" with ")
     Image.new(kind, (3, 2)).save(file, **{"transparency": 0} if transparent else {})
-    assert refusal(tmp_path).startswith(f"{file} has pixel mode {mode}: save it as 8-bit grey or RGB")
+    assert refusal(tmp_path).startswith(f"{file} has pixel mode {mode}; save it as 8-bit grey or RGB")
 
 
 def test_a_single_image(tmp_path: Path) -> None:
@@ -61,7 +61,7 @@ def test_a_single_image(tmp_path: Path) -> None:
     [(x, files)] = blocks(tmp_path / "image.PNG", SHAPE, None)
     np.testing.assert_array_equal(x.numpy()[0, 0], PIXELS[1])
     assert files == {"file": ["image.PNG"]}
-    says = "is an image, but the model expects samples of shape (30,)"
+    says = "expected a table, because the model requires samples of shape (30,), got an image"
     assert refusal(tmp_path / "image.PNG", (30,)).endswith(says)
 
 
@@ -75,7 +75,7 @@ def test_an_image_is_turned_as_its_orientation_says(tmp_path: Path) -> None:
 
 def test_a_file_that_is_no_image(write: Write) -> None:
     file = Path(write(b"\x89PNG", "image.png"))
-    assert refusal(file) == f"{file} cannot be read as an image: it is in no known image format"
+    assert refusal(file) == f"{file} cannot be read as an image: the image format is unknown"
 
 
 @pytest.mark.parametrize("header", ["0,1,2", "1,2,c"])

@@ -73,7 +73,7 @@ def test_impossible_weights_of_classes_are_refused(class_weight: Any, said: str)
 def test_weights_of_unknown_classes_are_refused() -> None:
     with pytest.raises(InputError, match="class_weight: there is no class perhap; did you mean perhaps"):
         data_of(THREE).weights({"perhap": 1.0})
-    with pytest.raises(InputError, match="class_weight is for classes, and task=regression has no classes"):
+    with pytest.raises(InputError, match="class_weight requires task=classification, got task=regression"):
         prepare(small_settings(class_weight="balanced", task="regression"))
 
 
@@ -118,7 +118,7 @@ def test_a_column_of_weights(write: Write) -> None:
     ("cell", "column", "said"),
     [
         ("-1", "copies", "column copies, row 2: expected a weight of 0 or more, got -1"),
-        ("", "copies", "column copies, row 2: expected the weight of the row, got an empty cell"),
+        ("", "copies", "column copies, row 2: expected a weight, got an empty cell"),
         ("many", "copies", "column copies, row 2: expected a number, got 'many'"),
         ("2", "copy", "dataset.weight: .* has no column 'copy'; did you mean copies"),
     ],

@@ -168,7 +168,7 @@ class Square(Linear):
 def test_a_linear_kernel_is_known_by_its_formula(trainer: Trainer[State], small: MakeSmall) -> None:
     s = small(3)
     trainer.check(replace(s.problem, K=Plain()), s.theta())
-    with pytest.raises(InputError, match="expects kernel=linear"):
+    with pytest.raises(InputError, match="requires kernel=linear"):
         trainer.check(replace(s.problem, K=Square()), s.theta())
 
 

@@ -61,7 +61,7 @@ def test_sums_and_products(points: Points) -> None:
         strict=True,
     ):
         torch.testing.assert_close(build_kernel(settings)(a, b), expected)
-    with pytest.raises(InputError, match="expected a weight for each of 2 kernels, got 1"):
+    with pytest.raises(InputError, match="expected 2 weights, one for each kernel, got 1"):
         build_kernel({"name": "sum", "of": OF, "weights": [1.0]})
     with pytest.raises(InputError, match="there is no kernel 'rbff'; did you mean rbf"):
         build_kernel({"name": "product", "of": [{"name": "rbff"}]})

@@ -132,7 +132,7 @@ def test_a_model_file_holds_them(kernel: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("names", [["degree"], ["nothing"], ["c"]])
 def test_what_cannot_be_learnt_is_refused(names: list[str]) -> None:
-    with pytest.raises(InputError, match=f"settings that are positive, got {names[0]}"):
+    with pytest.raises(InputError, match=f"positive settings of the kernel, got {names[0]}"):
         build_kernel({"name": "polynomial", "c": 0.0, "learn": names})
 
 
@@ -151,7 +151,7 @@ def test_what_is_learnt_is_told(tmp_path: Path) -> None:
     factors = figures["kernel_parameters"]["ard"]
     row, ends = ("kernel ard", "20 values"), f"{min(factors):.4g} to {max(factors):.4g}"
     evaluated = evaluate_model(tmp_path, model, None, None, {})
-    assert (*row, f"{ends}, 1 at first") in diagnosis_rows(figures)
+    assert (*row, f"{ends}, initially 1") in diagnosis_rows(figures)
     assert (*row, f"{ends}, learnt") in training_rows(evaluated)
     fixed = diagnose(replace(model, kernel=model.before_training().kernel), data)
     assert figures["frozen_accuracy"] == fixed["refit_accuracy"], "an SVM with the kernel as it was"

@@ -84,7 +84,10 @@ def test_samples_that_are_no_rows_are_refused(
 @pytest.mark.parametrize(
     ("matrix", "says"),
     [
-        (np.ones((3, 4)), r"expected numbers of shape \(m, m\), m <= 2\^24, got float64 of shape \(3, 4\)$"),
+        (
+            np.ones((3, 4)),
+            r"expected numbers of shape \(m, m\) with m <= 2\^24, got float64 of shape \(3, 4\)$",
+        ),
         (np.ones(3), r"got float64 of shape \(3,\)"),
         (np.array(1.0), r"got float64 of shape \(\)"),
         (np.ones((3, 3), complex), "got complex128"),

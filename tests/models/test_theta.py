@@ -138,7 +138,7 @@ def test_how_far_a_kernel_alone_has_moved(tmp_path: Path) -> None:
 
 
 def test_a_theta_that_does_not_fit_is_refused(run: Path, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"init\.run=nowhere: no theta could be read from nowhere"):
+    with pytest.raises(InputError, match=r"init\.run=nowhere: theta cannot be read from nowhere"):
         at_start("nowhere")
     with pytest.raises(InputError, match=r"1\.weight of shape \[7, 10\], found shape \[6, 10\]"):
         at_start(run, network={"name": "mlp", "widths": [10, 7]})
@@ -146,10 +146,10 @@ def test_a_theta_that_does_not_fit_is_refused(run: Path, tmp_path: Path) -> None
         InputError, match=r"init\.only: no parameter begins with 'kernle'; expected one of: kernel.gamma"
     ):
         at_start(run, ["kernle"], kernel={"name": "rbf", "learn": ["gamma"]})
-    with pytest.raises(InputError, match=r"expected kernel\.ard of shape \[6\], found none"):
+    with pytest.raises(InputError, match=r"expected a parameter kernel\.ard of shape \[6\], found none"):
         at_start(run, kernel={"name": "rbf", "ard": True})
     torch.save(object, tmp_path / "evil.pth")
-    with pytest.raises(InputError, match=r"no theta could be read from .*evil\.pth"):
+    with pytest.raises(InputError, match=r"theta cannot be read from .*evil\.pth"):
         at_start(tmp_path / "evil.pth")
 
 
@@ -163,8 +163,8 @@ class Rooted(Kernel):
 @pytest.mark.parametrize(
     ("registry", "part", "said"),
     [
-        (NETWORKS, lambda shape: nn.Flatten(0), r"network mine returned shape \(20,\) for 1 sample"),
-        (KERNELS, Rooted, "kernel mine has no finite gradient where a = b; apply .clamp_min"),
+        (NETWORKS, lambda shape: nn.Flatten(0), r"network mine: expected features .* got shape \(20,\)"),
+        (KERNELS, Rooted, "kernel mine: the gradient is not finite where a = b; apply .clamp_min"),
     ],
 )
 def test_a_part_that_could_not_be_trained_is_refused(
@@ -188,5 +188,5 @@ class Named(nn.Module):
 
 def test_theta_is_told_from_other_tensors_of_a_model_file(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(NETWORKS, "named", Named)
-    with pytest.raises(InputError, match=r"expected alpha of shape \[20\], found none"):
+    with pytest.raises(InputError, match=r"expected a parameter alpha of shape \[20\], found none"):
         at_start(run, network={"name": "named"})

@@ -49,7 +49,7 @@ def test_a_report_says_that_one_answer_for_all_is_as_good(tmp_path: Path) -> Non
     result = small_run(tmp_path, algorithm={"name": "majority"}, network={"name": "identity"})
     shown = run_sections(tmp_path, result, (), {"device": "cpu"})[0]
     assert shown.title == "Result"
-    assert "No better than always deciding for the most frequent class" in str(shown.blocks)
+    assert "No better than always predicting the most frequent class" in str(shown.blocks)
 
 
 def worst_mistakes(model: Any, data: Any) -> list[Any]:

@@ -56,7 +56,7 @@ def stopping(**settings: Any) -> dict[str, Any]:
         ({"log_every": 10**30}, "log_every should be less than or equal to"),
         ({"algorithm": {"name": "alg1", "steps": 10**30}}, "steps should be less than or equal to"),
         ({"validation": {"every": 5}}, "requires a validation set: set dataset.validation"),
-        ({"penalties": {"entropy": 1}, **ALG1}, "penalties.entropy needs pairs .*batch_size above 1"),
+        ({"penalties": {"entropy": 1}, **ALG1}, "penalties.entropy requires batches .*batch_size above 1"),
         (
             {"penalties": {"l1": 1}, "algorithm": {"name": "pegasos", "steps": 9}},
             "but theta is fixed in this run",
@@ -89,7 +89,10 @@ def stopping(**settings: Any) -> dict[str, Any]:
         ({**F1, "threshold": 1.5}, "threshold: expected best, null, or a probability between 0 and 1"),
         ({**F1, "dataset": TEN}, "two classes, but the data have 10"),
         ({"loss": {"name": "hing"}}, "did you mean hinge"),
-        ({"loss": {"name": "squared"}}, "loss=squared is for task=regression; use one of hinge, squ"),
+        (
+            {"loss": {"name": "squared"}},
+            "loss=squared requires task=regression, got task=classification; use one of hinge, squ",
+        ),
     ],
 )
 def test_settings_that_do_not_go_together(changes: dict[str, Any], said: str) -> None:
@@ -99,10 +102,13 @@ def test_settings_that_do_not_go_together(changes: dict[str, Any], said: str) ->
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"calibration": "sigmoid"}, "class probabilities, and task=regression has no classes"),
+        ({"calibration": "sigmoid"}, "calibration=sigmoid requires task=classification, got task=regression"),
         ({"threshold": "best"}, "threshold=best requires two classes, but the data have none"),
-        ({"class_weight": "balanced"}, "class_weight is for classes, and task=regression has no classes"),
-        ({"loss": {"name": "hinge"}}, "loss=hinge is for task=classification; use one of epsilon_"),
+        ({"class_weight": "balanced"}, "class_weight requires task=classification, got task=regression"),
+        (
+            {"loss": {"name": "hinge"}},
+            "loss=hinge requires task=classification, got task=regression; use one of epsilon_",
+        ),
         ({"loss": {"name": "epsilon_insensitive", "epsilon": -1}}, "loss.epsilon should be greater than or"),
     ],
 )
@@ -118,13 +124,13 @@ def test_settings_that_do_not_go_with_real_targets(
     [
         (
             lambda a, b: (a @ b.mT)[..., :-1],
-            "returned (3, 4) of torch.float32 on cpu, expected (3, 5) of torch.float32 on cpu",
+            "expected a return value of (3, 5) of torch.float32 on cpu, got (3, 4) of torch.float32 on cpu",
         ),
         (
             lambda a, b: (a @ b.mT).squeeze(),
-            "returned (5,) of torch.float32 on cpu, expected (1, 5) of torch.float32 on cpu",
+            "expected a return value of (1, 5) of torch.float32 on cpu, got (5,) of torch.float32 on cpu",
         ),
-        (lambda a, b: 3.0, "returned float, expected (3, 5) of torch.float32 on cpu"),
+        (lambda a, b: 3.0, "expected a return value of (3, 5) of torch.float32 on cpu, got float"),
     ],
 )
 def test_a_kernel_of_the_wrong_shape_is_named(
@@ -136,12 +142,13 @@ def test_a_kernel_of_the_wrong_shape_is_named(
             return result
 
     monkeypatch.setitem(KERNELS, "bad", Bad)
-    assert refused(kernel={"name": "bad", "normalize": normalize}) == f"kernel bad {said}"
+    assert refused(kernel={"name": "bad", "normalize": normalize}) == f"kernel bad: {said}"
 
 
 @pytest.mark.parametrize("value", ["1e308", "1e200"])
 def test_values_that_cannot_be_standardised_are_named(value: str, tmp_path: Path) -> None:
     """With 1e200 the feature would silently become 0."""
     said = refused(dataset=table(tmp_path / "t.csv", value=value))
-    assert said.startswith(f"feature 2 has values up to {float(value):.3g}: ")
+    assert said.startswith("feature 2: the ")
+    assert f"because values reach {float(value):.3g}; " in said
     assert "lower optimizer.lr" not in said

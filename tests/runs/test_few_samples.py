@@ -97,14 +97,14 @@ def test_a_class_whose_rows_are_all_held_out_is_refused(tmp_path: Path) -> None:
     rows = [f"{i % 7},{i},{'c' if i > 55 else 'ab'[i % 2]}" for i in range(60)]
     (tmp_path / "t.csv").write_text("\n".join(["x,day,label", *rows]))
     for algorithm in ("alg1", "svc", "trees"):
-        said = "class c has no training samples, because dataset.time puts them in the test set"
+        said = "class c has no training samples, because dataset.time puts all of them in the test set"
         with pytest.raises(InputError, match=said):
             prepare(by_default(algorithm, tmp_path / "t.csv", "dataset.time=day"))
 
 
 def test_one_class_of_a_weight_is_refused() -> None:
     X, y = np.arange(20.0)[:, None], np.arange(20) % 2
-    with pytest.raises(InputError, match="a positive weight in at least two classes, found only 1"):
+    with pytest.raises(InputError, match="a positive weight in at least two classes, found only class 1"):
         NSVMClassifier("svc").fit(X, y, sample_weight=y * 1.0)
 
 

@@ -77,15 +77,15 @@ def test_balanced_accuracy_is_shown_where_it_differs(shown: Any) -> None:
 
 
 def test_the_answer_that_is_the_same_for_all_stands_beside_a_score(shown: Any) -> None:
-    sentence = "No better than always deciding for the most frequent class: 80.00 %."
+    sentence = "No better than always predicting the most frequent class (accuracy 80.00 %)."
     result = {**classified(2), "test_majority_accuracy": 0.8}
-    assert "test accuracy of the majority │ 80.00 %" in shown(result)
+    assert "test accuracy of the majority class │ 80.00 %" in shown(result)
     assert sentence in shown(result)
     assert "No better" not in shown({**result, "test_accuracy": 0.81})
     assert "No better" not in shown({**result, "metric": "f1"}), "which costs accuracy"
     errors = {"test_r2": -0.1, "test_rmse": 2.0, "test_mae": 1.0, "test_mean_rmse": 1.9}
     errors |= {"train_r2": 0.5, "train_rmse": 1.0, "train_mae": 1.0}
-    assert "No better than always predicting the mean, whose RMSE is 1.900." in shown({**RESULT, **errors})
+    assert "No better than always predicting the mean (RMSE 1.900)." in shown({**RESULT, **errors})
 
 
 def test_few_figures_come_first_and_each_of_the_others_with_a_word(shown: Any) -> None:

@@ -65,7 +65,7 @@ def test_part_1_keeps_the_steps_that_it_has_taken(at: int, steps: int, small: Ma
     first.advance(s.problem, state, at)
     saved = state.state_dict()
     assert Alg4(20, 4, solver_steps=80).restore(s.problem, s.theta(), saved).t == at
-    with pytest.raises(ValueError, match=rf"which now has {steps}; set algorithm\.steps=20 and"):
+    with pytest.raises(ValueError, match=rf"as in the checkpoint, got {steps}; set algorithm\.steps=20, and"):
         Alg4(steps, 4, solver_steps=50).restore(s.problem, s.theta(), saved)
 
 

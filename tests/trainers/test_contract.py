@@ -95,7 +95,9 @@ def test_impossible_steps_are_refused(algorithm: str, steps: object) -> None:
 @pytest.mark.parametrize("name", ["alg3", "alg4"])
 def test_a_batch_larger_than_the_training_set_is_refused(name: str, small: MakeSmall) -> None:
     s = small(1)
-    with pytest.raises(InputError, match="batch_size=41: expected at most the 40 training samples"):
+    with pytest.raises(
+        InputError, match="batch_size=41: expected at most 40, the number of training samples"
+    ):
         build_trainer({"name": name, "steps": 1, "batch_size": 41}).check(s.problem, s.theta())
 
 
@@ -159,7 +161,7 @@ def test_smo_by_the_book_keeps_to_the_memory_budget(small: MakeSmall) -> None:
     problem = replace(s.problem, memory_budget=1)
     trainer = build_trainer({"name": "svc"})
     with pytest.raises(
-        InputError, match=r"400 x 400 kernel matrix.* 1\.2 MiB, more than memory_budget=1: pip"
+        InputError, match=r"1\.2 MiB for the 400 x 400 kernel matrix, more than memory_budget=1; run pip"
     ):
         train(trainer, problem, s.theta())
     train(trainer, problem, s.theta(), engine="torch")

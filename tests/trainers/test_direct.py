@@ -115,14 +115,14 @@ TWO, THREE, REAL = LOSSES["two classes"], LOSSES["three classes"], LOSSES["real 
         ("svc", {"C": [-1]}, TWO, RBF(), "algorithm.grid: lam should be greater than 0"),
         ("logistic", {"C": [-1]}, TWO, Linear(), "algorithm.grid: The 'C' parameter"),
         ("logistic", {"C": [1]}, REAL, Linear(), "grid.C.*expected one of: alpha"),
-        ("logistic", None, TWO, RBF(), "logistic expects kernel=linear, got rbf"),
-        ("svc", None, Binary(Logistic()), RBF(), "svc does not support loss=logistic: use pegasos"),
+        ("logistic", None, TWO, RBF(), "logistic requires kernel=linear, got kernel=rbf"),
+        ("svc", None, Binary(Logistic()), RBF(), "svc does not support loss=logistic; use pegasos"),
         ("svc", None, Residual(Squared()), RBF(), "svc does not support loss=squared:"),
         ("linear_svm", None, Residual(Squared()), Linear(), "linear_svm does not support loss=squared:"),
         ("linear_svm", None, CrammerSinger(SquaredHinge()), Linear(), "does not support loss=squared_hinge"),
-        ("nystroem", None, Residual(Squared()), RBF(), "nystroem does not support loss=squared: use pegasos"),
+        ("nystroem", None, Residual(Squared()), RBF(), "nystroem does not support loss=squared; use pegasos"),
         ("nystroem", {"gamma": [1]}, TWO, RBF(), r"grid\.gamma: nystroem cannot search this"),
-        ("linear_svm", None, TWO, RBF(), "linear_svm expects kernel=linear, got rbf"),
+        ("linear_svm", None, TWO, RBF(), "linear_svm requires kernel=linear, got kernel=rbf"),
     ],
 )
 def test_what_cannot_be_done_is_refused(

@@ -97,7 +97,7 @@ def test_it_keeps_to_the_memory_budget(
     s = small(1, m=M, K=RBF(0.5), loss=LOSSES[kind])
     trainer, F = Nystroem(1e-1, landmarks=20, first=20), s.theta(0)
     _, g = train(trainer, replace(s.problem, memory_budget=1), F)
-    says = r"nystroem uses (\d+) of 90 samples: memory_budget has no room for more samples\n"
+    says = r"nystroem uses (\d+) of 90 samples, because of memory_budget; raise memory_budget to use more\n"
     found = re.fullmatch(says, capsys.readouterr().err)
     assert found
     assert 50 <= int(found[1]) < 90, "50, or more where landmarks are equal"

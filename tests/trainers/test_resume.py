@@ -138,7 +138,7 @@ def test_the_state_of_another_run_is_refused(small: MakeSmall) -> None:
     state = trainer.start(s.problem, F := s.theta())
     trainer.advance(s.problem, state, 40)
     saved, theta = state.state_dict(), F.state_dict()
-    with pytest.raises(ValueError, match="the support is not a set of indices below 20"):
+    with pytest.raises(ValueError, match="support: expected different indices from 0 to 19"):
         trainer.restore(other.problem, other.theta(), saved)
     with pytest.raises(ValueError, match=r"expected t, .*, got t, "):
         build_trainer({"name": "alg1", "steps": 50}).restore(s.problem, s.theta(), saved)
@@ -153,7 +153,7 @@ def test_the_state_of_another_run_is_refused(small: MakeSmall) -> None:
     alg1 = build_trainer({"name": "alg1", "steps": 50})
     saved = alg1.start(s.problem, s.theta()).state_dict()
     for rows, said in [
-        (torch.tensor([40]), "indices that are not below 40"),
+        (torch.tensor([40]), "i: expected indices below 40"),
         (torch.tensor([1, 2]), "expected 1 terms"),
     ]:
         with pytest.raises(ValueError, match=said):

@@ -126,7 +126,7 @@ def test_linear_says_that_it_has_not_converged(
     monkeypatch.setattr("nsvm_cli.trainers.direct.MAX_ITERATIONS", 1)
     s = small(1, m=M, K=Linear(), loss=LOSSES[kind])
     train(LinearSVM(1e-100), s.problem, s.theta(0))
-    says = "linear_svm stopped after 1 iterations, before it converged: raise algorithm.lam=1e-100, or"
+    says = "linear_svm stopped after 1 iterations, before it converged; set algorithm.lam above 1e-100, or"
     assert capsys.readouterr().err == f"{says} use pegasos\n"
 
 
@@ -143,7 +143,7 @@ def test_svc_ends_where_no_step_closes_the_gap(
     assert g.alpha.isfinite().all()
     *_, last = capsys.readouterr().err.splitlines()
     assert re.fullmatch(
-        r"svc stopped at a gap of \S+, above tol=0\.001: raise algorithm\.lam=1e-100, or .*", last
+        r"svc stopped at a gap of \S+, above tol=0\.001; set algorithm\.lam above 1e-100, or .*", last
     )
 
 
