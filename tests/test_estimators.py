@@ -174,7 +174,7 @@ def test_names_of_columns_and_labels_are_kept(tmp_path: Path) -> None:
     table[["up", "left"]].to_csv(tmp_path / "table.csv", index=False)
     done = nsvm("predict", "model.safetensors", "table.csv", cwd=tmp_path)
     assert [line.split(",")[0] for line in done.stdout.splitlines()[1:]] == fitted.predict(table).tolist()
-    with pytest.raises(InputError, match="expected task=regression"):
+    with pytest.raises(InputError, match="expected a model with task=regression, got task=classification"):
         NSVMRegressor.load(tmp_path / "model.safetensors")
 
 
@@ -604,7 +604,7 @@ def test_a_file_with_a_part_that_is_not_imported(registered: None, tmp_path: Pat
         ({"settings": {"kernel.bias": 3}}, "settings['kernel.bias'] should be a valid boolean, got 3"),
         ({"kernel": "matern"}, "kernel=matern: there is no such kernel; expected one of: "),
         ({"kernel": "matern"}, "; to use your own, import its module first"),
-        ({"kernel": Matern52}, "kernel: expected a name or a Kernel, got <class "),
+        ({"kernel": Matern52}, "kernel: expected a name or an instance of Kernel, got <class "),
         (
             {"kernel": Matern52(), "gamma": 2.0},
             "kernel was passed as an object; set gamma in the constructor of Matern52",

@@ -56,7 +56,7 @@ CASES = [
         (f"{command} --plugins nowhere", "there is no module 'nowhere'")
         for command in ("evaluate run", "predict run x.csv", "report run", "export run --onnx")
     ),
-    ("evaluate x --plugins 1", "plugins: expected the names of modules, such as my_parts, got '1'"),
+    ("evaluate x --plugins 1", "plugins: expected names of modules such as my_parts, got '1'"),
     ("evaluate", "evaluate requires PATH; see nsvm evaluate --help"),
     ("evaluate nowhere --split all --json", "nowhere does not exist: expected a model file"),
     ("evaluate .", ". has no final.safetensors: expected a run with this file or a checkpoint"),

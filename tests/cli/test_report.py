@@ -170,5 +170,5 @@ def test_a_diagnosis(folder: Path) -> None:
 def test_a_diagnosis_of_data_that_have_changed_is_one_line(folder: Path, tmp_path: Path) -> None:
     shutil.copytree(folder / "run", tmp_path / "run")
     (tmp_path / "table.csv").write_text((folder / "table.csv").read_text().replace("red", "green"))
-    said = "table.csv or its test set has changed since the run"
+    said = "table.csv or its test set has changed since the run: restore the data"
     assert refusal("diagnose", "run", cwd=tmp_path) == said

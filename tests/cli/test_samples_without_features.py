@@ -109,7 +109,7 @@ def test_samples_to_predict_have_rows_in_a_larger_matrix(folder: Path) -> None:
     run_of(*INDICES, "algorithm=svc", name="run", cwd=folder)
     np.save(folder / "larger.npy", np.block([[matrix, matrix[:, :5]], [matrix[:5], matrix[:5, :5]]]))
     pd.DataFrame({"index": [*range(5), *range(M, M + 5)]}).to_csv(folder / "new.csv", index=False)
-    assert "(0 to 999), got 1000" in refused("predict", "run", "new.csv", cwd=folder)
+    assert "from 0 to 999, got 1000" in refused("predict", "run", "new.csv", cwd=folder)
     done = nsvm("predict", "run", "new.csv", "--kernel-path", "larger.npy", cwd=folder, code=0)
     rows = pd.read_csv(io.StringIO(done.stdout))
     assert rows["prediction"][:5].tolist() == rows["prediction"][5:].tolist()

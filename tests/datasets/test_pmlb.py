@@ -63,7 +63,7 @@ def test_a_table_is_downloaded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPa
             np.testing.assert_array_equal(load("pmlb", table="letter").splits["all"].x, X)
     assert asked == ["/letter/letter.tsv.gz"]
     message = refusal("pmlb", table="leter")
-    assert message.startswith("dataset.table: leter cannot be downloaded (")
+    assert message.startswith("dataset.table=leter cannot be downloaded (")
     assert message.endswith("or set dataset.root=FOLDER to read local files")
 
 

@@ -76,7 +76,7 @@ def test_samples_that_are_no_rows_are_refused(
 ) -> None:
     a = torch.tensor([index])
     with pytest.raises(
-        InputError, match=rf"\(0 to 19\), got {got}.*dataset.scaling=none and network=identity"
+        InputError, match=rf"from 0 to 19, got {got}.*dataset.scaling=none and network=identity"
     ):
         built(save(gram()))(a, a)
 

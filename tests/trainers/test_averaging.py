@@ -52,5 +52,5 @@ def test_the_mean_of_another_network_is_refused(small: MakeSmall) -> None:
     s, trainer = small(1), build_trainer({**SETTINGS, "average": 0.5})
     saved = trainer.start(s.problem, s.theta()).state_dict()
     del saved["mean"]["0.layers.0.weight"]
-    with pytest.raises(ValueError, match=r"expected 0\.layers"):
+    with pytest.raises(ValueError, match=r"expected the keys 0\.layers"):
         trainer.restore(s.problem, s.theta(), saved)

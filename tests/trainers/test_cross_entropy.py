@@ -46,5 +46,5 @@ def test_requires_a_head_and_a_linear_kernel(small: MakeSmall) -> None:
         CrossEntropy(1).check(without.problem, without.theta())
     s = small(1, K=Linear(), network=NETWORK)
     CrossEntropy(1).check(s.problem, s.theta())
-    with pytest.raises(InputError, match="got a network with 1 outputs and kernel rbf"):
+    with pytest.raises(InputError, match="got a network with 1 outputs and kernel=rbf"):
         CrossEntropy(1).check(replace(s.problem, K=RBF()), s.theta())
