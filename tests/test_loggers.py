@@ -147,7 +147,7 @@ def test_a_logger_that_fails_costs_one_warning_and_nothing_else(
 def test_a_logger_that_cannot_start_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Notebook, "fails", "start")
     with pytest.raises(
-        RunError, match="notebook could not start: .* to train without a logger, set logger=none"
+        RunError, match=r"notebook could not start: .* to train without a logger, set logger=none"
     ):
         go(tmp_path, settings_with("notebook"))
 
