@@ -104,7 +104,7 @@ def uncovered_by_numba(trainer: Trainer[Any], problem: Problem, F: FeatureMap) -
     settings: Any = getattr(F.optimizer, "settings", None)
     if base_of(settings) is None:
         return f"optimizer {type(settings).__name__}"
-    return "optimizer.groups" if settings.groups else None
+    return next((f"optimizer.{name}" for name in ("groups", "clip") if getattr(settings, name)), None)
 
 
 def units(parts: Iterable[Trainer[Any]], problem: Problem) -> list[str]:

@@ -17,7 +17,16 @@ from torch import Tensor
 from torch.optim.adam import adam
 from torch.optim.sgd import sgd
 
-from nsvm_cli.config.registry import STRICT, Fraction, NonNegative, Registry, Text, construct, entry_of
+from nsvm_cli.config.registry import (
+    STRICT,
+    Fraction,
+    NonNegative,
+    Positive,
+    Registry,
+    Text,
+    construct,
+    entry_of,
+)
 from nsvm_cli.errors import InputError, did_you_mean
 
 SCHEDULES: dict[str, Callable[[float], float]] = {
@@ -40,6 +49,8 @@ class Rule(ABC):
         warmup: the fraction of the run during which the rate rises linearly from 0. With ``warmup=1``, the
             rise compensates for the factor 1/(t-1) of the objective of Algorithms 1 and 2.
         groups: settings for parameters by prefixes of their names. The last matching prefix applies.
+        clip: the maximum norm of the gradient of all parameters together. A longer gradient is shortened to
+            this norm. None leaves gradients unchanged.
     """
 
     state: ClassVar[Mapping[str, Callable[[Tensor], Tensor]]]
@@ -50,6 +61,7 @@ class Rule(ABC):
     schedule: Annotated[str, entry_of(SCHEDULES)] = "constant"
     warmup: Annotated[float, Field(ge=0, le=1)] = 0.0
     groups: dict[Text, dict[str, Any]] | None = None
+    clip: Positive | None = None
 
     def rate(self, progress: float) -> float:
         rise = min(1.0, progress / self.warmup) if self.warmup else 1.0
@@ -65,6 +77,8 @@ class Rule(ABC):
         for prefix, changes in (self.groups or {}).items():
             key = f"optimizer.groups.{prefix}"
             expect_names(key, [prefix], names)
+            if "clip" in changes:
+                raise InputError(f"{key}.clip: the gradient of all parameters is clipped; set optimizer.clip")
             members = [n for n, name in enumerate(names) if is_within(name, [prefix])]
             groups = [(rule, [n for n in indices if n not in members]) for rule, indices in groups]
             groups.append((construct(type(self), key, settings | changes), members))
@@ -85,6 +99,10 @@ class Optimizer:
 
     @torch.no_grad()
     def step(self, gradients: Sequence[Tensor], progress: float) -> None:
+        """Clip the gradients as torch does, and update the parameters, ``progress`` being (t - 1) / T."""
+        if clip := self.settings.clip:
+            norm = torch.stack([*map(torch.linalg.vector_norm, gradients)]).norm()
+            gradients = [gradient * (clip / (norm + 1e-6)).clamp(max=1) for gradient in gradients]
         laid_out = [  # with the strides of the parameters, as the fused functions require
             gradient if gradient.stride() == p.stride() else torch.empty_like(p).copy_(gradient)
             for p, gradient in zip(self.parameters, gradients, strict=True)

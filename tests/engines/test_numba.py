@@ -135,6 +135,7 @@ def test_what_is_not_covered_is_said(small: MakeSmall) -> None:
         (alg1, {}, images, "networks other than mlp and cnn"),
         (alg1, {}, augmented, "augmentation"),
         (alg1, {}, of(s, Adam()), "optimizer Adam"),
+        (alg1, {}, of(s, SGD(1e-3, clip=1.0)), "optimizer.clip"),
     ):
         problem = replace(s.problem, **changes)
         assert select("auto", trainer, problem, F) == "torch"

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from nsvm_cli.config.registry import build
+from nsvm_cli.errors import InputError
 from nsvm_cli.models.optimizers import OPTIMIZERS, Optimizer
 
 pytestmark = pytest.mark.usefixtures("shapes")
@@ -15,6 +16,7 @@ pytestmark = pytest.mark.usefixtures("shapes")
 RULES = [
     ("sgd", {"lr": 0.1}, torch.optim.SGD, {}),
     ("sgd", {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.02}, torch.optim.SGD, {}),
+    ("sgd", {"lr": 0.1, "momentum": 0.9, "clip": 0.5}, torch.optim.SGD, {}),
     ("adam", {}, torch.optim.Adam, {}),
     ("adam", {"lr": 0.01, "weight_decay": 0.1}, torch.optim.Adam, {"betas": (0.8, 0.95)}),
 ]
@@ -29,7 +31,8 @@ def test_steps_equal_those_of_torch(
     betas = dict(zip(("beta1", "beta2"), options.get("betas", ()), strict=False))
     rule = build(OPTIMIZERS, "optimizer", {"name": name, **settings, **betas})
     descent = Optimizer(rule, dict(zip("ab", ours, strict=True)))
-    optimizer = theirs(reference, **settings, **options)
+    clip = settings.get("clip")
+    optimizer = theirs(reference, **{k: v for k, v in settings.items() if k != "clip"}, **options)
     generator = torch.Generator().manual_seed(0)
     for _ in range(20):
         # autograd may return a gradient in any layout: transposed, or one value for all
@@ -40,6 +43,8 @@ def test_steps_equal_those_of_torch(
         for p, gradient in zip(reference, gradients, strict=True):
             p.grad = gradient.clone()
         descent.step(gradients, 0.0)
+        if clip:
+            torch.nn.utils.clip_grad_norm_(reference, clip)
         optimizer.step()
     torch.testing.assert_close(ours, [p.detach() for p in reference])
 
@@ -65,3 +70,9 @@ def test_the_rate_follows_its_schedule(name: str, settings: dict[str, Any], rate
         Optimizer(rule, {"p": p[0]}).step([torch.ones(1)], t / 4)
         moved.append(float(before - p[0]))
     assert moved == pytest.approx(rates, abs=1e-6), "the first step of either is the rate times the sign"
+
+
+def test_a_group_has_no_limit_of_the_gradient() -> None:
+    rule = build(OPTIMIZERS, "optimizer", {"name": "sgd", "lr": 0.1, "groups": {"a": {"clip": 1.0}}})
+    with pytest.raises(InputError, match=r"optimizer\.groups\.a\.clip: .* set optimizer\.clip"):
+        Optimizer(rule, {"a": torch.ones(2)})
