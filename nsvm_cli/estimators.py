@@ -57,7 +57,7 @@ SAME_NAMES = ("dtype", "device", "engine", "threads", "class_weight")
 PARTS = ("algorithm", "network", "kernel", "optimizer", "loss")
 """Parameters that select a part by name or as an object."""
 
-EXTRA = ("penalties", "init", "freeze", "callbacks", "multiclass", "memory_budget")
+EXTRA = ("sampler", "penalties", "init", "freeze", "callbacks", "multiclass", "memory_budget")
 """Settings of ``nsvm train`` that can be set only in the parameter ``settings``."""
 
 DATASET = ("scaling", "validation", "drop", "include", "text", "missing", "decimal", "thousands")

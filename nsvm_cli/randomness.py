@@ -71,7 +71,12 @@ def draws(function: Callable[[], object], device: str) -> bool:
 
 
 class Sampler:
-    """Draw i_t, or the subset A_t of size k, uniformly from {0, ..., m-1}, independently for every step t."""
+    """Draw i_t, or the subset A_t of size k, uniformly from {0, ..., m-1}, independently for every step t.
+
+    A subclass may set ``p``, the probabilities of the m indices, or override ``draw``.
+    """
+
+    p: np.ndarray | None = None
 
     def __init__(self, seed: int, m: int, k: int = 1) -> None:
         self.seed, self.m, self.k = seed, m, k
@@ -87,12 +92,18 @@ class Sampler:
         block, row = divmod(t, BLOCK)
         if block != self._block:
             self._block, rng = block, generator(self.seed, Stream.SAMPLING, self.k, block)
-            self._drawn = (
-                rng.integers(self.m, size=(BLOCK, 1))
-                if self.k == 1
-                else np.stack([rng.choice(self.m, self.k, replace=False) for _ in range(BLOCK)])
-            )
+            self._drawn = drawn = np.ascontiguousarray(self.draw(rng, BLOCK), np.int64)
+            if drawn.shape != (BLOCK, self.k) or drawn.min() < 0 or drawn.max() >= self.m:
+                raise ValueError(f"expected draws of shape {(BLOCK, self.k)}, from 0 to {self.m - 1}")
         return self._drawn[row:]
+
+    def draw(self, rng: np.random.Generator, steps: int) -> Int64[np.ndarray, "steps k"]:
+        """Return the indices of several steps. The k indices of a step must be distinct."""
+        if self.k > 1:
+            return np.stack([rng.choice(self.m, self.k, replace=False, p=self.p) for _ in range(steps)])
+        if self.p is not None:
+            return rng.choice(self.m, (steps, 1), p=self.p)
+        return rng.integers(self.m, size=(steps, 1))
 
 
 GOLDEN = -0x61C8864680B583EB

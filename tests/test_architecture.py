@@ -23,6 +23,7 @@ from nsvm_cli.models.networks import NETWORKS, build_network
 from nsvm_cli.models.optimizers import OPTIMIZERS
 from nsvm_cli.runs.loggers import LOGGERS
 from nsvm_cli.trainers import TRAINERS, build_trainer
+from nsvm_cli.trainers.samplers import SAMPLERS
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "nsvm_cli"
@@ -34,6 +35,7 @@ REGISTRIES = {
     "loss": LOSSES,
     "network": NETWORKS,
     "optimizer": OPTIMIZERS,
+    "sampler": SAMPLERS,
 }
 
 # From the ground up; a module imports only from its own room or from those on the floors below.

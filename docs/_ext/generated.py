@@ -39,6 +39,7 @@ from nsvm_cli.models.optimizers import OPTIMIZERS
 from nsvm_cli.models.penalties import Penalties
 from nsvm_cli.runs.loggers import LOGGERS
 from nsvm_cli.trainers import TRAINERS
+from nsvm_cli.trainers.samplers import SAMPLERS
 
 CONF = next(
     folder
@@ -52,6 +53,7 @@ GROUPS: dict[str, Mapping[str, Any]] = {
     "kernel": KERNELS,
     "optimizer": OPTIMIZERS,
     "loss": LOSSES,
+    "sampler": SAMPLERS,
     "logger": LOGGERS,
 }
 COLUMNS = ["setting", "default", "type", "meaning"]

@@ -93,6 +93,7 @@ class Settings:
     optimizer: Section
     algorithm: Section
     loss: Section | None = None
+    sampler: Section = Field(default_factory=lambda: {"name": "uniform"})
     init: Init = Field(default_factory=Init)
     freeze: list[Text] = Field(default_factory=list)
     penalties: Section = Field(default_factory=dict)

@@ -249,6 +249,7 @@ def prepare(settings: Settings, data: Data | None = None) -> Experiment:
         build_loss(settings.loss, settings.multiclass, task),
         construct(Penalties, "penalties", settings.penalties),
         data.weights(settings.class_weight),
+        settings.sampler,
     )
     augment = build_augmentation(settings.dataset.get("augment"), scaling, shape)
     F = FeatureMap(network, optimizer, settings.seed, augment, gradient, K, settings.freeze)

@@ -68,6 +68,9 @@ def build_parts(settings: Settings) -> tuple[Trainer[Any], Rule, Differences | N
         wrong = f"loss={loss['name']}" if loss else "full_objective"
         name = settings.algorithm["name"]
         raise InputError(f"{wrong} requires an SVM, but algorithm={name} trains no SVM; remove {wrong}")
+    if algorithm.chooses_steps and settings.sampler["name"] != "uniform":
+        reason = f"algorithm={settings.algorithm['name']} uses all training samples"
+        raise InputError(f"sampler={settings.sampler['name']}: {reason}; remove sampler")
     kernel_of(settings)
     gradient = build_gradient(settings.kernel)
     optimizer = build(OPTIMIZERS, "optimizer", settings.optimizer)

@@ -15,7 +15,7 @@ from jaxtyping import Float, Float64, Int64
 from pydantic import Field
 from torch import Tensor
 
-from nsvm_cli.config.registry import Registry
+from nsvm_cli.config.registry import Registry, build
 from nsvm_cli.errors import InputError, NotFiniteError
 from nsvm_cli.memory import MEMORY_BUDGET
 from nsvm_cli.models.feature_map import Batch, FeatureMap, Objective
@@ -27,6 +27,7 @@ from nsvm_cli.randomness import Sampler
 from nsvm_cli.storage.state_dict import NOT_SAVED, RESTORED, Saved
 from nsvm_cli.tasks import BINARY, Task
 from nsvm_cli.trainers.means import MeanTheta, Tally
+from nsvm_cli.trainers.samplers import SAMPLERS
 
 BatchSize = Annotated[int, Field(ge=1, le=10**6)]
 PairedBatchSize = Annotated[int, Field(ge=2, le=10**6)]
@@ -46,6 +47,7 @@ class Problem:
     loss: Loss = Binary(Hinge())  # noqa: RUF009  # frozen
     penalties: Penalties = Penalties()  # noqa: RUF009  # frozen
     weights: Float64[np.ndarray, " m"] | None = None  # positive, with a mean of 1; None if all are 1
+    draws: Mapping[str, Any] = field(default_factory=lambda: {"name": "uniform"})  # the section ``sampler``
 
     @cached_property
     def host_y(self) -> Float64[np.ndarray, " m"]:
@@ -106,7 +108,7 @@ class Problem:
             raise InputError(
                 f"algorithm.batch_size={k}: expected at most {m}, the number of training samples"
             )
-        return Sampler(self.seed, m, k)
+        return build(SAMPLERS, "sampler", self.draws, self, k)
 
     def sums(
         self, z: Float[Tensor, "p n"], terms: Float[Tensor, "q n"], w: Float[Tensor, " q *outputs"]

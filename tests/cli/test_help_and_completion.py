@@ -51,7 +51,7 @@ LIGHT: list[tuple[str, list[str], list[str]]] = [
     ("--version", [f"nsvm {__version__}"], []),
     ("evaluate --help", ["usage: nsvm evaluate [-h] [--split NAME] [--json]"], []),
     ("completion bash", ["_ARGCOMPLETE"], ["argcomplete"]),
-    ("train --help", [ALGORITHMS, "optimizer: adam, sgd\n\nAn experiment"], ["hydra", "pydantic"]),
+    ("train --help", [ALGORITHMS, "sampler: balanced, uniform\n\nAn experiment"], ["hydra", "pydantic"]),
     ("train --cfg job", ["\nalgorithm:\n"], ["hydra", "pydantic"]),
 ]
 IMPORTED = """

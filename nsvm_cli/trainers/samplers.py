@@ -1,0 +1,36 @@
+"""Samplers, which draw i_t or A_t. They are built from a ``Problem``, the batch size k, and settings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from nsvm_cli.config.registry import Registry
+from nsvm_cli.errors import InputError
+from nsvm_cli.randomness import Sampler
+
+SAMPLERS: Registry[type[Sampler]] = Registry("sampler", Sampler, 2)
+
+
+@SAMPLERS.register("uniform")
+class Uniform(Sampler):
+    """Draws uniformly from all training samples (paper, Algorithms 0 to 4)."""
+
+    def __init__(self, problem: Any, k: int) -> None:
+        super().__init__(problem.seed, len(problem.y), k)
+
+
+@SAMPLERS.register("balanced")
+class Balanced(Uniform):
+    """Draws each class with the same probability, and uniformly from the samples of the class.
+
+    In a batch, a sample does not repeat, so the proportions of rare classes are smaller.
+    """
+
+    def __init__(self, problem: Any, k: int) -> None:
+        super().__init__(problem, k)
+        if not problem.task.classes:
+            raise InputError("sampler=balanced requires task=classification, got task=regression")
+        _, index, counts = np.unique(problem.host_y, return_inverse=True, return_counts=True)
+        self.p = 1 / counts[index] / len(counts)
