@@ -341,7 +341,7 @@ class NSVMClassifier(ClassifierMixin, _NSVM):  # type: ignore[misc]
     def predict(self, X: Any) -> np.ndarray:
         """Return the classes of samples."""
         codes = self._of_model(NSVM.predict, X)
-        return self.classes_[self.model_.task.index(codes).astype(int)]  # type: ignore[attr-defined]
+        return self.classes_[self.model_.task.index(codes).astype(int)]  # type: ignore[no-any-return]
 
     @available_if(_is_calibrated)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> np.ndarray:

@@ -19,9 +19,6 @@ Values = TypeVar("Values", np.ndarray, Tensor)
 OF_DECISIONS = ("accuracy", "balanced_accuracy", "f1")
 """Metrics of predicted classes. With two classes, they depend on the decision threshold."""
 
-OF_PROBABILITIES = ("log_loss", "brier_score")
-"""Metrics of the probabilities of a calibrated model."""
-
 
 class Task(ABC):
     """Base class of tasks, which define what coded labels ``y`` and decision values ``g`` mean."""
@@ -30,9 +27,6 @@ class Task(ABC):
 
     metric: ClassVar[str]
     """The default metric for comparing models."""
-
-    metrics: ClassVar[tuple[str, ...]]
-    """The metrics that the setting ``metric`` may select."""
 
     centred: ClassVar[bool] = True
     """Whether alignments use centred kernel matrices by default."""
@@ -57,6 +51,10 @@ class Task(ABC):
         """Return the codes c_i of labels, whose inner products <c_i, c_j> are the ideal kernel."""
         return y
 
+    def index(self, y: Values) -> Values:
+        """Return the indices into ``classes`` of coded labels or, for real targets, the targets."""
+        return y
+
     @abstractmethod
     def decide(self, g: Values) -> Values:
         """Return the predictions for decision values: coded classes, or targets in the units of the data."""
@@ -79,7 +77,6 @@ class Classification(Task):
 
     kind = "classification"
     metric = "accuracy"
-    metrics = (*OF_DECISIONS, "roc_auc", "average_precision", *OF_PROBABILITIES)
 
     @abstractmethod
     def index(self, y: Values) -> Values:
@@ -222,7 +219,6 @@ class Regression(Task):
 
     kind: ClassVar[Literal["classification", "regression"]] = "regression"
     metric: ClassVar[str] = "r2"
-    metrics: ClassVar[tuple[str, ...]] = ("r2", "rmse", "mae")
     classes = ()
 
     mean: float = 0.0

@@ -1,108 +1,20 @@
-"""Results as text, for terminals and pages: names, formats and tables of metrics, and sentences."""
+"""Results as text, for terminals and pages: tables of metrics, and sentences."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import product
 from typing import Any
+
+from nsvm_cli.metrics import FIGURES, METRICS, Figure, figure_of, in_units, percent, short
 
 Rows = list[tuple[str, ...]]
 """Rows of a table as text. Each row of a table of metrics consists of a name, a value and a meaning."""
 
 Figures = Mapping[str, Any]
 """The metrics and other values of a result, a record, an evaluation or a diagnosis, by their keys."""
-
-
-def percent(share: float | None, digits: int = 2) -> str:
-    """Format a fraction as a percentage, or None as an empty string."""
-    return "" if share is None else f"{100 * share:.{digits}f} %"
-
-
-def _short(value: float) -> str:
-    return f"{value:.4g}"
-
-
-def _number(value: float | None) -> str:
-    return "undefined" if value is None else f"{value:.4f}"
-
-
-def _in_units(error: float) -> str:
-    """Format an error in the units of the data, with at least four digits."""
-    return f"{error:.0f}" if 1000 <= error < 1e12 else f"{error:#.4g}"
-
-
-@dataclass(frozen=True)
-class Figure:
-    """How a metric or another value of a result is shown and compared.
-
-    ``meaning`` is an explanation that fits beside the value in a terminal of 80 columns. ``sign`` is 1 if
-    larger values are better, or -1 if smaller values are better.
-    """
-
-    name: str
-    written: Callable[[Any], str] = _short
-    meaning: str = ""
-    sign: int = 1
-
-
-TASK_METRICS: Mapping[str, Figure] = {
-    "accuracy": Figure("accuracy", percent),
-    "r2": Figure("R^2", _number),
-    "balanced_accuracy": Figure("balanced accuracy", percent),
-    "f1": Figure("F1", _number),
-    "roc_auc": Figure("ROC AUC", _number),
-    "average_precision": Figure("average precision", _number),
-    "log_loss": Figure("log loss", _number, sign=-1),
-    "brier_score": Figure("Brier score", _number, sign=-1),
-    "rmse": Figure("RMSE", _in_units, sign=-1),
-    "mae": Figure("MAE", _in_units, sign=-1),
-}
-"""The metrics of tasks (see ``Task.metrics``), beginning with the default metrics."""
-
-FIGURES: Mapping[str, Figure] = {
-    **{
-        f"{split}_{metric}": replace(figure, name=f"{split} {figure.name}")
-        for split in ("validation", "test", "train")
-        for metric, figure in TASK_METRICS.items()
-    },
-    **TASK_METRICS,
-    "validation_accuracy": Figure("validation", percent),
-    "majority_accuracy": Figure("accuracy of the majority class", percent),
-    "mean_rmse": Figure("RMSE of predicting the mean", _in_units, sign=-1),
-    "errors": Figure("errors", str, sign=-1),
-    "running_accuracy": Figure("running accuracy", percent),
-    "steps": Figure("steps", str, "iterations of the algorithm"),
-    "theta_steps": Figure("theta steps", str),
-    "part_steps": Figure("part steps", lambda steps: "+".join(map(str, steps))),
-    "train_seconds": Figure("training time", "{:.1f}".format),
-    "violations": Figure("violations", str, "drawn samples that were inside the margin"),
-    "violation_rate": Figure("violation rate", percent, sign=-1),
-    "support_vectors": Figure("support vectors", str, "training samples in the decision"),
-    "parameters": Figure("parameters", str, "number of weights in theta"),
-    "theta_change": Figure(
-        "theta change", lambda x: f"{100 * x:.3g} %", "relative to the initial norm of theta"
-    ),
-    "theta_zeros": Figure("theta zeros", meaning="fraction of theta that is nearly 0"),
-    "feature_change": Figure("feature change", _number, "of the kernel, from 0 (none) to 1"),
-    "alignment": Figure("kernel alignment", _number, "of kernel and labels, from -1 to 1"),
-    "alignment_train": Figure("alignment train", meaning="of kernel and labels on training samples"),
-    "alignment_test": Figure("alignment test", meaning="of kernel and labels on {split} samples"),
-    "entropy": Figure("entropy", meaning="0 for a constant kernel, 1 for the identity"),
-    "distance_identity": Figure("distance identity", meaning="of the kernel; 1 if all values are 1"),
-    "distance_ones": Figure("distance ones", meaning="of the kernel; 1 if it is the identity"),
-    "objective": Figure("objective", "{:.3g}".format, "of the SVM, on training samples", sign=-1),
-    "full_objective": Figure("full objective", sign=-1),
-    "duality_gap": Figure("duality gap", "{:.2g}".format, "the objective minus a lower bound", sign=-1),
-}
-"""All metrics and values that are shown or compared, by their keys in results, records and diagnoses."""
-
-
-def sign_of(figure: str) -> int:
-    """Return 1 if larger values of a metric are better, otherwise -1. Names that end in ``loss`` give -1."""
-    losses = ("loss", *(name for name, entry in FIGURES.items() if entry.sign < 0))
-    return -1 if figure.endswith(losses) else 1
 
 
 def counted(some: int, whole: int, kind: str) -> str:
@@ -117,7 +29,7 @@ def held_out(result: Figures) -> str:
 
 def score_of(result: Figures, by: object = None) -> tuple[str, str, float] | None:
     """Return the split, metric and value of a held-out score, of the metric ``by`` if possible, or None."""
-    metrics = sorted(TASK_METRICS, key=lambda metric: metric != by)
+    metrics = [by, *METRICS] if isinstance(by, str) else [*METRICS]
     for split, metric in product(("validation", "test"), metrics):
         if isinstance(value := result.get(f"{split}_{metric}"), (int, float)):
             return split, metric, value
@@ -147,8 +59,9 @@ def split_scores(figures: Figures, samples: int, classes: Sequence[str], split: 
             keys += [key for key in further if percent(scores.get(key)) not in ("", accuracy)]
             keys += ["f1", "roc_auc", "average_precision"] * ("balanced_accuracy" in keys)
             keys += ["log_loss", "brier_score"]
+    keys += [name for name, entry in METRICS.items() if entry.function]
     return {
-        f"{name}{metric_name(key, classes)}": FIGURES[key].written(scores[key])
+        f"{name}{metric_name(key, classes)}": figure_of(key).written(scores[key])
         for key in keys
         if key == "r2" or scores.get(key) is not None
     }
@@ -157,7 +70,7 @@ def split_scores(figures: Figures, samples: int, classes: Sequence[str], split: 
 def metric_name(metric: str, classes: Sequence[str]) -> str:
     """Return the name of a metric; for F1 and average precision of two classes, add the second class."""
     has_class = metric in ("f1", "average_precision") and len(classes) == 2
-    return FIGURES[metric].name + (f" of {classes[1]}" if has_class else "")
+    return figure_of(metric).name + (f" of {classes[1]}" if has_class else "")
 
 
 def no_better(result: Figures) -> str:
@@ -170,7 +83,7 @@ def no_better(result: Figures) -> str:
         return f"No better than always predicting the most frequent class (accuracy {percent(majority)})."
     rmse, mean = (result.get(f"{split}_{model}rmse") for model in ("", "mean_"))
     if rmse is not None and mean is not None and rmse >= mean:
-        return f"No better than always predicting the mean (RMSE {_in_units(mean)})."
+        return f"No better than always predicting the mean (RMSE {in_units(mean)})."
     return ""
 
 
@@ -191,7 +104,7 @@ def generalisation(result: Figures) -> str:
     guess = result.get(f"{split}_majority_accuracy", 0.0)
     if train is None or score is None or train - score <= (1 - guess) / 2:
         return ""
-    written = TASK_METRICS[metric].written
+    written = METRICS[metric].written
     scores = f"{written(train)} on the training set, {written(score)} on the {split} set"
     return f"{scores}, {written(guess)} for a constant prediction"
 
@@ -225,7 +138,7 @@ def _learnt_rows(figures: Figures) -> Rows:
 def _range(value: float | list[float]) -> str:
     """Format a number, or the smallest and the largest of several numbers."""
     numbers = value if isinstance(value, list) else [value]
-    return " to ".join(dict.fromkeys(map(_short, (min(numbers), max(numbers)))))
+    return " to ".join(dict.fromkeys(map(short, (min(numbers), max(numbers)))))
 
 
 def column_rows(columns: Iterable[Any]) -> Rows:
@@ -242,9 +155,9 @@ def column_rows(columns: Iterable[Any]) -> Rows:
 def figures_of(record: Figures) -> list[str]:
     """Return the metrics of a record of training as text, the most important first."""
     of_svm, objectives = ("violations", "support_vectors"), ("full_objective", "duality_gap", "objective")
-    keys = (*(f"validation_{metric}" for metric in TASK_METRICS), "violations", "running_accuracy")
+    keys = (*(f"validation_{metric}" for metric in METRICS), "violations", "running_accuracy")
     return [
-        f"{FIGURES[key].name} {FIGURES[key].written(value)}"
+        f"{figure_of(key).name} {figure_of(key).written(value)}"
         for key in (*keys, "support_vectors", *objectives)
         if (value := record.get(key)) is not None and (value or key not in of_svm)  # hidden while 0
     ]
@@ -292,12 +205,12 @@ DIAGNOSIS = (
 
 def diagnosis_rows(figures: Figures) -> Rows:
     """Return the name, the value and the meaning of each defined metric of a diagnosis."""
-    score, split, counts = TASK_METRICS[metric := figures["metric"]], figures["split"], sample_counts(figures)
-    entries = {
+    score, split, counts = METRICS[metric := figures["metric"]], figures["split"], sample_counts(figures)
+    entries: dict[str, Figure] = {
         f"{model}_{metric}": replace(score, name=f"{model} {score.name}", meaning=meaning)
         for model, meaning in SCORES.items()
     }
-    entries |= {key: replace(FIGURES[key], written=_short) for key in DIAGNOSIS}
+    entries |= {key: replace(FIGURES[key], written=short) for key in DIAGNOSIS}
     return [
         (f.name.replace("test", split), f.written(figures[key]), f.meaning.format(split=split, **counts))
         for key, f in entries.items()

@@ -40,8 +40,8 @@ REGISTRIES = {
 
 # From the ground up; a module imports only from its own room or from those on the floors below.
 FLOORS = [
-    ["errors", "output", "randomness", "tasks", "words"],
-    ["memory", "plugins"],
+    ["errors", "metrics", "output", "randomness"],
+    ["memory", "plugins", "tasks", "words"],
     ["config"],
     ["storage"],
     ["datasets", "parallel"],

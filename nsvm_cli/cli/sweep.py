@@ -22,6 +22,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from nsvm_cli.compose.composition import settings_words, sources_sha256
 from nsvm_cli.errors import InputError, Interrupted, RunError, message_of
+from nsvm_cli.metrics import figure_of
 from nsvm_cli.output import answer, say
 from nsvm_cli.page.curves import draw_missing
 from nsvm_cli.storage.run_directory import (
@@ -34,7 +35,7 @@ from nsvm_cli.storage.run_directory import (
     read_status,
     sweeps_in,
 )
-from nsvm_cli.words import TASK_METRICS, decapitalised, no_better, score_of
+from nsvm_cli.words import decapitalised, no_better, score_of
 
 
 class SweepDirectory(Callback):
@@ -227,7 +228,7 @@ def _score(path: Path) -> str:
         result = read_json(path / RESULT)
         if score := score_of(result, by=result.get("metric")):
             split, metric, value = score
-            figure = TASK_METRICS[metric]
+            figure = figure_of(metric)
             caution = decapitalised(no_better(result).rstrip("."))
             return f", {split} {figure.name} {figure.written(value)}{', ' * bool(caution)}{caution}"
     return ""

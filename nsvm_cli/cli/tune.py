@@ -17,10 +17,10 @@ from nsvm_cli.compose.composition import complete_overrides, compose_settings, c
 from nsvm_cli.config.registry import construct
 from nsvm_cli.config.settings import flat, parse_settings
 from nsvm_cli.errors import InputError
+from nsvm_cli.metrics import METRICS
 from nsvm_cli.output import answer, say
 from nsvm_cli.plugins import load_plugins
 from nsvm_cli.terminal.console import Console
-from nsvm_cli.words import TASK_METRICS
 
 if TYPE_CHECKING:
     from nsvm_cli.tuning.search import Candidate, Search
@@ -108,12 +108,12 @@ class Progress:
             self.first_line = ""
         if len(candidate.scores) == self.seeds and candidate.mean > self.best:
             self.best = candidate.mean
-            written = TASK_METRICS[candidate.metric].written
+            written = METRICS[candidate.metric].written
             say(f"candidate {candidate.number}: {written(candidate.mean)}  {candidate.overrides}")
 
 
 def _show(finalists: Sequence[Candidate]) -> None:
-    seeds, metric = len(finalists[0].final), TASK_METRICS[finalists[0].metric]
+    seeds, metric = len(finalists[0].final), METRICS[finalists[0].metric]
     title = f"the {len(finalists)} best candidates on {seeds} new seeds"
     columns = "", Column(f"validation {metric.name}", no_wrap=True), "standard error", "overrides"
     table = Table(*columns, title=title, title_justify="left", show_lines=True)

@@ -19,10 +19,11 @@ from nsvm_cli.comparison.intervals import Estimate, estimate
 from nsvm_cli.comparison.records import ONLY_HOW, Repetition, RunRecord, differing, distinguishing
 from nsvm_cli.config.settings import flat
 from nsvm_cli.errors import InputError, did_you_mean
+from nsvm_cli.metrics import METRICS, sign_of
 from nsvm_cli.output import printable
 from nsvm_cli.storage.run_directory import RESULT, damage_errors
 from nsvm_cli.tasks import TASKS
-from nsvm_cli.words import TASK_METRICS, metric_name, sign_of
+from nsvm_cli.words import metric_name
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,11 @@ class Cell:
     def figure(self) -> str:
         """The metric of the scores."""
         return self.metric or ("accuracy" if f"{self.split}_accuracy" in self.figures else "r2")
+
+    @property
+    def sign(self) -> int:
+        """1 if larger scores are better, otherwise -1."""
+        return sign_of(self.figure, self.figures)
 
     @property
     def samples(self) -> int | None:
@@ -89,7 +95,7 @@ class Cell:
         def interval(scores: intervals.Values) -> intervals.Inferred:
             if self.samples is None:
                 low, high, _ = intervals.mean_test(scores, self.overlap)
-                bounds = (0.0, None) if sign_of(self.figure) < 0 else (None, 1.0)
+                bounds = (0.0, None) if self.sign < 0 else (None, 1.0)
                 return np.stack([low, high]).clip(*bounds)
             return 100 * intervals.proportion_interval(scores / 100, self.samples, self.overlap)
 
@@ -189,9 +195,13 @@ def cells(records: Sequence[RunRecord], guess: bool = False, split: str | None =
 
 def named_metrics(records: Iterable[RunRecord]) -> set[str | None]:
     """Return the metrics that are set in the runs, with None for the metric of the task."""
-    choices = TASK_METRICS.keys() - {task.metric for task in TASKS.values()}
-    names = {str(record.settings.get("metric")) for record in records}
-    return {name if name in choices else None for name in names}
+    names = set[str | None]()
+    for record in records:
+        own = record.figures.get("greater_is_better") or {}
+        choices = {*METRICS, *own} - {task.metric for task in TASKS.values()}
+        name = str(record.settings.get("metric"))
+        names.add(name if name in choices else None)
+    return names
 
 
 def _has_failed(record: RunRecord) -> bool:
@@ -324,7 +334,7 @@ def compare(candidates: Sequence[Cell], against: str | None = None) -> list[Comp
     rows = []
     for _, group in groupby(candidates, lambda cell: cell.dataset):
         ordered = [*group]
-        ranks = rankdata([-sign_of(cell.figure) * cell.score.mean for cell in ordered], nan_policy="omit")
+        ranks = rankdata([-cell.sign * cell.score.mean for cell in ordered], nan_policy="omit")
         order = np.argsort(ranks, kind="stable")  # cells without a score, whose rank is NaN, last
         ordered = [ordered[n] for n in order]
         minus, p = dict[str, Estimate](), dict[str, float]()
@@ -390,7 +400,7 @@ def ranking(candidates: Sequence[Cell]) -> Ranking | None:
     n, k = table.shape
     if k < FEWEST_BLOCKS or n < FEWEST_BLOCKS:
         return None
-    ranks = table.rank(axis=1, ascending=sign_of(candidates[0].figure) < 0).mean().sort_values(kind="stable")
+    ranks = table.rank(axis=1, ascending=candidates[0].sign < 0).mean().sort_values(kind="stable")
     with np.errstate(invalid="ignore"):  # NaN if all are equal
         p = float(friedmanchisquare(*table.to_numpy().T).pvalue)
     q = float(studentized_range.ppf(intervals.LEVEL, k, np.inf)) / math.sqrt(2)

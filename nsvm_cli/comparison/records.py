@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from nsvm_cli.config.settings import flat
 from nsvm_cli.errors import InputError, did_you_mean
+from nsvm_cli.metrics import figure_of
 from nsvm_cli.storage.run_directory import (
     CONFIG,
     RESULT,
@@ -27,7 +28,6 @@ from nsvm_cli.storage.run_directory import (
     read_json,
     read_status,
 )
-from nsvm_cli.words import FIGURES
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -249,7 +249,7 @@ def _text(name: str, value: Any, is_figure: bool) -> str:
     if not is_figure:
         return "" if value is None else value if isinstance(value, str) else json.dumps(value)
     if name == "part_steps":
-        return FIGURES[name].written(value) if isinstance(value, list) else ""
+        return figure_of(name).written(value) if isinstance(value, list) else ""
     if not isinstance(value, (int, float)) or abs(value) > sys.float_info.max:  # 10**400 is valid JSON
         return ""
-    return FIGURES[name].written(value) if name in FIGURES else str(value)
+    return figure_of(name).written(value)

@@ -14,6 +14,7 @@ from pydantic.dataclasses import dataclass
 from nsvm_cli.config.registry import STRICT, Count, Given, Positive, Registry, Text, construct, expecting
 from nsvm_cli.errors import InputError, did_you_mean
 from nsvm_cli.memory import MEMORY_BUDGET
+from nsvm_cli.metrics import METRICS
 from nsvm_cli.plugins import code_sha256
 
 Section = dict[str, Any]
@@ -147,8 +148,8 @@ def with_effect(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def code_of(settings: Settings) -> str | None:
     """Return the SHA-256 of the plugins' code that affects the result of a run, or None if there is none."""
-    modules = []
-    for kind, parts in with_effect(Registry.kinds).items():
+    modules, metrics = [], {name: entry.function for name, entry in METRICS.items() if entry.function}
+    for kind, parts in {**with_effect(Registry.kinds), "metric": metrics}.items():
         for name in _leaves(getattr(settings, kind, settings.callbacks)):
             part = type(name.part) if isinstance(name, Given) else parts.get(name)
             modules += [] if part is None else [getattr(part, "__module__", "")]

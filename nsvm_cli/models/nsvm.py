@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import numpy as np
 import pydantic
 import torch
-from jaxtyping import Bool, Float, Int64, Real
+from jaxtyping import Bool, Float, Float64, Int64, Real
 from pydantic import Field, NonNegativeInt, PositiveInt
 from torch import Tensor, nn
 from torch.nn import functional
@@ -21,6 +21,7 @@ from nsvm_cli.datasets.encoding import MOST_CLASSES, Columns, Name, TableEncoder
 from nsvm_cli.datasets.scaling import Scaling
 from nsvm_cli.errors import RunError
 from nsvm_cli.memory import rows_at_a_time
+from nsvm_cli.metrics import own_scores
 from nsvm_cli.models.composed_kernels import learnt_values
 from nsvm_cli.models.feature_map import at_start, features, theta_of
 from nsvm_cli.models.kernels import Kernel, kernel_sums
@@ -308,13 +309,28 @@ class NSVM:
         """Return the probability of each class, given g(x), or None if the model is not calibrated."""
         return None if self.sigmoids is None else probabilities(self.sigmoids, g.cpu())
 
-    def score(self, x: Real[Tensor, "p ..."], y: Float[Tensor, " p"]) -> dict[str, Any]:
-        """Return the scores of predictions and probabilities for raw samples and their coded labels."""
-        values, sums = [], []
+    def score(
+        self,
+        x: Real[Tensor, "p ..."],
+        y: Float[Tensor, " p"],
+        weights: Float64[Tensor, " p"] | None = None,
+    ) -> dict[str, Any]:
+        """Return the scores of predictions and probabilities for raw samples and their coded labels.
+
+        ``weights`` are passed to the user's own metrics. All other scores ignore weights.
+        """
+        task = self.task
+        values, sums, shares = [], [], []
         for part, labels in zip(x.split(self._rows), y.split(self._rows), strict=True):
             values.append(g := self.decision_function(part).cpu())
             if (p := self.probabilities(g)) is not None:
                 sums.append(probability_scores(p, self._positive(labels)))
+                shares.append(p)
         means = {name: sum(part[name] for part in sums) / len(y) for name in (sums[0] if sums else ())}
         y, g = y.cpu(), torch.cat(values)
-        return self.task.score(y, self.task.decide(g)) | self.task.rank_scores(y.numpy(), g.numpy()) | means
+        decided, probabilities = task.decide(g), torch.cat(shares).numpy() if shares else None
+        labels, predicted = (task.index(part).numpy() for part in (y, decided))
+        w = None if weights is None else weights.numpy()
+        given = {"labels": predicted, "decisions": g.numpy(), "probabilities": probabilities}
+        own = own_scores(task.kind, labels, w, **given)
+        return task.score(y, decided) | task.rank_scores(y.numpy(), g.numpy()) | means | own

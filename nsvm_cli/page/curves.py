@@ -10,6 +10,7 @@ from pathlib import Path
 from statistics import mean, median
 from typing import TYPE_CHECKING, Any
 
+from nsvm_cli import metrics
 from nsvm_cli.config.settings import parse_settings
 from nsvm_cli.errors import InputError, message_of
 from nsvm_cli.output import flash, say, shortened
@@ -24,7 +25,7 @@ from nsvm_cli.storage.run_directory import (
     read_config,
     read_json,
 )
-from nsvm_cli.words import TASK_METRICS, Figures, score_of
+from nsvm_cli.words import Figures, score_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -127,7 +128,7 @@ def _curves(records: Sequence[Figures], score: tuple[str, str, float] | None) ->
         "accuracy, %": [running, held_out],
         **{
             f"{f.name.replace('^2', '²')} on validation data": [curve(f"validation_{metric}", color=ORANGE)]
-            for metric, f in TASK_METRICS.items()
+            for metric, f in metrics.METRICS.items()
             if metric != "accuracy"
         },
     }

@@ -15,13 +15,14 @@ from jaxtyping import Float, Float64
 from pydantic import ValidationError
 from torch import Tensor
 
-from nsvm_cli.config.registry import build, construct, one_line
+from nsvm_cli.config.registry import OWN_PART, build, construct, one_line
 from nsvm_cli.config.settings import Settings, code_of, parse_settings, plain, with_values
 from nsvm_cli.datasets import Data, load_data
 from nsvm_cli.datasets.augmentation import build_augmentation
 from nsvm_cli.datasets.scaling import Scaling, fit_scaling
 from nsvm_cli.engines import Engine, compile_steps, select, taken_by, why_slower
 from nsvm_cli.errors import InputError, did_you_mean
+from nsvm_cli.metrics import METRICS
 from nsvm_cli.models.composed_kernels import with_gamma_of_scale
 from nsvm_cli.models.feature_map import FeatureMap, at_start, features
 from nsvm_cli.models.kernels import check_kernel
@@ -33,7 +34,7 @@ from nsvm_cli.output import Say, say
 from nsvm_cli.runs.loggers import Logger, build_logger
 from nsvm_cli.runs.loop import CALLBACKS, Callback, Scores, run
 from nsvm_cli.storage.files import file_sha256
-from nsvm_cli.tasks import OF_DECISIONS, OF_PROBABILITIES, Regression, best_threshold
+from nsvm_cli.tasks import OF_DECISIONS, Regression, best_threshold
 from nsvm_cli.trainers import Problem, State, Trainer, build_parts, build_trainer
 
 PROBE_SAMPLES = 100
@@ -300,15 +301,15 @@ def load(settings: Settings) -> Data:
         if required and not data.splits.sizes["validation"]:
             raise InputError(f"{use} requires a validation set: set dataset.validation above 0")
     t, metric, classes = settings.threshold, settings.metric or data.task.metric, data.task.classes
-    if metric not in data.task.metrics:
-        raise InputError(f"metric={metric}: {did_you_mean(metric, data.task.metrics)}")
+    if metric not in (names := [name for name, entry in METRICS.items() if settings.task in entry.tasks]):
+        raise InputError(f"metric={metric}: no such metric exists; {did_you_mean(metric, names)}; {OWN_PART}")
     if t and len(classes) != 2:
         raise InputError(f"threshold={t} requires two classes, but the data have {len(classes) or 'none'}")
     if t == "best" and metric not in OF_DECISIONS:
         known = " or ".join(OF_DECISIONS)
         raise InputError(f"threshold=best requires metric={known}, got metric={metric}")
     use = f"threshold={t}" if isinstance(t, float) else f"metric={metric}"
-    if (isinstance(t, float) or metric in OF_PROBABILITIES) and not calibrates(settings, data):
+    if (isinstance(t, float) or METRICS[metric].needs == "probabilities") and not calibrates(settings, data):
         raise InputError(
             f"{use} requires probabilities: set calibration=sigmoid, or set calibration=auto and a "
             "validation set with the class proportions of the data, such as dataset.validation=0.1"

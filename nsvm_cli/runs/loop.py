@@ -15,15 +15,14 @@ from pydantic.dataclasses import dataclass
 from nsvm_cli.artifacts.model_file import save_model
 from nsvm_cli.config.registry import STRICT, Count, Registry
 from nsvm_cli.errors import InputError, NotFiniteError, RunError, did_you_mean
+from nsvm_cli.metrics import METRICS, sign_of
 from nsvm_cli.models.feature_map import FeatureMap, features
 from nsvm_cli.models.objectives import full_objective
 from nsvm_cli.output import say
 from nsvm_cli.randomness import SEEDING
 from nsvm_cli.storage.state_dict import Saved
-from nsvm_cli.tasks import OF_PROBABILITIES
 from nsvm_cli.trainers import Problem, State, Trainer
 from nsvm_cli.trainers.means import Tally
-from nsvm_cli.words import sign_of
 
 Record = dict[str, Any]
 
@@ -105,8 +104,8 @@ class Scores(Callback):
         e, split = self.experiment, self.experiment.data.splits["validation"]
         metric, sign = e.metric, sign_of(e.metric)
         model = e.model(state)  # calibrated only if the metric depends on it, because it takes time
-        model = e.calibrated(model) if metric in OF_PROBABILITIES else model
-        record[f"validation_{metric}"] = score = model.score(split.x, split.y)[metric]
+        model = e.calibrated(model) if METRICS[metric].needs == "probabilities" else model
+        record[f"validation_{metric}"] = score = model.score(split.x, split.y, split.weight)[metric]
         if score is not None and (not self.best_step or sign * score > sign * self.best):
             self.best, self.best_step = score, state.t
             if self.file and e.algorithm.saves_model:

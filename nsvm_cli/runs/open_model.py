@@ -141,7 +141,7 @@ def evaluate_model(
         "dataset": (dataset or settings.dataset)["name"],
         "split": name,
         "task": settings.task,
-        **model.score(chosen.x, chosen.y),
+        **model.score(chosen.x, chosen.y, chosen.weight),
         "samples": len(chosen),
         "support_vectors": len(model.expansion.alpha) if svm else None,
         "parameters": model.parameters,

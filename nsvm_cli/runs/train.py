@@ -15,6 +15,7 @@ import torch
 from nsvm_cli import __version__
 from nsvm_cli.artifacts.model_file import load_model, save_model
 from nsvm_cli.config.settings import code_of, plain
+from nsvm_cli.metrics import own_signs
 from nsvm_cli.models.feature_map import features
 from nsvm_cli.models.nsvm import NSVM
 from nsvm_cli.models.objectives import dataset_alignment
@@ -90,6 +91,7 @@ def result_of(experiment: Experiment, state: State, model: NSVM) -> dict[str, An
     z, labels = features(model.network, p.x), p.task.code(p.y)
     return {
         "metric": e.metric,
+        **({"greater_is_better": own} if (own := own_signs(p.task.kind)) else {}),
         **_scores(e, model),
         "steps": state.t,
         "part_steps": list(e.trainer.part_steps),
@@ -113,7 +115,7 @@ def _scores(experiment: Experiment, model: NSVM) -> dict[str, Any]:
     figures: dict[str, Any] = {}
     for name in filter(splits.sizes.get, ("test", "validation", "train")):
         y = splits[name].y
-        scores = model.score(splits[name].x, y)
+        scores = model.score(splits[name].x, y, splits[name].weight)
         names: list[str] = [figure for figure in ("recall", "precision", "confusion") if figure in scores]
         of_classes = {figure: scores.pop(figure) for figure in names}
         figures |= of_classes if name == held_out else {}

@@ -28,6 +28,7 @@ from nsvm_cli.config.registry import STRICT, Positive
 from nsvm_cli.config.settings import flat, is_record_of, parse_settings, with_values
 from nsvm_cli.datasets.base import EACH
 from nsvm_cli.errors import InputError, RunError
+from nsvm_cli.metrics import sign_of
 from nsvm_cli.models.kernels import or_one_over_n
 from nsvm_cli.parallel.workers import Workers, cores
 from nsvm_cli.plugins import load_plugins, plugin_errors
@@ -35,7 +36,6 @@ from nsvm_cli.runs.experiment import Experiment, load, prepare
 from nsvm_cli.runs.loop import OnLog, Record
 from nsvm_cli.storage.files import csv_text, locked, write_atomically
 from nsvm_cli.storage.run_directory import damage_errors
-from nsvm_cli.words import sign_of
 
 FIRST_SEED = 1000
 """The first seed of a search. The seeds of reported runs start at 0."""
@@ -174,7 +174,7 @@ def validation_score(values: Mapping[str, Any], seed: int, seconds: float | None
         model = experiment.train([OnLog(observe)])
         split = experiment.data.splits["validation"]
         # R^2 has no lower bound, so one seed could dominate the mean
-        return max(0.0, model.score(split.x, split.y)[experiment.metric] or 0.0)
+        return max(0.0, model.score(split.x, split.y, split.weight)[experiment.metric] or 0.0)
     except RunError:
         return 0.0
 

@@ -174,3 +174,18 @@ def test_a_damaged_search_is_refused(searched: Path) -> None:
     journal = searched / "search" / "study.log"
     journal.write_text(journal.read_text().replace("{", "[", 1))
     assert "search/study.log is damaged" in refusal(*SMALL, cwd=searched)
+
+
+def test_a_metric_of_the_users_chooses(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(
+        "from nsvm_cli.metrics import metric\n\n\n@metric()\ndef recall_of_first(y, predicted, weights):\n"
+        "    return ((predicted == 0) & (y == 0)).sum() / (y == 0).sum()\n"
+    )
+    own = ["plugins=[own]", "metric=recall_of_first"]
+    done = nsvm("tune", *SHORT, HERE, *own, "tune.trials=2", "tune.jobs=1", cwd=tmp_path, code=0)
+    assert "recall of first" in done.stdout
+    searched = [trial.values[0] for trial in trials(tmp_path)]
+    assert len(searched) == 2
+    assert all(0 <= score <= 1 for score in searched)
+    again = nsvm("tune", *SHORT, HERE, *own, "tune.trials=2", "tune.jobs=1", cwd=tmp_path, code=0)
+    assert again.stdout == done.stdout

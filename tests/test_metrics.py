@@ -1,0 +1,127 @@
+"""The user's own metrics: computed, recorded, chosen by, and compared without their module."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sklearn.metrics import f1_score, log_loss, roc_auc_score
+
+from nsvm_cli.comparison.compare import cells
+from nsvm_cli.comparison.records import find_runs
+from nsvm_cli.config.settings import code_of
+from nsvm_cli.errors import InputError
+from nsvm_cli.estimators import NSVMRegressor
+from nsvm_cli.metrics import METRICS, figure_of, metric, sign_of
+from nsvm_cli.runs.experiment import prepare
+from tests.small_runs import small_run, small_settings
+
+SPLIT = {"name": "ringnorm", "samples": 300, "validation": 60}
+
+
+@pytest.fixture(autouse=True)
+def own_metrics() -> Iterator[None]:
+    @metric()
+    def macro_f1(y: Any, predicted: Any, weights: Any) -> float:
+        return float(f1_score(y, predicted, average="macro"))
+
+    @metric(needs="decisions")
+    def area(y: Any, g: Any, weights: Any) -> float:
+        return float(roc_auc_score(y, g))
+
+    @metric(needs="probabilities", greater_is_better=False)
+    def surprise(y: Any, p: Any, weights: Any) -> float:
+        return float(log_loss(y, p))
+
+    @metric(tasks=["regression"], greater_is_better=False)
+    def worst(y: Any, predicted: Any, weights: Any) -> Any:
+        return np.abs(y - predicted).max() if len(y) < 1000 else None
+
+    yield
+    for name in ("macro_f1", "area", "surprise", "worst"):
+        METRICS.pop(name, None)
+
+
+def test_they_are_in_every_result_and_equal_the_same_metrics_of_nsvm(tmp_path: Path) -> None:
+    result = small_run(tmp_path / "run", dataset=SPLIT, metric="macro_f1")
+    for split in ("train", "validation", "test"):
+        assert result[f"{split}_area"] == pytest.approx(result[f"{split}_roc_auc"])
+        assert result[f"{split}_surprise"] == pytest.approx(result[f"{split}_log_loss"])
+        assert 0 < result[f"{split}_macro_f1"] <= 1
+    assert result["metric"] == "macro_f1"
+    assert result["greater_is_better"] == {"macro_f1": True, "area": True, "surprise": False}
+    assert "test_worst" not in result
+    uncalibrated = small_run(tmp_path / "uncalibrated")
+    assert "test_area" in uncalibrated
+    assert "test_surprise" not in uncalibrated
+
+
+def test_a_run_records_and_keeps_the_best_by_one(tmp_path: Path) -> None:
+    result = small_run(
+        tmp_path / "run",
+        dataset=SPLIT,
+        metric="surprise",
+        keep="best",
+        validation={"every": 20},
+        callbacks=["early_stopping"],
+    )
+    records = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    scores = [r["validation_surprise"] for r in records if "validation_surprise" in r]
+    assert len(scores) > 2
+    assert result["best_validation_surprise"] == min(scores)
+
+
+def test_for_real_targets_it_receives_the_units_of_the_data() -> None:
+    X, y = np.linspace(0, 1, 60)[:, None], np.linspace(0, 1000, 60)
+    regressor = NSVMRegressor(steps=5).fit(X, y)
+    scores = regressor.model_.score(torch.from_numpy(X), torch.from_numpy(y))
+    assert scores["worst"] == pytest.approx(np.abs(regressor.predict(X) - y).max())
+
+
+def test_comparing_needs_no_module(tmp_path: Path) -> None:
+    for seed in (0, 1, 2):
+        for lam in (1e-3, 1.0):
+            algorithm = {"name": "pegasos", "steps": 200, "lam": lam}
+            folder = tmp_path / f"{lam}-{seed}"
+            small_run(folder, dataset=SPLIT, algorithm=algorithm, metric="surprise", seed=seed)
+    METRICS.pop("surprise")
+    compared = cells(find_runs([tmp_path]))
+    assert [(cell.figure, cell.sign, cell.unit) for cell in compared] == [("surprise", -1, "surprise")] * 2
+
+
+@pytest.mark.parametrize(
+    ("key", "sign"),
+    [
+        ("test_accuracy", 1),
+        ("validation_log_loss", -1),
+        ("mean_rmse", -1),
+        ("hinge_loss", -1),
+        ("new", 1),
+        ("validation_surprise", -1),
+        ("area", 1),
+        ("full_objective", -1),
+    ],
+)
+def test_the_better_direction(key: str, sign: int) -> None:
+    assert sign_of(key) == sign
+
+
+def test_names_and_directions_of_metrics_whose_module_is_not_loaded() -> None:
+    assert sign_of("test_cost", {"greater_is_better": {"cost": False}}) == -1
+    assert figure_of("test_my_cost").name == "test my cost"
+    assert figure_of("test_my_cost").written(0.5) == "0.5000"
+
+
+def test_its_code_counts_and_its_name_is_checked() -> None:
+    assert code_of(small_settings(metric="accuracy")) is None
+    with pytest.raises(InputError, match="metric=surprize: no such metric exists; did you mean surprise"):
+        prepare(small_settings(metric="surprize"))
+    with pytest.raises(InputError, match="metric=worst: no such metric"):
+        prepare(small_settings(metric="worst"))
+    with pytest.raises(InputError, match="metric=surprise requires probabilities"):
+        prepare(small_settings(metric="surprise"))
