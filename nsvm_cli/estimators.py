@@ -34,12 +34,14 @@ from nsvm_cli.models.nsvm import NSVM
 from nsvm_cli.output import WARN
 from nsvm_cli.parallel.device import own_threads
 from nsvm_cli.runs.experiment import prepare
-from nsvm_cli.runs.loop import Callback
+from nsvm_cli.runs.loop import Callback, OnLog
 from nsvm_cli.runs.open_model import open_model
 from nsvm_cli.tasks import encode
 
 if TYPE_CHECKING:
     from typing import Self
+
+    import pandas as pd
 
 SHORT = {
     "algorithm.lam": "lam",
@@ -57,7 +59,10 @@ SAME_NAMES = ("dtype", "device", "engine", "threads", "class_weight")
 PARTS = ("algorithm", "network", "kernel", "optimizer", "loss")
 """Parameters that select a part by name or as an object."""
 
-EXTRA = ("sampler", "penalties", "init", "freeze", "callbacks", "multiclass", "memory_budget")
+EXTRA = (
+    *("sampler", "penalties", "init", "freeze", "callbacks", "multiclass", "memory_budget"),
+    *("validation", "metric", "keep", "log_every", "full_objective"),
+)
 """Settings of ``nsvm train`` that can be set only in the parameter ``settings``."""
 
 DATASET = ("scaling", "validation", "drop", "include", "text", "missing", "decimal", "thousands")
@@ -230,17 +235,54 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
         validate_data(self, X, skip_check_array=True)  # sets n_features_in_ and feature_names_in_
         return X, check_X_y(np.zeros((len(X), 1)), y, estimator=self, **checks)[1]
 
-    def _train(self, X: Any, y: np.ndarray, weight: Any, classes: Iterable[Any] = ()) -> None:
-        """Train on samples with labels ``y``: the codes of their ``classes``, or real targets."""
+    def _train(
+        self, X: Any, y: np.ndarray, weight: Any, held_out: tuple[Any, Any], classes: Iterable[Any] = ()
+    ) -> None:
+        """Train on samples with labels ``y``: the codes of their ``classes``, or real targets.
+
+        ``held_out`` contains the samples and labels of the validation set, or is (None, None).
+        """
         w = None if weight is None else _check_sample_weight(weight, y, dtype=np.float64)
+        X, y, m = self._joined(X, y, *held_out)
+        w = None if w is None else np.concatenate([w, np.ones(len(y) - m)])
         x = np.empty((len(y), 0)) if _is_table(X) else _numbers(X)
-        samples = Samples(x, y, tuple(map(str, classes)), ARRAYS, len(y), weight=w)
+        validation = None if m == len(y) else m
+        samples = Samples(
+            x, y, tuple(map(str, classes)), ARRAYS, len(y), official_validation=validation, weight=w
+        )
         with self._in_python(), own_threads():
             settings = self._settings()
             source: Any = build_source(settings.dataset)
             table = replace(_table(X, settings.dataset), settings=source) if _is_table(X) else None
             data = split_data(samples, source.validation, settings.seed, x.ndim > 2, self._task, table=table)
-            self._take(prepare(settings, data=data).train(self.callbacks))
+            self.records_: list[dict[str, Any]] = []
+            keep_record = OnLog(lambda record: self.records_.append({**record}))
+            self._take(prepare(settings, data=data).train([*self.callbacks, keep_record]))
+
+    def _joined(self, X: Any, y: np.ndarray, X_val: Any, y_val: Any) -> tuple[Any, np.ndarray, int]:
+        """Return all samples, those for validation last, their labels, and the number of training samples."""
+        if (X_val is None) != (y_val is None):
+            raise InputError("X_val and y_val: expected both or neither")
+        if X_val is None:
+            return X, y, len(y)
+        if _is_table(X) != _is_table(X_val):
+            raise InputError("X_val: expected a data frame if X is a data frame, otherwise an array")
+        if not _is_table(X):
+            X_val = validate_data(self, X_val, reset=False, allow_nd=True)
+            return np.concatenate([X, X_val]), np.concatenate([y, y_val]), len(y)
+        import pandas as pd
+
+        if missing := [name for name in X.columns if name not in X_val]:
+            raise InputError(f"X_val: expected the columns of X, but {missing[0]!r} is missing")
+        return pd.concat([X, X_val[X.columns]], ignore_index=True), np.concatenate([y, y_val]), len(y)
+
+    @property
+    def history_(self) -> pd.DataFrame:
+        """The records of training, in a row each, with the columns of ``metrics.jsonl``."""
+        import pandas as pd
+
+        check_is_fitted(self, "records_")
+        return pd.DataFrame(self.records_)
 
     def _take(self, model: NSVM) -> None:
         self.model_, self.settings_ = model, model.settings
@@ -317,12 +359,17 @@ class NSVMClassifier(ClassifierMixin, _NSVM):  # type: ignore[misc]
 
     _task = "classification"
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> NSVMClassifier:
+    def fit(
+        self, X: Any, y: Any, sample_weight: Any = None, *, X_val: Any = None, y_val: Any = None
+    ) -> NSVMClassifier:
         """Train on samples X of shape (m, n), or (m, channels, height, width) for images, and classes y.
 
         Columns of a data frame may contain text and empty cells, like columns of a CSV file. In prediction,
         columns are matched by name, and additional columns are ignored. Arrays of bytes with more than two
         dimensions are images, whose pixels are divided by 255. A sample with weight w counts as w samples.
+
+        X_val and y_val are a validation set for calibration and, with ``settings={"validation.every": 50}``,
+        for scores during training, early stopping and ``keep=best``.
 
         Raises:
             InputError: a parameter is invalid or does not fit the data. InputError is a ValueError.
@@ -331,7 +378,12 @@ class NSVMClassifier(ClassifierMixin, _NSVM):  # type: ignore[misc]
         X, y = self._checked(X, y)
         check_classification_targets(y)
         self.classes_, index = np.unique(y, return_inverse=True)
-        self._train(X, encode(index, range(len(self.classes_))), sample_weight, self.classes_)
+        C = range(len(self.classes_))
+        if y_val is not None:
+            if len(unknown := np.setdiff1d(y_val, self.classes_)):
+                raise InputError(f"y_val: expected classes that occur in y, got {shown(unknown[0])}")
+            y_val = encode(np.searchsorted(self.classes_, y_val), C)
+        self._train(X, encode(index, C), sample_weight, (X_val, y_val), self.classes_)
         return self
 
     def decision_function(self, X: Any) -> np.ndarray:
@@ -354,10 +406,13 @@ class NSVMRegressor(RegressorMixin, _NSVM):  # type: ignore[misc]
 
     _task = "regression"
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> NSVMRegressor:
+    def fit(
+        self, X: Any, y: Any, sample_weight: Any = None, *, X_val: Any = None, y_val: Any = None
+    ) -> NSVMRegressor:
         """Train on samples X and targets y; see ``NSVMClassifier.fit``."""
         X, y = self._checked(X, y, y_numeric=True, ensure_min_samples=2)
-        self._train(X, np.asarray(y, np.float64), sample_weight)
+        y_val = None if y_val is None else np.asarray(y_val, np.float64)
+        self._train(X, np.asarray(y, np.float64), sample_weight, (X_val, y_val))
         return self
 
     def predict(self, X: Any) -> np.ndarray:

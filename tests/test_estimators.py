@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -398,7 +399,7 @@ def test_parameters() -> None:
     for wrong, message in {"algoritm.lam": "algoritm", "algorithm.lamm": "lamm"}.items():
         with pytest.raises(ValueError, match=message):
             NSVMClassifier(settings={wrong: 1}).fit(X, y)
-    for elsewhere in ("task", "dataset.fold", "validation.every", "calibration"):
+    for elsewhere in ("task", "dataset.fold", "checkpoint.every", "calibration"):
         known = f"{elsewhere} does not apply to estimators; .*: algorithm, callbacks, class_weight, dataset"
         with pytest.raises(InputError, match=known):
             NSVMClassifier(settings={elsewhere: "regression"}).fit(X, y)
@@ -636,3 +637,48 @@ def test_weights_of_samples_and_classes(tmp_path: Path) -> None:
     assert search.fit(X, y).best_params_ == {"class_weight": {1: 50}}
     with pytest.raises(ValueError, match=r"sample_weight\.shape == \(2,\), expected \(120,\)"):
         NSVMClassifier(**QUICK).fit(X, y, [1, 2])
+
+
+@pytest.mark.parametrize("as_frame", [True, False])
+def test_validation_samples_that_are_given_are_those_of_the_command_line(
+    as_frame: bool, tmp_path: Path
+) -> None:
+    X, y = make_moons(200, noise=0.3, random_state=0)
+    frame = pd.DataFrame(X, columns=["a", "b"]).round(6)
+    files = {"train": slice(0, 150), "validation": slice(150, 200)}
+    for name, rows in files.items():
+        frame[rows].assign(label=y[rows]).to_csv(tmp_path / f"{name}.csv", index=False)
+    words = ["dataset=csv", "dataset.path=train.csv", "algorithm=alg4", "algorithm.steps=40", "seed=3"]
+    words += ["dataset.validation_path=validation.csv", "dataset.test_path=validation.csv", "log_every=20"]
+    words += ["validation.every=20", "keep=best", "callbacks=[early_stopping]", "curves=false"]
+    run, _ = trained(*words, cwd=tmp_path)
+    settings = {"log_every": 20, "validation.every": 20, "keep": "best", "callbacks": ["early_stopping"]}
+    samples = frame if as_frame else frame.to_numpy()
+    (X, y), (X_val, y_val) = ((samples[rows], y[rows]) for rows in files.values())
+    ours = NSVMClassifier(steps=40, settings=settings, random_state=3).fit(X, y, X_val=X_val, y_val=y_val)
+    theirs = nsvm_cli.load_model(run)
+    assert torch.equal(ours.model_.expansion.alpha, theirs.expansion.alpha)
+    assert torch.equal(ours.model_.expansion.z, theirs.expansion.z)
+    assert ours.model_.sigmoids is not None
+    assert theirs.sigmoids is not None
+    assert torch.equal(ours.model_.sigmoids, theirs.sigmoids)
+    records = pd.DataFrame(map(json.loads, (run / "metrics.jsonl").read_text().splitlines()))
+    pd.testing.assert_frame_equal(ours.history_, records, check_dtype=False)
+    assert "validation_accuracy" in ours.history_
+    assert len(repr(ours.model_)) < 400
+
+
+def test_validation_samples_that_do_not_fit() -> None:
+    X, y = make_moons(40, random_state=0)
+    names, classifier = ["a", "b"], NSVMClassifier(**QUICK)
+    frame = pd.DataFrame(X, columns=names)
+    for X_val, y_val, message in [
+        (X, None, "X_val and y_val: expected both or neither"),
+        (frame, y, "X_val: expected a data frame if X is a data frame, otherwise an array"),
+        (X, y + 5, r"y_val: expected classes that occur in y, got .*5"),
+        (X[:, :1], y, "X has 1 features, but NSVMClassifier is expecting 2"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            classifier.fit(X, y, X_val=X_val, y_val=y_val)
+    with pytest.raises(InputError, match="X_val: expected the columns of X, but 'b' is missing"):
+        classifier.fit(frame, y, X_val=frame[["a"]], y_val=y)

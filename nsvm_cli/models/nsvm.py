@@ -219,7 +219,7 @@ OUTPUT_BYTES = 64
 """Number of bytes for a decision value and the results that are computed from it."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class NSVM:
     """A trained neural support vector machine, which makes predictions for raw samples.
 
@@ -233,6 +233,12 @@ class NSVM:
     kernel: Kernel
     expansion: Expansion
     sigmoids: Sigmoids | None = None
+
+    def __repr__(self) -> str:
+        parts = ("algorithm", "network", "kernel")
+        names = ", ".join(f"{part}={getattr(self.settings, part)['name']}" for part in parts)
+        sizes = f"{len(self.expansion.alpha)} support vectors, {self.metadata.steps} steps"
+        return f"<NSVM: {names}, {sizes}, samples of shape {self.metadata.shape}>"
 
     @property
     def task(self) -> Task:

@@ -148,13 +148,15 @@ class Experiment:
         return run(self.trainer, self.problem, self.F, self.log_every, callbacks, state)
 
     def train(self, callbacks: Sequence[Callback] = ()) -> NSVM:
-        """Train with the settings' callbacks and ``callbacks``, and return the model. Writes no files."""
+        """Train with the settings' callbacks and ``callbacks``, and return the model. Writes no files.
+
+        With callbacks and ``keep=best``, the model with the best score on the validation set is returned.
+        """
         experiment = self.with_grid_choice()
         scores, configured = experiment.callbacks
-        used = (
-            [scores, *configured] if configured else []
-        )  # scoring takes time, and only callbacks need the scores
-        return experiment.final_model(experiment.run([*used, *callbacks]), say)
+        observers = [*configured, *callbacks]  # scoring takes time, and only these need the scores
+        model = experiment.final_model(experiment.run([scores, *observers] if observers else []), say)
+        return scores.best_model or model
 
     def untrained(self) -> NSVM:
         """Return a model with the current theta and an empty kernel expansion."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,7 @@ class Scores(Callback):
 
     saved = ("best", "best_step")
     file: Path | None = None
+    best_model: Any = None  # without a file, the best model so far if the settings keep it
 
     def __init__(self, experiment: Any) -> None:
         self.experiment = experiment
@@ -110,6 +112,8 @@ class Scores(Callback):
             self.best, self.best_step = score, state.t
             if self.file and e.algorithm.saves_model:
                 save_model(self.file, e.with_changes(e.calibrated(model)))
+            elif e.settings.keep == "best" and not self.file:
+                self.best_model = deepcopy(e.calibrated(model))
 
     def on_train_start(self) -> None:
         """Remove an earlier best model if no best model was restored."""
