@@ -54,7 +54,7 @@ def build_trainer(settings: Mapping[str, Any]) -> Trainer[Any]:
 def build_parts(settings: Settings) -> tuple[Trainer[Any], Rule, Differences | None, torch.device]:
     """Return the algorithm, the optimizer, the estimate of the kernel's gradient, and the device.
 
-    The loss and the kernel cannot be built without data, so that only their settings are checked. An
+    Only the settings of the loss and the kernel are checked, because building these requires data. An
     InputError is raised if a name or a setting is wrong, or if the device does not exist.
     """
     algorithm, loss = build_trainer(settings.algorithm), settings.loss

@@ -21,14 +21,14 @@ from nsvm_cli.trainers.base import BatchSize, BatchTrainer, Problem, State
 from nsvm_cli.trainers.coefficients import projected
 
 PLACES = 17
-"""Number of evenly spaced candidates for a merged feature. Wang et al. use a golden-section search."""
+"""Number of evenly spaced values of h that ``merging`` tries. Wang et al. use a golden-section search."""
 
 NO_SAMPLE = -1
 """The index of a merged term, whose feature does not belong to a sample."""
 
 
 class Terms(NamedTuple):
-    """Terms of f: indices of samples, features, and coefficients."""
+    """The terms alpha_s K(z_s, .) of f, and the indices i_s of their samples."""
 
     i: Int64[Tensor, " s"]
     z: Float[Tensor, "s n"]
@@ -40,16 +40,16 @@ class Terms(NamedTuple):
 
 
 def smallest_term(K: Kernel, terms: Terms) -> int:
-    """Return the index p of the term whose removal degrades f = sum_s alpha_s K(z_s, .) least.
+    """Return the index p of the term whose removal changes f = sum_s alpha_s K(z_s, .) least.
 
-    The squared distance in H between f before and after the removal is alpha_p^2 K(z_p, z_p).
+    The removal changes f by the squared distance alpha_p^2 K(z_p, z_p) in the kernel's Hilbert space.
     """
     squares = terms.alpha.square() if terms.alpha.ndim == 1 else terms.alpha.square().sum(-1)
     return int((squares * K.diag(terms.z)).argmin())
 
 
 def projection(K: Kernel, terms: Terms) -> Terms:
-    """Remove the smallest term, and add its projection onto the span of the remaining terms."""
+    """Return the terms after projecting the smallest term onto the span of all other terms."""
     p = smallest_term(K, terms)
     remaining = terms.without(p)
     removed = terms.z[p : p + 1], terms.alpha[p : p + 1]
@@ -57,9 +57,10 @@ def projection(K: Kernel, terms: Terms) -> Terms:
 
 
 def merging(K: Kernel, terms: Terms) -> Terms:
-    """Merge the smallest term p and a term q at z = h z_p + (1 - h) z_q, for q and h that degrade f least.
+    """Return the terms after merging the smallest term p with another term q.
 
-    The merged term has the coefficient (alpha_p K(z_p, z) + alpha_q K(z_q, z)) / K(z, z).
+    The merged term has the feature z = h z_p + (1 - h) z_q and the coefficient
+    (alpha_p K(z_p, z) + alpha_q K(z_q, z)) / K(z, z), with the q and the h in [0, 1] that change f least.
     """
     p = smallest_term(K, terms)
     others = terms.without(p)
@@ -92,7 +93,7 @@ class Alg1State(State):
     """The state of Algorithm 1, with a row for each term s of f whose alpha_s is not 0."""
 
     i: Int64[Tensor, " s"]  # the indices i_s, or -1 for merged terms
-    z: Float[Tensor, "s n"]  # the features F_theta_s(x_i_s)
+    z: Float[Tensor, "s n"]  # the features of x_i_s, with theta from step s
     alpha: Float[Tensor, " s *outputs"]  # the paper's alpha_s y_i_s
     removed: int = 0  # number of terms that were removed to keep the budget
 
@@ -118,12 +119,12 @@ class Alg1State(State):
         self.z, self.alpha = torch.cat([self.z, z]), torch.cat([self.alpha, alpha.to(self.alpha)])
 
     def refresh(self, problem: Problem) -> None:
-        """Evaluate the features of all terms that belong to samples with the current theta."""
+        """Recompute the features of all terms with the current theta, except for merged terms."""
         s = (self.i != NO_SAMPLE).nonzero().flatten()
         self.z[s] = self.F(problem[self.i[s].cpu().numpy()][0])
 
     def reduce(self, K: Kernel, budget: int | None, maintenance: str) -> None:
-        """Reduce the number of terms to ``budget``."""
+        """Reduce the number of terms to ``budget``, by a method in ``MAINTENANCE``. None keeps all terms."""
         terms, before = Terms(self.i, self.z, self.alpha), len(self.i)
         while budget and len(terms.i) > budget:
             terms = MAINTENANCE[maintenance](K, terms)
@@ -136,7 +137,7 @@ class Alg1(BatchTrainer[Alg1State]):
     """Gradient descent in f and theta at once (paper, Algorithm 1).
 
     The paper's alpha_s y_i_s is alpha_s here. A mini-batch of k samples adds a term of weight 1/k for each
-    violation, and the step in theta is on the mean of the samples' objectives.
+    violation, and the objective of the step in theta is the mean of the samples' objectives.
 
     After every ``refresh_every`` steps in theta, stored features are evaluated again with the new theta. With
     ``refresh_every=1``, f is the function of Algorithm 2. ``maintenance`` selects the method that keeps at

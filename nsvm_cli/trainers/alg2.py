@@ -21,9 +21,9 @@ class Alg2(SampleTrainer):
     The paper's alpha_j y_j is alpha_j here. Features of support vectors are computed with the current
     theta. The gradient with respect to theta includes these features and the features of x_i_t or, with
     ``objective=alg1``, only the features of x_i_t.
-    A mini-batch of k samples adds 1/k for each violation, and the step in theta is on the mean of the
-    samples' objectives. ``projection=exact`` projects f onto the span of the new features, while the paper
-    keeps the coefficients.
+    A mini-batch of k samples adds 1/k to alpha for each violation, and the objective of the step in theta is
+    the mean of the samples' objectives. With ``projection=exact``, f is projected onto the span of the new
+    features. By default, the coefficients are kept, as in the paper.
     """
 
     steps: Count

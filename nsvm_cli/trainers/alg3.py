@@ -19,9 +19,9 @@ from nsvm_cli.trainers.coefficients import SampleState, SampleTrainer
 class Alg3(SampleTrainer):
     """Mini-batch Pegasos in f, alignment in theta (paper, Algorithm 3). It requires K(a, a) != 0.
 
-    ``centred`` sets whether the alignment is centred; None means the default of the task. With
-    ``objective=derived``, steps in theta minimise the two terms that the paper's objective replaces, without
-    mu: lambda/2 ||f||^2 and the loss of the batch, with f after the update of alpha.
+    ``centred`` sets whether the alignment is centred; None means the default of the task. The paper derives
+    its objective for theta by replacing both terms of lambda/2 ||f||^2 + the mean loss of the batch. With
+    ``objective=derived``, this sum is used instead, with f after the update of alpha and without ``mu``.
     """
 
     steps: Count

@@ -34,7 +34,7 @@ SOLVERS: dict[str, Callable[[int, float, int | None], Trainer[Any]]] = {
 """Functions that return the solver of Part 2, given the number of steps, ``lam`` and the batch size."""
 
 MANY = 100_000
-"""Maximum number of samples for which ``solver=None`` means svc, whose time grows with their square."""
+"""Maximum number of samples for which ``solver=None`` means svc, whose training time grows quadratically."""
 
 
 @dataclass(kw_only=True)
@@ -58,7 +58,7 @@ class Alg4State(State):
 
 @pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
 class Alg4(BatchTrainer[Alg4State]):
-    """Part 1 improves the kernel alignment in theta; Part 2 trains an SVM (paper, Algorithm 4).
+    """Part 1 trains theta to align the kernel with the labels; Part 2 trains an SVM (paper, Algorithm 4).
 
     The algorithm requires K(a, a) != 0. ``solver=None`` means svc or, for more than ``MANY`` samples,
     nystroem. ``solver_batch_size`` is the batch size of Pegasos in Part 2. ``average`` is the fraction of
@@ -175,7 +175,7 @@ class Alg4(BatchTrainer[Alg4State]):
         state.t = self.last_theta_step + state.part_2.t
 
     def finish(self, problem: Problem, state: Alg4State) -> Expansion:
-        """Return the expansion of Part 2, which starts from the current theta if it has not begun yet."""
+        """Return the expansion of Part 2. If Part 2 has not begun yet, it begins with the current theta."""
         part_2 = state.part_2
         if part_2 is None:
             part_2 = self.svm.start(problem, state.F)

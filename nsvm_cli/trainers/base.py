@@ -60,7 +60,7 @@ class Problem:
         return Batch(self.x.index_select(0, j), i), self.y[j]  # several times faster than x[j]
 
     def of(self, rows: Int64[np.ndarray, " p"], x: Float[Tensor, "p ..."]) -> Problem:
-        """Return the problem restricted to the samples ``rows``, with x in place of their x."""
+        """Return the problem restricted to the samples ``rows``, with ``x`` instead of ``self.x[rows]``."""
         weights = None if self.weights is None else self.weights[rows]
         return replace(self, x=x, y=self.y[torch.from_numpy(rows).to(self.y.device)], weights=weights)
 
@@ -71,14 +71,14 @@ class Problem:
     def increments(
         self, i: Int64[np.ndarray, " p"], g: Float[np.ndarray, " p *outputs"]
     ) -> Float64[np.ndarray, " p *outputs"]:
-        """Return the increments of alpha_i in explicit steps on the samples i: -w_i dl/df(y_i, g_i)."""
+        """Return -w_i dl/df(y_i, g_i), the increments of alpha_i in explicit steps; see ``models.losses``."""
         increments = self.loss.increments(self.host_y[i], g)
         return increments if self.weights is None else (increments.T * self.weights[i]).T
 
     def first_increments(
         self, i: Int64[np.ndarray, " k"], z: Float[Tensor, "k n"], lam: float
     ) -> Float64[Tensor, " k *outputs"]:
-        """Return the increments of alpha in step 1, where f = 0: y_i / k with the hinge loss."""
+        """Return the increments of alpha in step 1, where f = 0: y_i / k for k samples and the hinge loss."""
         increments = self.increments(i, np.zeros((len(i), *self.task.outputs)))
         return torch.from_numpy(self.implicit_increments(increments, z, lam, i) / len(i)).to(self.y.device)
 
@@ -102,7 +102,7 @@ class Problem:
         return (increments.T / (1 + self.loss.curvature * kappa)).T
 
     def sampler(self, k: int = 1) -> Sampler:
-        """Return the sampler that draws i_t, or A_t of size k. Raise an InputError if k exceeds m."""
+        """Return a sampler of samples i_t or batches A_t of size k. Raise an InputError if k exceeds m."""
         m = len(self.y)
         if k > m:
             raise InputError(
@@ -128,7 +128,7 @@ class State(Saved):
     violations: int = 0  # number of margin violations so far
     g: float | None = None  # latest decision value; for a batch, the decision value of the first sample
     objective: Tensor | None = None  # value before the latest step in theta, of shape ()
-    tally: Tally = field(default_factory=Tally)  # sums for the next record
+    tally: Tally = field(default_factory=Tally)  # sums from which the next record is computed
     mean: MeanTheta | None = None  # mean of theta, if the algorithm averages theta
     engine: Any = field(default=None, metadata=RESTORED)  # state of the engine, if the engine has a state
 
@@ -139,12 +139,12 @@ class State(Saved):
 
     @property
     def support_vectors(self) -> int:
-        """The current number of non-zero coefficients, or 0 if training has no coefficients."""
+        """The current number of non-zero coefficients, or 0 for a state without coefficients."""
         return 0
 
     @property
     def figures(self) -> dict[str, Any]:
-        """Metrics for records and results, in addition to the metrics of all algorithms."""
+        """The algorithm's own metrics, which records and results contain besides the common metrics."""
         return {}
 
 
@@ -161,25 +161,25 @@ class Trainer(ABC, Generic[S]):
     """Whether the algorithm minimises the loss of ``Problem``."""
 
     lam: float
-    """lambda, if the algorithm trains an SVM."""
+    """The regularisation parameter lambda, if the algorithm trains an SVM."""
 
     moves_theta: ClassVar[bool] = True
     """Whether steps change theta, using the optimizer."""
 
     chooses_steps: ClassVar[bool] = False
-    """Whether the algorithm itself chooses the number of its steps, which may be 0."""
+    """Whether the algorithm itself, not a setting, determines the number of steps, which may be 0."""
 
     unit: ClassVar[str] = "samples"
-    """The unit of ``size``, the amount of work, if the algorithm chooses its number of steps."""
+    """The unit in which ``size`` measures the work of an algorithm with ``chooses_steps``."""
 
     growth: ClassVar[int] = 1
-    """The power of ``size`` with which the training time grows."""
+    """The training time is proportional to ``size`` raised to this power."""
 
     is_constant: ClassVar[bool] = False
     """Whether the model predicts the same for all samples."""
 
     saves_model: ClassVar[bool] = True
-    """Whether the model consists of tensors, so that a file can hold it."""
+    """Whether the model can be saved in a model file, which holds tensors only."""
 
     @property
     def name(self) -> str:
@@ -212,7 +212,7 @@ class Trainer(ABC, Generic[S]):
         return self.part_steps[0]
 
     def for_samples(self, m: int) -> Trainer[S]:
-        """Return this algorithm with its batches and epochs limited to m training samples."""
+        """Return this algorithm after filling in settings that depend on the number m of training samples."""
         return self
 
     def size(self, m: int) -> int:
@@ -220,7 +220,11 @@ class Trainer(ABC, Generic[S]):
         return m
 
     def share(self, problem: Problem, size: int) -> tuple[Trainer[S], Problem]:
-        """Return the algorithm and the problem for ``size`` units of work, with the same C = 1/(lambda m)."""
+        """Return this algorithm and the problem, reduced to ``size`` units of work (see ``unit``).
+
+        By default, the problem keeps ``size`` samples, and lambda changes so that C = 1/(lambda m) stays the
+        same.
+        """
         m = len(problem.y)
         rows = np.arange(size) * m // size
         share = problem.of(rows, problem.x[torch.from_numpy(rows).to(problem.y.device)])
@@ -228,10 +232,10 @@ class Trainer(ABC, Generic[S]):
         return replace(self, **same_C), share  # type: ignore[type-var]  # a dataclass
 
     def search(self, problem: Problem, F: FeatureMap) -> tuple[dict[str, Any], dict[str, Any]] | None:
-        """Return the settings that a search finds, or None if no search is set.
+        """Search for the best settings, and return two dicts, or return None if no search is set.
 
-        The settings have dotted names such as ``algorithm.lam``. A second dict has the result's fields about
-        the search.
+        The first dict contains the best settings, under dotted names such as ``algorithm.lam``. The second
+        contains the fields of the result that describe the search.
         """
         return None
 
@@ -277,10 +281,11 @@ class Trainer(ABC, Generic[S]):
         g: Float[Tensor, " k *outputs"],
         z: Float[Tensor, "k n"],
     ) -> tuple[Int64[np.ndarray, " v"], Float64[Tensor, " v *outputs"]]:
-        """Return which of the k samples i of a step violate the margin, and their increments of alpha.
+        """Return the positions v in i of the samples that violate the margin, and their increments of alpha.
 
-        With the hinge loss and two classes, the samples with y_i g_i < 1 violate the margin, and each sample
-        adds y_i / k times its weight to alpha. If g is not finite, a NotFiniteError is raised.
+        g and z are the decision values and the features of the k samples i of a step. With the hinge loss and
+        two classes, the samples with y_i g_i < 1 violate the margin. The increment of alpha_i is then y_i / k
+        times the sample's weight. If g is not finite, a NotFiniteError is raised.
         """
         t, decisions = state.t + 1, g.double().cpu().numpy()
         if not np.isfinite(decisions).all():
@@ -305,7 +310,7 @@ class Trainer(ABC, Generic[S]):
             state.mean.follow(t)
 
     def classifies(self, state: S) -> bool:
-        """Return whether an SVM exists in this state. Part 1 of two parts has no SVM."""
+        """Return whether this state has an SVM. In Part 1 of an algorithm with two parts, it has none."""
         return state.part != 1 or state.t == self.total
 
     @abstractmethod
@@ -313,7 +318,7 @@ class Trainer(ABC, Generic[S]):
         """Return the expansion of g after ``state.t`` steps, without changing the state."""
 
     def restore(self, problem: Problem, F: FeatureMap, saved: Mapping[str, Any]) -> S:
-        """Return the state that a state dict holds, bit for bit. Theta must be restored before.
+        """Return the state from the state dict ``saved``, equal in every bit. F must already be restored.
 
         Raises:
             ValueError: the saved state belongs to another algorithm or problem.
@@ -324,9 +329,9 @@ class Trainer(ABC, Generic[S]):
 
 
 class BatchTrainer(Trainer[S]):
-    """An algorithm of ``steps`` steps, each on ``batch_size`` samples, or on one sample if that is None.
+    """An algorithm that takes ``steps`` steps on batches of ``batch_size`` samples (None: one sample).
 
-    ``epochs``, if set, limits the steps that move theta to this number of passes over the training samples.
+    If ``epochs`` is set, at most this number of passes over the training samples is made in steps in theta.
     """
 
     steps: int

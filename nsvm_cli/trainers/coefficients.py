@@ -23,9 +23,10 @@ from nsvm_cli.trainers.base import BatchTrainer, Problem, State
 def projected(
     K: Kernel, z: Float[Tensor, "s n"], alpha: Float[Tensor, " s *outputs"], onto: Float[Tensor, "q n"]
 ) -> Float[Tensor, " q *outputs"]:
-    """Return the coefficients of sum_s alpha_s K(z_s, .), projected onto the span of the K(onto_q, .).
+    """Project f = sum_s alpha_s K(z_s, .) onto the span of all K(onto_q, .), and return its coefficients a.
 
-    They solve K(onto, onto) a = K(onto, z) alpha in float64, with a small multiple of the identity added.
+    They solve K(onto, onto) a = K(onto, z) alpha in float64, with a small multiple of the identity added to
+    K(onto, onto).
     """
     K_qq = K(onto, onto).double()
     mean = K_qq.diagonal().mean()
@@ -35,7 +36,7 @@ def projected(
 
 
 class Coefficients:
-    """The coefficients alpha, (m,) or (m, C). For two classes, alpha_j is the paper's alpha_j y_j."""
+    """The coefficients alpha, (m,) or (m, C) for C > 2 classes. The paper's alpha_j y_j is alpha_j here."""
 
     def __init__(self, problem: Problem) -> None:
         m = len(problem.y)
@@ -50,7 +51,7 @@ class Coefficients:
         return self.order[: self.joined]
 
     def add(self, i: Int64[np.ndarray, " k"], amount: Float64[np.ndarray, " k *outputs"]) -> None:
-        """Add the amounts to alpha_j for the distinct indices j in i."""
+        """Add ``amount`` to alpha_i for the samples i, which must be distinct."""
         joining = i[any_output(amount != 0) & ~self.in_support[i]]
         self.order[self.joined : self.joined + len(joining)] = joining
         self.joined += len(joining)
@@ -96,7 +97,7 @@ class SampleState(State):
         return self.z.index_select(0, torch.from_numpy(j).to(self.z.device))
 
     def add(self, i: Int64[np.ndarray, " v"], amount: Float64[Tensor, " v *outputs"]) -> None:
-        """Add the amounts to alpha_i for the samples i."""
+        """Add ``amount`` to alpha_i for the samples i."""
         self.coefficients.add(i, amount.cpu().numpy())
 
     def project(self, problem: Problem, before: Float[Tensor, "s n"]) -> None:

@@ -1,4 +1,4 @@
-"""A network with a linear head trained end to end: a baseline for neural SVMs."""
+"""A baseline for neural SVMs: a network with a linear head, trained end to end without an SVM."""
 
 from __future__ import annotations
 
@@ -77,4 +77,4 @@ LOSSES: dict[type[Task], Callable[[Tensor, Tensor], Tensor]] = {
     MulticlassClassification: lambda y, g: functional.cross_entropy(g, y.long(), reduction="none"),
     Regression: Residual(Squared()).of,  # 1/2 (y - g)^2
 }
-"""The loss of each sample, given its label and g."""
+"""Functions that return the loss of each sample, given labels y and decision values g, by kind of task."""

@@ -28,17 +28,17 @@ from nsvm_cli.tasks import Regression
 from nsvm_cli.trainers.base import Problem, State, Trainer
 
 Grid = Annotated[dict[str, Annotated[list[int | float], Field(min_length=1)]], Field(min_length=1)]
-"""Lists of values for scikit-learn's parameters, by their names."""
+"""Lists of values to try, by the name of the parameter in scikit-learn."""
 
 Values = Mapping[str, int | float]
-"""A value for each parameter of a grid."""
+"""A value for each parameter of a ``Grid``."""
 
 FOLDS, MOST_SAMPLES = 3, 5000
 """Number of folds in cross-validation, and maximum number of training samples that cross-validation uses."""
 
 
 class DirectSolver(Trainer[State]):
-    """A method without steps: ``finish`` fits it to z_j = F_theta(x_j)."""
+    """A method without steps, which ``finish`` fits to the features z_j = F_theta(x_j)."""
 
     moves_theta = False
     chooses_steps = True
@@ -91,7 +91,7 @@ class ScikitLearn(DirectSolver):
         expect_searchable(self.name, self.grid, parameters)
 
     def fit(self, problem: Problem, z: Float[Tensor, "m n"], **values: int | float) -> Any:
-        """Return the estimator with these values, fitted to the features z of the training samples."""
+        """Return the estimator with parameters ``values``, fitted to features z of the training samples."""
         machine, x = self.machine(problem, z.shape[1]).set_params(**values), z.double().cpu().numpy()
         with scikit_learn_limits():
             return machine.fit(x, problem.y.cpu().numpy(), sample_weight=problem.weights)
@@ -125,11 +125,12 @@ def expect_searchable(name: str, grid: Grid | None, searchable: Collection[str])
 def grid_search(
     grid: Grid, problem: Problem, F: FeatureMap, score: Callable[[Values, Problem, Problem], float]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the settings with the best mean score in cross-validation, and result fields about the search.
+    """Return the settings with the best mean score in cross-validation, and the result's fields about it.
 
-    At most ``MOST_SAMPLES`` random training samples are used, with fewer folds if a class has fewer samples.
-    ``score`` is called with a candidate's values, a training problem and a test problem, both of features. An
-    InputError is raised if a value is invalid, or if there are too few samples in total or of a class.
+    At most ``MOST_SAMPLES`` random training samples are used, in ``FOLDS`` folds or, if a class has fewer
+    samples, in fewer folds. ``score`` is called with the values of a candidate, a training problem and a test
+    problem. The samples of these problems are features. An InputError is raised if a value is invalid, or if
+    there are too few samples in total or of a class.
     """
     from sklearn.model_selection import KFold, ParameterGrid, StratifiedKFold
 
@@ -167,7 +168,10 @@ def svm_score(
     test: Problem,
     solve: Callable[[Any, Problem], Expansion] = lambda svm, problem: svm.solve(problem, problem.x),
 ) -> float:
-    """Return the accuracy, or R^2, on test samples after training an SVM with these values of a grid."""
+    """Return the accuracy, or R^2, on test samples after training an SVM with these values of a grid.
+
+    ``solve`` returns the trained model, given the SVM and a problem whose samples are features.
+    """
     from sklearn.metrics import accuracy_score, r2_score  # slow to import
 
     K = replace(train.K, gamma=values["gamma"]) if "gamma" in values else train.K  # type: ignore[type-var]
@@ -188,8 +192,8 @@ STANDS_FOR: dict[str, Callable[[float, int], tuple[str, Any]]] = {
     "gamma": lambda gamma, m: ("kernel.gamma", gamma),
     "epsilon": lambda epsilon, m: ("loss", {"name": "epsilon_insensitive", "epsilon": epsilon}),
 }
-"""Functions of the value of a scikit-learn parameter and the number m of training samples, which return the
-setting for which the parameter stands, and its value."""
+"""For each scikit-learn parameter, a function of its value and the number m of training samples, which
+returns the name of the corresponding setting and the setting's value."""
 
 
 @contextmanager
@@ -206,15 +210,15 @@ MAX_ITERATIONS = 10_000
 """Maximum number of iterations of L-BFGS or passes of LIBLINEAR, after which a warning is shown."""
 
 TOLERANCE = 1e-7
-"""LIBLINEAR's tolerance for linear convergence, whose default is too coarse for separable classes."""
+"""LIBLINEAR's tolerance for squared or multiclass losses. Its default is too coarse for separable classes."""
 
 
 @pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
 class LinearModel(ScikitLearn):
-    """A linear model f(x) = <w, F_theta(x)> + b, with a w and a b for each of several classes.
+    """A linear model f(x) = <w, F_theta(x)> + b. For more than two classes, each class has a w and a b.
 
-    The objective is lambda/2 ||w||^2 + 1/m sum_j w_j l_j, with sample weights w_j. This is the objective of
-    scikit-learn with C = 1/(lambda m).
+    The objective is lambda/2 ||w||^2 + 1/m sum_j w_j l_j, where l_j is the loss of sample j, and w_j is its
+    weight. This is the objective of scikit-learn with C = 1/(lambda m).
     """
 
     lam: Positive = 1e-4
@@ -244,7 +248,7 @@ class LinearModel(ScikitLearn):
 
 
 class LinearSVM(LinearModel):
-    """LinearSVC, or LinearSVR for real targets. The training time is proportional to m."""
+    """scikit-learn's LinearSVC, or LinearSVR for real targets. The training time is proportional to m."""
 
     searchable: ClassVar[tuple[str, ...]] = ("C", "epsilon")
 
@@ -268,9 +272,10 @@ class LinearSVM(LinearModel):
 
 
 class Logistic(LinearModel):
-    """LogisticRegression, which is multinomial for many classes, or Ridge with alpha = lambda m.
+    """scikit-learn's LogisticRegression or, for real targets, Ridge with alpha = lambda m.
 
-    l_j is the cross-entropy or, for real targets, (y_j - f(x_j))^2 / 2. The bias is not regularised.
+    The loss l_j of ``LinearModel`` is the cross-entropy (multinomial for more than two classes) or, for real
+    targets, (y_j - f(x_j))^2 / 2. The bias is not regularised.
     """
 
     searchable: ClassVar[tuple[str, ...]] = ("C", "alpha")
@@ -286,7 +291,7 @@ class Logistic(LinearModel):
 
 @dataclass(frozen=True)
 class TreeEnsemble(Expansion):
-    """An expansion without terms, plus the decision function of ``trees``."""
+    """A model whose decision function is computed by ``trees``, an estimator of scikit-learn."""
 
     trees: Any = None
 
@@ -298,7 +303,7 @@ class TreeEnsemble(Expansion):
 
 @pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
 class Trees(ScikitLearn):
-    """HistGradientBoostingClassifier, or HistGradientBoostingRegressor for real targets."""
+    """scikit-learn's HistGradientBoostingClassifier, or HistGradientBoostingRegressor for real targets."""
 
     searchable: ClassVar[tuple[str, ...]] = ("learning_rate", "max_leaf_nodes", "max_iter")
     trains_svm: ClassVar[bool] = False

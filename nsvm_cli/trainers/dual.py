@@ -20,7 +20,7 @@ HUGE = sys.float_info.max
 """A number above all gaps and dual values, used instead of infinity, which files cannot hold."""
 
 TAU = 1e-12
-"""Minimum curvature along a step, like in LIBSVM. The kernel matrix of equal samples is singular."""
+"""Minimum of the curvature q_k in ``smo_step``, like in LIBSVM. For equal samples, q_k would be 0."""
 
 MOST = 10**7
 """Maximum number of SMO steps of an SVM. With lambda near 0, the dual value grows almost without end."""
@@ -30,7 +30,7 @@ STALLED_STEPS, LEAST_STEP_GROWTH = 1000, 1e-12
 below ``LEAST_STEP_GROWTH``."""
 
 REFRESHES = 6
-"""Maximum number of times that g is recomputed. The last time, g is the function of the saved model."""
+"""Maximum number of times that g is recomputed. The last time, its coefficients are rounded as in a model."""
 
 FREE = 1e300
 """The value of the variable that represents "no bias", which is too large for any step to change."""
@@ -38,10 +38,10 @@ FREE = 1e300
 
 @dataclass
 class DualState(Saved):
-    """Everything that an iteration reads or writes, apart from the problem."""
+    """Everything that an iteration of a solver reads or writes, apart from the problem; see ``Dual``."""
 
-    alpha: Numbers
-    g: Float64[np.ndarray, " m"]
+    alpha: Numbers  # the variables a_k
+    g: Float64[np.ndarray, " m"]  # g(s) for each sample s
     kept: Int64[np.ndarray, " k"]  # the part of the latest working set that the next working set keeps
     iterations: int = 0
     steps: int = 0
@@ -61,7 +61,7 @@ class DualState(Saved):
 
 
 class Optimality(NamedTuple):
-    """The derivatives f, and masks of the y_k a_k that may increase (``up``) and decrease (``low``)."""
+    """The derivatives f_k of ``Dual``, and which y_k a_k may increase (``up``) or decrease (``low``)."""
 
     f: Numbers
     up: Bool[np.ndarray, " N"]
@@ -72,14 +72,15 @@ class Optimality(NamedTuple):
 
 @dataclass(frozen=True)
 class Dual:
-    """The problem in LIBSVM's form, with the signs y_k of N variables a_k (Fan, Chen and Lin 2005)::
+    """The dual problem in LIBSVM's form, for N variables a_k with signs y_k (Fan, Chen and Lin 2005)::
 
         min_a  1/2 sum_kl y_k y_l a_k a_l K(s_k, s_l) - sum_k p_k y_k a_k
         with   0 <= a_k <= C_k,  sum_k y_k a_k = 0
 
-    Variable k belongs to sample s_k. The derivative along y_k a_k is f_k = g(s_k) - p_k, where
-    g(s) = sum_l y_l a_l K(s_l, s). Without a bias, an additional variable with the value ``FREE``, whose
-    kernel values are all 0, absorbs sum_k y_k a_k and thus removes the constraint.
+    Variable k belongs to sample s_k. The derivative of the objective with respect to y_k a_k is
+    f_k = g(s_k) - p_k, where g(s) = sum_l y_l a_l K(s_l, s). If the SVM has no bias, the constraint on
+    sum_k y_k a_k is removed by an additional variable, which absorbs the sum. The additional variable has the
+    value ``FREE``, and its kernel values are all 0.
     """
 
     y: Numbers
@@ -93,7 +94,7 @@ class Dual:
         return DualState(alpha, np.zeros(self.s.max() + 1), np.empty(0, np.int64))
 
     def warm_start(self, earlier: Dual, solution: DualState) -> DualState:
-        """Return a warm start from the solution of a problem with another p, or all C times a factor."""
+        """Return a start from the solution of a problem that may differ in p, and in a factor of all C."""
         state, factor = self.start(), self.C[0] / earlier.C[0]
         a = np.where(solution.alpha < earlier.C, np.minimum(factor * solution.alpha, self.C), self.C)
         state.alpha = np.where(self.C > FREE, FREE, a)
@@ -101,7 +102,7 @@ class Dual:
         return state
 
     def optimality(self, state: DualState) -> Optimality:
-        """Return the derivatives and the gap of a state."""
+        """Return the derivatives at a state, their extremes, and which variables may move."""
         f, below_C, above_0 = state.g[self.s] - self.p, state.alpha < self.C, state.alpha > 0
         up, low = np.where(self.y > 0, below_C, above_0), np.where(self.y > 0, above_0, below_C)
         return Optimality(f, up, low, f[up].min(initial=np.inf), f[low].max(initial=-np.inf))
@@ -109,8 +110,9 @@ class Dual:
     def bias_and_gap(self, state: DualState) -> tuple[float, float]:
         """Return the bias of the decision function, and the duality gap with this bias.
 
-        The bias is the mean of -f over the free variables or, if no variable is free, of -``first`` and
-        -``last``.
+        The bias is the mean of -f_k over the free variables, which may both increase and decrease. If no
+        variable is free, the bias is the mean of -``first`` and -``last``. For f_k, ``first`` and ``last``,
+        see ``Optimality``. For a problem without bias, 0 is returned as the bias.
         """
         f, up, low, first, last = self.optimality(state)
         ends = f[up & low] if (up & low).any() else np.array([first, last])
@@ -120,12 +122,12 @@ class Dual:
         return bias, float((C * np.maximum(-y * (f + bias), 0) + y * a * f).sum())
 
     def beta(self, state: DualState, dtype: torch.dtype = torch.float64) -> Numbers:
-        """Return sum_k y_k a_k for each sample, rounded to a dtype. The variable for "no bias" gives 0."""
+        """Return the sum of y_k a_k of each sample, rounded to a dtype. The variable "no bias" adds 0."""
         beta = np.bincount(self.s, np.where(self.C < FREE, self.y * state.alpha, 0))
         return torch.from_numpy(beta).to(dtype).double().numpy()
 
     def rounding(self, state: DualState, dtype: torch.dtype) -> float:
-        """Estimate how much g changes if sum_k y_k a_k is rounded to a dtype, for kernel values up to 1."""
+        """Estimate how much g changes if ``beta`` is rounded to a dtype, for kernel values up to 1."""
         beta = self.beta(state)
         return float(torch.finfo(dtype).eps * np.abs(beta).max() * np.sqrt(np.count_nonzero(beta)))
 
@@ -140,7 +142,7 @@ def classification(y: Numbers, C: Numbers, bias: bool = True) -> Dual:
 
 
 def regression(t: Numbers, epsilon: float, C: Numbers, bias: bool = True) -> Dual:
-    """Return the dual problem of epsilon-SVR. For each sample, a variable raises f and another lowers f."""
+    """Return the dual problem of epsilon-SVR for targets t, with variables of both signs for each sample."""
     y, s = np.repeat([1.0, -1.0], len(t)), np.tile(np.arange(len(t)), 2)
     return _dual(bias, y, np.tile(t, 2) - epsilon * y, np.tile(C, 2), s)
 
@@ -153,9 +155,9 @@ def _dual(bias: bool, *columns: Any) -> Dual:
 def smo_step(dual: Dual, state: DualState, K: Float64[np.ndarray, "m m"], tol: float) -> None:
     """Take a step of SMO with second-order working sets ("WSS 2" of Fan, Chen and Lin 2005).
 
-    Let i = argmin f over up, b_k = f_k - f_i, q_k = K_ii + K_kk - 2 K_ik, and j = argmax b_k^2 / q_k over low
-    with b_k > 0. Unless the gap is below ``tol``, a step increases y_i a_i and decreases y_j a_j by
-    b_j / q_j, or as far as their bounds allow.
+    For f, up and low, see ``Optimality``. The step chooses i = argmin f_k over up, and j = argmax b_k^2 / q_k
+    over low with b_k > 0, where b_k = f_k - f_i and q_k = K_ii + K_kk - 2 K_ik. Unless the gap is below
+    ``tol``, it increases y_i a_i and decreases y_j a_j by b_j / q_j, or as far as their bounds allow.
     """
     (f, up, low, first, last), s, diagonal = dual.optimality(state), dual.s, K.diagonal()[dual.s]
     state.gap = last - first
@@ -177,7 +179,7 @@ def smo_step(dual: Dual, state: DualState, K: Float64[np.ndarray, "m m"], tol: f
 
 @dataclass(frozen=True)
 class ReferenceSMO:
-    """SMO with one step per iteration, on the kernel matrix K of all samples, for a model of this dtype."""
+    """SMO with one step per iteration, on the full kernel matrix K, for a model with the dtype ``dtype``."""
 
     dual: Dual
     K: Float64[np.ndarray, "n n"]

@@ -22,9 +22,9 @@ class Tally(Saved):
 
     objective: Float64[Tensor, ""] = field(default_factory=lambda: torch.zeros((), dtype=torch.float64))
     objectives: int = 0  # number of values in ``objective``
-    samples: int = 0  # samples that were predicted before the steps that use them
-    correct: int | None = 0  # correctly predicted samples, or None for real targets
-    violations: int = 0  # samples that violated the margin
+    samples: int = 0  # number of samples that were predicted, each before the step that uses it
+    correct: int | None = 0  # number of correct predictions, or None for real targets
+    violations: int = 0  # number of samples that violated the margin
 
     def add_objective(self, value: Tensor) -> None:
         """Add the objective of one step in theta, without waiting for the device."""
@@ -32,7 +32,7 @@ class Tally(Saved):
         self.objectives += 1
 
     def add_decisions(self, samples: int, correct: int | None, violations: int) -> None:
-        """Add the counts of samples that were predicted before the step that uses them."""
+        """Add the counts of one or more steps; see the fields."""
         self.samples += samples
         self.correct = None if correct is None else (self.correct or 0) + correct
         self.violations += violations
@@ -70,7 +70,7 @@ Share = Annotated[float, Field(gt=0, le=1)]
 
 
 class MeanTheta:
-    """The mean of theta over the last ``share`` of T steps, which replaces theta after step T.
+    """The mean of theta over the last fraction ``share`` of T steps, which replaces theta after step T.
 
     See Polyak-Ruppert averaging (Polyak and Juditsky 1992) and stochastic weight averaging (Izmailov et al.
     2018). The mean includes the buffers of a network, such as running averages.

@@ -21,18 +21,18 @@ from nsvm_cli.trainers.base import Problem, State, Trainer
 from nsvm_cli.trainers.direct import LinearSVM, svm_score
 
 LOSS_TOLERANCE, BYTES = 1e-3, 28
-"""Loss above which a sample is added to the first samples, and LIBLINEAR's bytes for each number in phi."""
+"""Loss above which a sample is added to the ``first`` samples, and LIBLINEAR's bytes for a value of phi."""
 
 
 @pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
 class Nystroem(LinearSVM):
-    """The linear SVM on phi(z) = K(z, l) R, where l are random training samples, and R R^T = K(l, l)^(-1)::
+    """A linear SVM on phi(z) = K(z, l) R, where R R^T = K(l, l)^(-1), with the decision function::
 
         f = <w, phi(.)> + b = sum_s alpha_s K(l_s, .) + b  with  alpha = R w
 
-    The SVM is trained on the ``first`` random samples, and on all remaining samples with a loss, since
-    samples without a loss do not affect the optimum. If these samples exceed the memory budget, a random
-    subset is used.
+    The ``landmarks`` l_s are the features of random training samples. The SVM is trained on the ``first``
+    random samples, and on all remaining samples whose loss is not 0, since other samples do not affect the
+    optimum. If these samples exceed the memory budget, a random subset is used.
     """
 
     landmarks: Count = 256

@@ -24,7 +24,7 @@ class Pegasos(SampleTrainer):
     """Kernelized Pegasos (paper, Algorithm 0) on z_j = F_theta(x_j), with theta fixed.
 
     The paper's alpha_j y_j is alpha_j here. A mini-batch of k samples adds 1/k for each violation, as in
-    Algorithm 3. With the network of Part 1 of Algorithm 4, this is Part 2 of that algorithm.
+    Algorithm 3. With the network of Part 1 of Algorithm 4, this is Part 2 of Algorithm 4.
     """
 
     steps: Count
@@ -55,7 +55,7 @@ class LinearState(State):
 
 @pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
 class LinearPegasos(BatchTrainer[LinearState]):
-    """Pegasos with a linear kernel and fixed theta, keeping f as one vector (Shalev-Shwartz et al. 2011)."""
+    """Pegasos with a linear kernel and fixed theta, storing f as a vector (Shalev-Shwartz et al. 2011)."""
 
     steps: Count
     lam: Positive = 1e-4
@@ -93,5 +93,5 @@ class LinearPegasos(BatchTrainer[LinearState]):
 
 
 def extended(K: Kernel, z: Float[Tensor, "p n"]) -> Float[Tensor, "p q"]:
-    """Return phi with K(a, b) = <phi(a), phi(b)>: z itself or, if f has a bias, z with a 1 appended."""
+    """Return phi(z), where K(a, b) = <phi(a), phi(b)>: z itself or, if f has a bias, z with a 1 appended."""
     return torch.cat([z, torch.ones_like(z[:, :1])], 1) if isinstance(K, Biased) else z

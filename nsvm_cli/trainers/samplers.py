@@ -1,4 +1,4 @@
-"""Samplers, which draw i_t or A_t. They are built from a ``Problem``, the batch size k, and settings."""
+"""Samplers of training samples. They are built from a ``Problem``, the batch size k, and settings."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Uniform(Sampler):
 class Balanced(Uniform):
     """Draws each class with the same probability, and uniformly from the samples of the class.
 
-    In a batch, a sample does not repeat, so the proportions of rare classes are smaller.
+    A batch contains no sample twice. In batches, the proportion of rare classes is therefore smaller.
     """
 
     def __init__(self, problem: Any, k: int) -> None:

@@ -36,7 +36,7 @@ STEP_SECONDS = 0.2
 """Number of seconds after which ``advance`` returns within a step, so that the loop can check for signals."""
 
 SIZES = "kept_sizes"
-"""The key of the working sets' sizes in the state dict of ``SVMs``."""
+"""The key of the sizes of all ``DualState.kept`` in the state dict of ``SVMs``."""
 
 
 @dataclass
@@ -93,11 +93,11 @@ class SVCState(State):
 
     z: Float[Tensor, "m n"] = field(metadata=NOT_SAVED)
     parts: SVMs
-    scale: float = field(metadata=NOT_SAVED)
+    scale: float = field(metadata=NOT_SAVED)  # lambda, the ratio of the objectives of ``SVC`` and ``Dual``
     solved: int = 0  # number of SVMs that are done
-    widest: float = 0.0  # largest gap of the KKT conditions of the next SVM so far
+    widest: float = 0.0  # largest gap of the KKT conditions so far, of the SVM being solved
     closest: float = 0.0  # smallest gap since ``widest``
-    solver: Any = field(default=None, metadata=NOT_SAVED)  # solver of the next SVM
+    solver: Any = field(default=None, metadata=NOT_SAVED)  # solver of the SVM being solved
 
     @property
     def support_vectors(self) -> int:
@@ -117,13 +117,14 @@ class SVCState(State):
 
 @pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
 class SVC(Trainer[SVCState]):
-    """The optimum of the SVM on z_j = F_theta(x_j), with C = 1/(lambda m), by its dual problem::
+    """The SVM on the features z_j = F_theta(x_j), trained to its optimum by solving the dual problem::
 
-        min lambda/2 ||f||^2 + 1/m sum_j w_j l_j
+        min_f  lambda/2 ||f||^2 + 1/m sum_j w_j l_j
 
-    f has an unregularised bias, unless ``bias`` is false. Without a bias, f is the limit of kernelized
-    Pegasos. Several classes take one SVM for each pair of classes or, with ``multiclass=one_vs_rest``, for
-    each class against the rest. lambda=None means 1/m, for which C = 1.
+    l_j is the loss of sample j, w_j is its weight, and C = 1/(lambda m). f has an unregularised bias, unless
+    ``bias`` is false. Without a bias, f is the limit of kernelized Pegasos. For more than two classes, an SVM
+    is trained for each pair of classes or, with ``multiclass=one_vs_rest``, for each class against the rest.
+    lambda=None means 1/m, for which C = 1.
 
     Step t ends when the logarithm of the gap has covered t/100 of the distance from its largest value to the
     logarithm of ``tol``. With several SVMs, it ends when t/100 of all distances are covered.
@@ -176,7 +177,11 @@ class SVC(Trainer[SVCState]):
         )
 
     def _svms(self, problem: Problem) -> list[SVM]:
-        """Return the SVMs of a problem. y > 0 for the second of two classes or for the first of a pair."""
+        """Return the SVMs of a problem.
+
+        In classification, y = +1 for the second of two classes, for the first class of a pair, or for the
+        class that is separated from the rest.
+        """
         y, m, task = problem.host_y, len(problem.y), problem.task
         C = self.C(problem) * (np.ones(m) if problem.weights is None else problem.weights)
         all_samples, classes = np.arange(m), range(len(task.classes))
@@ -279,9 +284,9 @@ class SVC(Trainer[SVCState]):
         return self.finish(problem, self.solved(problem))
 
     def solved(self, problem: Problem, earlier: SVCState | None = None) -> SVCState:
-        """Return the final state for samples that are features.
+        """Return the final state for a problem whose samples are features.
 
-        ``earlier`` is a final state to start from, for the same samples and kernel.
+        ``earlier`` is the final state of a problem with the same samples and kernel, from which to start.
         """
         state = self.start(problem, FeatureMap(nn.Identity(), SGD(1.0), problem.seed))
         if earlier:
