@@ -22,7 +22,7 @@ from nsvm_cli.randomness import Stream, derived_seed, seeded
 
 @dataclass(frozen=True, config=STRICT)
 class Composed(Kernel):
-    """A kernel that combines kernels K_r, one for each section in ``of``."""
+    """A kernel that combines several kernels K_r. The list ``of`` has a ``kernel:`` section for each K_r."""
 
     of: Annotated[list[dict[str, Any]], Field(min_length=1)]
 
@@ -65,10 +65,10 @@ class Product(Composed):
 
 
 class Learnt(Kernel):
-    """A kernel K with learnt settings: each is its initial value times exp(rho), with rho in theta.
+    """A kernel K with learnt settings. A setting is its initial value times exp(rho), and theta contains rho.
 
     rho starts at 0. L2 regularisation therefore pulls settings towards their initial values. With ``ard``,
-    the kernel is K(s a, s b), with a learnt factor s_i for each feature.
+    the kernel is K(s a, s b), where s contains a learnt factor for each feature.
     """
 
     def __init__(self, K: Kernel, names: list[str], ard: bool) -> None:
@@ -155,7 +155,8 @@ def with_gamma_of_scale(
 ) -> dict[str, Any]:
     """Return a kernel's settings, with 1/(n var z) instead of gamma=None, like scikit-learn's ``scale``.
 
-    The variance is over all numbers in z(), with weights w of the rows. If the variance is 0, gamma is 1/n.
+    z() returns the features. Their variance is taken over all m n numbers, with weights w of the rows. If the
+    variance is 0, gamma is 1/n.
     """
     if not isinstance(name := settings.get("name"), str) or name not in KERNELS:
         return dict(settings)
@@ -178,7 +179,7 @@ def kernel_of(settings: Settings) -> Kernel:
 
 
 def build_kernel(settings: Mapping[str, Any]) -> Kernel:
-    """Return the kernel selected in a ``kernel:`` section, with the wrappers selected in ``Common``."""
+    """Return the kernel selected in a ``kernel:`` section, wrapped as its settings in ``Common`` say."""
     values = dict(settings)
     common = construct(Common, "kernel", {key: values.pop(key) for key in KERNELS.common if key in values})
     K = build(KERNELS, "kernel", values)

@@ -30,7 +30,7 @@ class Masks:
     def next(
         self, x: Float[Tensor, "batch channels *rest"], p: float, shared: bool
     ) -> Float[Tensor, "rows channels"]:
-        """Return the masks of the next layer, with its input x: 0 with probability p, otherwise 1 / (1 - p).
+        """Return the masks for x, the input of the next layer: 0 with probability p, otherwise 1 / (1 - p).
 
         The masks have a row for each sample or, if ``shared``, a single row.
         """
@@ -65,7 +65,8 @@ class Dropout(nn.Module):
     """Zero whole channels of an image, or single values of a vector, with probability ``p``.
 
     If ``shared``, all samples of a batch have the same mask, so that identical samples have identical
-    features. Dropout is active only within ``dropout_masks``, also in evaluation mode.
+    features. Dropout is active within the context of ``dropout_masks`` and nowhere else. Training and
+    evaluation mode make no difference.
     """
 
     def __init__(self, p: float, shared: bool = False) -> None:

@@ -33,7 +33,8 @@ from nsvm_cli.storage.files import open_regular
 from nsvm_cli.storage.state_dict import StateDict, loaded_value, saved_value
 
 CHUNK = 2**17
-"""Number of values of x in one forward pass, fixed so that predictions have the same bits everywhere."""
+"""Maximum number of values of x in a forward pass of ``features``. The last bits of features may depend on
+the number of samples in a pass, so this number is the same for all callers."""
 
 SMALL_BATCH, WIDE_LAYER = 64, 1024
 """More than ``SMALL_BATCH`` samples are split into smaller chunks if a layer is wider than ``WIDE_LAYER``."""
@@ -187,7 +188,7 @@ class FeatureMap:
         return self.optimizer is None
 
     def try_out(self, x: Batch) -> None:
-        """Set ``draws``. Raise an InputError if the network draws random numbers in evaluation mode."""
+        """Set ``draws`` by trial passes. Raise an InputError if the network is random in evaluation mode."""
         if self.has_modes:
             trial, device = deepcopy(self), x.x.device.type
             self.draws = draws(lambda: [trial.training_pass(x[np.arange(n)], 1) for n in (2, 3)], device)
@@ -299,7 +300,7 @@ def _theta_in(path: Path) -> Mapping[str, Tensor]:
     try:
         open_regular(file).close()  # settings from an untrusted source may contain any path
         if file.suffix != ".safetensors":
-            loaded = torch.load(file, map_location="cpu", weights_only=True)  # No pickle: it runs no code
+            loaded = torch.load(file, map_location="cpu", weights_only=True)  # pickled code does not run
             return {name: tensor for name, tensor in loaded.items() if isinstance(tensor, Tensor)}
         with safe_open(file, framework="pt") as opened:
             is_model = MODEL in (opened.metadata() or {})

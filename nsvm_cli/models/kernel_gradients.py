@@ -22,7 +22,7 @@ from nsvm_cli.models.kernels import Gram, Kernel, Others, Points
 from nsvm_cli.randomness import Stream, generator
 
 Random = Iterator[np.random.Generator]
-"""A generator for each random direction of a step."""
+"""An iterator over random generators, one for each random direction of a step."""
 
 
 def directions(seed: int, t: int) -> Random:
@@ -52,7 +52,7 @@ class Differences(ABC):
 
 @dataclass(frozen=True, config=STRICT)
 class FiniteDifference(Differences):
-    """Differences along all axes, which take 2n kernel matrices for n features."""
+    """Differences along all axes, which require 2n kernel matrices for n features."""
 
     def __call__(self, K: Kernel, a: Points, b: Others, G: Gram, random: Random) -> Points:
         axes = torch.eye(a.shape[-1], dtype=a.dtype, device=a.device)
@@ -61,9 +61,10 @@ class FiniteDifference(Differences):
 
 @dataclass(frozen=True, config=STRICT)
 class SPSA(Differences):
-    """Simultaneous perturbation (Spall 1992): differences along random vectors d of signs, multiplied by d.
+    """Simultaneous perturbation (Spall 1992): the mean of slopes along random sign vectors d, times d.
 
-    An estimate takes 2 * ``samples`` kernel matrices. Since E[d d^T] = I, its mean is the finite difference.
+    The mean over ``samples`` vectors requires two kernel matrices for each vector. Since E[d d^T] = I, its
+    expected value is the estimate of ``FiniteDifference``.
     """
 
     samples: PositiveInt = 1
@@ -121,7 +122,7 @@ class _Value(torch.autograd.Function):
 
 
 def build_gradient(settings: Mapping[str, Any]) -> Differences | None:
-    """Return the gradient estimate selected in a ``kernel:`` section by name or with settings, or None."""
+    """Return the gradient estimate selected in a ``kernel:`` section, by name or with settings, if any."""
     gradient = settings.get("gradient")
     section = {"name": gradient} if not isinstance(gradient, Mapping) else gradient
     return None if gradient is None else build(GRADIENTS, "kernel.gradient", section)

@@ -87,8 +87,8 @@ def _differences(a: Points, b: Others) -> Float[Tensor, "*batch p q n"]:
 
 
 FAR = 128.0
-"""Threshold on gamma ||b_j||^2 (below 20 for standardised data), above which rounding in float32 would change
-exp(-gamma ||a_i - b_j||^2) by 1e-5 or more for a_i near b_j."""
+"""Threshold on gamma ||b_j||^2, which is below 20 for standardised data. Above the threshold, rounding in
+float32 would change exp(-gamma ||a_i - b_j||^2) by 1e-5 or more for a_i near b_j."""
 
 
 def squared_distances(a: Points, b: Others, gamma: float | Tensor | None = None) -> Gram:
@@ -282,7 +282,7 @@ def kernel_sums(
 
 @dataclass(frozen=True, config=STRICT)
 class Common:
-    """Settings of every kernel: what to learn, normalisation, bias, and how to estimate gradients."""
+    """Settings of every kernel: learnt settings, ARD, normalisation, bias, and a gradient estimate."""
 
     learn: list[str] = Field(default_factory=list)
     ard: bool = False

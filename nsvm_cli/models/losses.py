@@ -1,7 +1,7 @@
 """Losses of the SVM, whose negative derivatives a step adds to alpha.
 
 Algorithms 0 to 4 take stochastic subgradient steps with rate 1/(lambda t) on lambda/2 ||f||^2 + l(y, f(x))
-(paper, Section 3). With f = 1/(lambda t) sum_j alpha_j K(z_j, .), a step is
+(paper, Section 3). With f = 1/(lambda t) sum_j alpha_j K(z_j, .) and z_j = F_theta(x_j), a step is
 
     alpha_i += -dl/df(y_i, f(x_i))
 
@@ -11,7 +11,7 @@ derivative at f(x_i) plus the value of the new term at x_i. With kappa = K(z_i, 
 
     alpha_i += a,  a = -dl/df(y_i, f(x_i) + kappa a) = -dl/df(y_i, f(x_i)) / (1 + kappa l'')
 
-This ignores that the step also shrinks f by 1 - 1/t. Sample weights w_i, with a mean of 1, multiply the
+This ignores that the step also multiplies f by 1 - 1/t. Sample weights w_i, with a mean of 1, multiply the
 losses. Since all k samples of a batch A move f(x_i) together, the mean weight w_A of the batch enters:
 
     alpha_i += a/k,  a = -w_i dl/df(y_i, f(x_i)) / (1 + kappa w_A l'')
@@ -55,7 +55,7 @@ class Formula(ABC):
 
     @abstractmethod
     def slope(self, u: Numbers) -> Numbers:
-        """Return the increment of a step: -l'(m) for a margin m, or l'(r) for a residual r."""
+        """Return the increment in a step: -l'(u) for a margin u, or l'(u) for a residual u."""
 
     @abstractmethod
     def value(self, u: Tensor) -> Tensor:
@@ -187,7 +187,7 @@ def any_output(mask: np.ndarray) -> np.ndarray:
 
 
 class Binary(Loss):
-    """Two classes, y = -1 or +1, and the margin m = y g: alpha_i += -l'(m) y_i."""
+    """The loss l(m) of the margin m = y g, for two classes y = -1, +1. A step adds -l'(m) y_i to alpha_i."""
 
     def increments(self, y: Labels, g: Decisions) -> Decisions:
         return self.l.slope(y * g) * y
@@ -197,7 +197,7 @@ class Binary(Loss):
 
 
 class Residual(Loss):
-    """Real targets, and the residual r = y - g: alpha_i += l'(r)."""
+    """The loss l(r) of the residual r = y - g, for real targets y. A step adds l'(r) to alpha_i."""
 
     def increments(self, y: Labels, g: Decisions) -> Decisions:
         return self.l.slope(y - g)
@@ -207,15 +207,15 @@ class Residual(Loss):
 
 
 class CrammerSinger(Loss):
-    """The margin m = g_y - g_r* of the class y over the best other class, r* = argmax of g_r over r != y.
+    """The loss l(m) of the margin m = g_y - g_q of class y over q, the class with the largest other value.
 
-    A step adds -l'(m) to alpha_i at y and subtracts -l'(m) at r* (Shalev-Shwartz et al. 2011, "Pegasos";
+    A step adds -l'(m) to alpha_i at y and subtracts -l'(m) at q (Shalev-Shwartz et al. 2011, "Pegasos";
     Crammer and Singer 2001). With two classes, the steps equal steps of ``Binary`` with lambda / 2.
     """
 
     @property
     def curvature(self) -> float:
-        return 2 * self.l.curvature  # a step moves both g_y and g_r*
+        return 2 * self.l.curvature  # a step moves both g_y and g_q
 
     def increments(self, y: Labels, g: Decisions) -> Decisions:
         p, label = np.arange(len(y)), y.astype(np.int64)
@@ -233,7 +233,7 @@ class CrammerSinger(Loss):
 
 
 class OneVsRest(Loss):
-    """The sum of a binary loss per class, with margin g_r for r = y, and -g_r for all other classes r."""
+    """The sum of l(m_r) over all classes r, with the margin m_r = g_r for r = y, and m_r = -g_r otherwise."""
 
     def increments(self, y: Labels, g: Decisions) -> Decisions:
         signs = np.where(np.arange(g.shape[-1]) == y[:, None], 1.0, -1.0)

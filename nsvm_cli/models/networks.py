@@ -1,7 +1,7 @@
 """The networks F_theta, and the normalisation of their output.
 
-A network is an ``nn.Module`` that maps ``(batch, *shape)`` to ``(batch, n)``. The first argument of its
-constructor is the shape of one sample.
+A network is an ``nn.Module`` that maps samples of shape (batch, ...) to features of shape (batch, n). The
+first argument of its constructor is the shape of one sample.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ Model = Literal[
     "mobilenet_v3_small",
     "mobilenet_v3_large",
 ]
-"""The supported classifiers, which have no dropout before the features."""
+"""The supported classifiers of torchvision, which have no dropout before the features."""
 
 
 def torchvision_network(
@@ -156,7 +156,7 @@ def torchvision_network(
 
 
 class Normalize(nn.Module):
-    """z -> scale * z / max(||z||, eps)  (paper, Section 5: scale 1 for Ringnorm, sqrt 2 for MNIST)."""
+    """Map z to scale z / max(||z||, eps)  (paper, Section 5: scale 1 for Ringnorm, sqrt 2 for MNIST)."""
 
     def __init__(self, scale: float, eps: float) -> None:
         super().__init__()
@@ -169,11 +169,11 @@ class Normalize(nn.Module):
 
 
 class WithOutput(nn.Sequential):
-    """A network followed by a module that ``Output`` adds."""
+    """A network followed by a module that a setting in ``Output`` adds."""
 
 
 def own_name(network: nn.Module, name: str) -> str:
-    """Return the name of a parameter or module within the network itself, or ``head.NAME`` in the head."""
+    """Return a parameter's or module's name in the network without ``WithOutput``, or ``head.NAME``."""
     place, _, rest = name.partition(".")
     if not isinstance(network, WithOutput):
         return name

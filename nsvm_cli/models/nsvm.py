@@ -33,9 +33,9 @@ ROUNDING = 1e-3
 
 @dataclass(frozen=True)
 class Expansion:
-    """The decision function g, given by the non-zero terms of f in H (paper, Section 4)::
+    """The decision function g, as the non-zero terms of f in the kernel's Hilbert space (paper, Section 4)::
 
-        g(x) = 1/scale * sum_s alpha_s K(z_s, F_theta(x)) + bias
+        g(x) = 1/scale sum_s alpha_s K(z_s, F_theta(x)) + bias
 
     ``alpha`` is the paper's alpha_s y_s. For C classes, each term has C numbers or, with ``one_vs_one``, a
     number for each pair of classes. ``scale`` is lambda t after step t. ``i`` contains the indices in the

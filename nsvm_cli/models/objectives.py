@@ -48,11 +48,11 @@ def alignment(
 
     With the ideal kernel U_ij = <c_i, c_j>, which is y_i y_j for two classes, the alignment is::
 
-        A = sum_ij U_ij K_ij  /  (sqrt(sum_ij U_ij^2) * sqrt(sum_ij K_ij^2))
+        A = sum_ij U_ij K_ij  /  (sqrt(sum_ij U_ij^2) sqrt(sum_ij K_ij^2))
 
-    If ``centred``, K and U are replaced by H K H and H U H, where H = I - 1/k subtracts means (Cortes, Mohri
-    and Rostamizadeh 2012). The result is 0 if H K H or H U H is 0, for example in a batch of one class. With
-    weights, each term of the sums is multiplied by w_i w_j, and H = I - 1 w^T / sum_i w_i.
+    If ``centred``, K and U are replaced by H K H and H U H, where H = I - 1 1^T / k subtracts means (Cortes,
+    Mohri and Rostamizadeh 2012). The result is 0 if H K H or H U H is 0, for example in a batch of one class.
+    With weights, each term of the sums is multiplied by w_i w_j, and H = I - 1 w^T / sum_i w_i.
     """
     if not centred:
         return _cosine(K, c, w)
@@ -70,10 +70,10 @@ def norm_surrogate(
 
     With A_ij = <alpha_i, alpha_j>, the paper's alpha_i alpha_j y_i y_j for two classes, the surrogate is::
 
-        sum_ij A_ij K_ij  /  (sqrt(sum_ij A_ij^2) * sqrt(sum_ij K_ij^2))
+        sum_ij A_ij K_ij  /  (sqrt(sum_ij A_ij^2) sqrt(sum_ij K_ij^2))
 
-    or 0 if every alpha is 0. With weights, A_ij is divided by w_i w_j, since alpha_i is the sum of w_i
-    coefficients, and each term of the sums is multiplied by w_i w_j.
+    or 0 if every alpha is 0. A sample with weight w_i counts as w_i samples, which share alpha_i. With
+    weights, A_ij is therefore divided by w_i w_j, and each term of the sums is multiplied by w_i w_j.
     """
     return _cosine(K, alpha if w is None else alpha / _of_rows(w, alpha), w)
 
@@ -137,7 +137,7 @@ ALIGNMENT_LOSSES: dict[str, Callable[[float, Value], Value]] = {
     "squared": lambda beta, gamma: (beta - gamma) ** 2,  # paper, Section 5
     "linear": lambda beta, gamma: -beta * gamma,  # derivation of Algorithm 4: with beta = 1, -A itself
 }
-"""The loss L(beta, gamma) in Part 1 of Algorithm 4, by name."""
+"""The loss L(beta, gamma) in Part 1 of Algorithm 4, by name, for an alignment gamma with the target beta."""
 
 ALIGNMENT_SAMPLES = 10_000
 """Maximum number of samples in ``dataset_alignment``, which subsamples larger data sets."""
@@ -212,8 +212,8 @@ def feature_change(before: Map, after: Map, x: Float[Tensor, "m ..."], seed: int
     """Return 1 - <H K_0 H, H K_T H> / (||H K_0 H|| ||H K_T H||), from 0 (the same kernel) to 1.
 
     This is 1 minus the centred kernel alignment (Kornblith et al. 2019, "Similarity of neural network
-    representations revisited"), where H = I - 1/m, and K_0 and K_T are the kernel matrices of x before and
-    after training. The result is None if a matrix is constant or not finite.
+    representations revisited"), where H = I - 1 1^T / m, and K_0 and K_T are the kernel matrices of x before
+    and after training. The result is None if a matrix is constant or not finite.
     """
     if len(x) > MAX_SAMPLES:
         x = x[random_subset(len(x), MAX_SAMPLES, seed, x.device)]

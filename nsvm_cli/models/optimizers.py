@@ -99,7 +99,7 @@ class Optimizer:
 
     @torch.no_grad()
     def step(self, gradients: Sequence[Tensor], progress: float) -> None:
-        """Clip the gradients as torch does, and update the parameters, ``progress`` being (t - 1) / T."""
+        """Clip the gradients like torch, and update the parameters, where ``progress`` is (t - 1) / T."""
         if clip := self.settings.clip:
             norm = torch.stack([*map(torch.linalg.vector_norm, gradients)]).norm()
             gradients = [gradient * (clip / (norm + 1e-6)).clamp(max=1) for gradient in gradients]
