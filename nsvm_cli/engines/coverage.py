@@ -1,4 +1,4 @@
-"""Decide which runs the torch and Numba engines cover, and when compiled steps pay off."""
+"""Decide which runs the engines ``torch`` and ``numba`` support, and when compiled steps are worthwhile."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ REPLACED: dict[type, tuple[str, ...]] = {
 
 
 def base_of(part: object) -> type | None:
-    """Return the object's class in ``REPLACED`` if its faster form is equivalent to the object, else None."""
+    """Return the class in ``REPLACED`` whose faster form can replace the object, or None if there is none."""
     base = next((base for base in type(part).__mro__ if base in REPLACED), None)
     return base if base and keeps(type(part), base, *REPLACED[base]) else None
 
@@ -108,7 +108,7 @@ def uncovered_by_numba(trainer: Trainer[Any], problem: Problem, F: FeatureMap) -
 
 
 def units(parts: Iterable[Trainer[Any]], problem: Problem) -> list[str]:
-    """Return the names of the units of compiled code that these algorithms need."""
+    """Return the names of the units of code that these algorithms need; see ``engines.numba.code``."""
     bases = [base for part in parts if (base := base_of(part))]
     return [unit(base.__name__.lower(), problem.x) for base in bases]
 

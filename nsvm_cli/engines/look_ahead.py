@@ -54,7 +54,7 @@ FIXED_WINDOW = 256
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The features F_theta(x). They have a graph, unless training passes give different features."""
+    """Samples x and their features F_theta(x), with a graph unless training passes give other features."""
 
     x: Batch
     features: Float[Tensor, "p n"]
@@ -81,8 +81,8 @@ def descend(
         features = [*F.training_pass(x, t).split([len(e.x) for e in at])]
     with F.differentiable(K, t) as K:
         value, gradients = objective(K, *(z.detach() for z in features))
-        # This number has the required gradient. Passing grad_outputs instead would make autograd import a
-        # computer algebra system, which takes a quarter of a second.
+        # The sum of these terms has the gradient of the objective. Passing grad_outputs instead would make
+        # autograd import a computer algebra system, which takes a quarter of a second.
         terms = [(z * grad_z.detach()).sum() for z, grad_z in zip(features, gradients, strict=True)]
         if F.learnt:
             terms.append(value)  # the graph of the value contains only the kernel's parameters
@@ -91,7 +91,7 @@ def descend(
 
 @dataclass
 class Window(Saved):
-    """The steps computed ahead: their samples i, with k rows per step from ``first`` on, and scores s."""
+    """Steps computed ahead, from step ``first`` on: samples i and scores s, with k rows for each step."""
 
     saved = ("first", "s")  # saved, because the bits of s depend on the order of past updates
 
@@ -100,7 +100,7 @@ class Window(Saved):
     i: Int64[np.ndarray, " rows"]
     s: Float64[np.ndarray, " rows *outputs"]
     evaluation: Evaluation | None = None
-    K: Float[np.ndarray, "rows rows"] | None = None  # if theta is fixed
+    K: Float[np.ndarray, "rows rows"] | None = None  # kernel values if theta is fixed
 
     @property
     def last(self) -> int:
@@ -223,8 +223,8 @@ class LookAhead(Trainer[S]):
 def window_length(gap: float, k: int = 1) -> int:
     """Return the number of steps to look ahead if a violation occurs about every ``gap`` steps.
 
-    A window of B steps costs as much as about 32 + k B samples, and about B - B^2 / (2 gap) of the steps are
-    used. The cost per used step is minimal near B = sqrt(64 gap / k).
+    A window of B steps takes as long as evaluating 32 + k B samples, and about B - B^2 / (2 gap) of the steps
+    are used. The time per used step is minimal near B = sqrt(64 gap / k).
     """
     return max(1, round(math.sqrt(64 * gap / k)))
 

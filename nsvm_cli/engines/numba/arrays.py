@@ -1,8 +1,8 @@
 """Compiled powers of two, operations on arrays and rows, and sums of products of rows.
 
 NumPy's own operations take longer to compile, since they include the code for their error messages. Matrix
-products and convolutions are sums of products of rows, which lie in a vector and may overlap. Twenty products
-are computed at a time, to keep their factors in registers.
+products and convolutions are sums of products of rows. The rows are parts of a vector, and may overlap.
+Twenty products are computed at a time, to keep their factors in registers.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from numba.extending import overload
 from nsvm_cli.engines.numba.jit import OPTIONS, jit
 
 EXP2_TERMS = tuple(math.log(2) ** n / math.factorial(n) for n in range(14))
-"""Taylor coefficients of 2^x at 0. For x in [-1/2, 1/2], float32 needs the first eight, and float64 all."""
+"""Taylor coefficients of 2^x at 0. For x in [-1/2, 1/2], float32 needs the first 8, and float64 all 14."""
 
 
 def exp2(x: Any) -> Any:
@@ -101,7 +101,7 @@ Place = np.uint64  # unsigned, so that compiled code does not check for negative
 
 
 class RowsAt(NamedTuple):
-    """Rows in a vector: row i begins at index ``first`` + i ``step``."""
+    """Rows in the vector ``numbers``. Row i begins at index ``first`` + i ``step``."""
 
     numbers: Any
     first: int
@@ -109,7 +109,7 @@ class RowsAt(NamedTuple):
 
 
 class MatrixAt(NamedTuple):
-    """A matrix in a vector: entry i, k has the index ``first`` + i ``down`` + k ``across``."""
+    """A matrix in the vector ``numbers``. Entry i, k has the index ``first`` + i ``down`` + k ``across``."""
 
     numbers: Any
     first: int
@@ -119,7 +119,7 @@ class MatrixAt(NamedTuple):
 
 @jit
 def add_products(out: RowsAt, W: MatrixAt, x: RowsAt, p: int, q: int, m: int) -> None:
-    """Add sum_k W_ik x_k to row i of ``out``, for i < p and k < q. All rows have m numbers."""
+    """Add the sum of W_ik x_k over k < q to row i of ``out``, for i < p. The rows x_k of x have m numbers."""
     full = q - q % 5
     for k in range(0, full, 5):
         for i in range(0, p - 3, 4):
@@ -183,7 +183,7 @@ def _add_product(out: RowsAt, W: MatrixAt, x: RowsAt, i: int, k: int, m: int) ->
 
 @jit
 def add_inner_products(out: MatrixAt, a: RowsAt, b: RowsAt, p: int, q: int, m: int) -> None:
-    """Add <a_i, b_k> to entry i, k of ``out``, for i < p and k < q. All rows have m numbers."""
+    """Add <a_i, b_k> to entry i, k of ``out``, for i < p and k < q. The rows a_i and b_k have m numbers."""
     many_i, many_k = p - p % 4, q - q % 5
     for i in range(0, many_i, 4):
         for k in range(0, many_k, 5):

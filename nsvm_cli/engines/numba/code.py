@@ -1,4 +1,4 @@
-"""The cache of machine code on disk, in *units*: the steps of an algorithm for one dtype.
+"""The cache of machine code on disk. A unit is the code for the steps of an algorithm in one dtype.
 
 A separate process compiles each unit. Functions that are compiled by the process that runs them may be
 inlined differently, with different last bits. This module does not require Numba.
@@ -38,7 +38,7 @@ def is_usable() -> bool:
 
 
 COMPILES = "NSVM_COMPILES"
-"""The environment variable for the folder of the code, which is set in the compiling process only."""
+"""The environment variable that contains the folder of the code, set in the compiling process only."""
 
 CODE, CHECKSUM = "code", "sha256"
 
@@ -104,7 +104,7 @@ def _checksum(folder: Path) -> str:
 
 
 def compile_once(units: Iterable[str], say: Say = str) -> None:
-    """Compile the units that have no code yet, after a message. Raise a RunError if this fails."""
+    """Show a message and compile the units that have no code yet, if any. Raise a RunError if this fails."""
     if COMPILES in os.environ:
         return
     if missing := sorted(unit for unit in units if not is_compiled(unit)):

@@ -23,7 +23,7 @@ from nsvm_cli.trainers import Problem, build_trainer
 
 
 class LinkedCode(JITCodeLibrary):
-    """Code that is compiled only as part of the stretch that calls it, to save three quarters of the time."""
+    """The code of a function. To save time, it is compiled only in its callers, unless Python calls it."""
 
     @property
     def _is_called_from_python(self) -> bool:

@@ -23,7 +23,7 @@ Real = Any
 
 
 class RBF(NamedTuple):
-    """The RBF kernel. If ``normalized``, all features have the same length, and are not far from 0."""
+    """The RBF kernel. If ``normalized``, all features have the same length, and need not be centred."""
 
     gamma: Real
     normalized: bool
@@ -70,7 +70,7 @@ class Network(NamedTuple):
 
 
 def network_form(F: FeatureMap, shape: Sequence[int]) -> Network:
-    """Return a copy of a supported F for samples of this shape. The learning rates are not set yet."""
+    """Return a supported F as a ``Network`` for samples of this shape. ``Network.rates`` are not set yet."""
     rule: Any = F.optimizer
     network, dropout, normalize = cast(Any, covered_parts(F.network))
     theta, layers = vector([*network.parameters()]), _layers(network, dropout.p > 0, shape)
@@ -117,7 +117,7 @@ def vector(tensors: Sequence[Tensor]) -> np.ndarray:
 
 
 def fill(tensors: Sequence[Tensor], numbers: np.ndarray) -> None:
-    """Write a vector into the tensors."""
+    """Copy the numbers of a vector to the tensors; the inverse of ``vector``."""
     sizes = [tensor.numel() for tensor in tensors]
     for tensor, part in zip(tensors, torch.from_numpy(numbers).split(sizes), strict=True):
         tensor.copy_(part.view(tensor.shape))
@@ -144,7 +144,10 @@ class Progress(NamedTuple):
 
 
 class Run(NamedTuple):
-    """The arguments that all stretches share. If theta is fixed, x holds features, and F is None."""
+    """The arguments that all compiled training loops share (see ``stretches``).
+
+    If theta is fixed, x holds the features, and F is None.
+    """
 
     x: np.ndarray
     y: np.ndarray

@@ -21,7 +21,7 @@ from nsvm_cli.errors import RunError
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 OPTIONS: Any = {"fastmath": {"reassoc", "contract", "arcp", "nsz"}, "error_model": "numpy"}
-"""Sums and quotients may be rearranged. NaN and infinity are preserved, since functions check for them."""
+"""Options that let LLVM rearrange sums and quotients, but preserve NaN and infinity for checks."""
 
 INNER: Any = {"nopython": True, **OPTIONS, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 """Options of functions without an entry point for Python, which only compiled functions call."""
@@ -72,7 +72,7 @@ class KeptCode(FunctionCache):
 
 @functools.cache
 def loaded(stretch: Callable[..., Any], unit: str) -> Any:
-    """Return the machine code of a stretch, after compiling its unit if necessary."""
+    """Return the machine code of a stretch (see ``stretches``), after compiling its unit if necessary."""
     compile_once([unit])
     plain = inspect.unwrap(stretch)
     compiled: Any = numba.njit(**OPTIONS)(plain)

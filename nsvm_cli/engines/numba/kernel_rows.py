@@ -22,7 +22,7 @@ from nsvm_cli.engines.numba.jit import jit, loaded
 from nsvm_cli.models.kernels import FAR, RBF, Kernel, or_one_over_n
 
 DUAL = "svc"
-"""The first part of the name of a unit, before the dtype."""
+"""The first part of the name of the solver's unit of compiled code (see ``code``), before the dtype."""
 
 LANES = 64
 """Rows are padded to a multiple of this length."""
@@ -31,7 +31,7 @@ FEW_FEATURES = 24
 """Maximum number of features for which distances are computed from differences, which avoid cancellation."""
 
 GATHERED = 128
-"""Minimum number of features for which reading a kernel value from a row is faster than computing it."""
+"""Minimum number of features for which reading a value from a cached row is faster than computing it."""
 
 POOL: list[UInt8[np.ndarray, " bytes"]] = []
 """Memory of deleted rows for reuse, since touching new memory can take half as long as computing rows."""
@@ -49,7 +49,7 @@ class Matrix(NamedTuple):
 
 
 class Rows:
-    """A cache of zero-padded rows of the kernel matrix. Sample m, which is not in z, has a row of zeros."""
+    """A cache of zero-padded rows of the kernel matrix. Sample m means "no bias", with a row of zeros."""
 
     def __init__(self, K: Kernel, z: Float[Tensor, "m n"], memory_budget: int) -> None:
         self.K, self.z, self.m, self.clock = K, z, len(z), 0
@@ -78,9 +78,10 @@ class Rows:
         return memory[begin : begin + size]
 
     def slots(self, i: Int64[np.ndarray, " q"], free: Bool[np.ndarray, " s"]) -> Int64[np.ndarray, " q"]:
-        """Return the slots of the rows of samples i in the cache, after computing missing rows.
+        """Return the positions in the cache (slots) of the rows of samples i, after computing missing rows.
 
-        Rows of samples that are not ``free`` are replaced first, starting with the least recently used rows.
+        The rows of samples that are not marked in ``free`` are replaced first, starting with the least
+        recently used rows.
         """
         self.clock += 1
         self.used[self.slot[i][self.slot[i] >= 0]] = self.clock
@@ -155,7 +156,10 @@ class AnyKernel:
 
 
 class Products:
-    """RBF as 2^(<a, b> - h_a - h_b) with h = <a, a> / 2, for features that are scaled to make this K."""
+    """Compute rows of the RBF kernel from inner products, as 2^(<a, b> - h_a - h_b) with h_a = <a, a> / 2.
+
+    The features are scaled so that this equals K(a, b).
+    """
 
     def __init__(self, z: Tensor) -> None:
         self.z, self.diagonal = z, np.ones(len(z))
@@ -178,7 +182,7 @@ class Products:
 
 
 class Differences:
-    """RBF as 2^-|a - b|^2, for few features, which are scaled to make this K."""
+    """Compute rows of the RBF kernel as 2^-|a - b|^2, for few features that are scaled accordingly."""
 
     def __init__(self, z: Tensor) -> None:
         self.z, self.columns = z.numpy(), np.ascontiguousarray(z.numpy().T)
@@ -192,7 +196,7 @@ class Differences:
 
 
 def write_powers(G: Any, h_a: Any, h_b: Any, out: Any, slots: Any, first: int) -> None:
-    """Write 2^(G_ij - h_a_i - h_b_j) to rows ``slots`` of ``out``, from column ``first`` on."""
+    """Write 2^(G_ij - h_a_i - h_b_j) to row slots_i of ``out``, from column ``first`` on (``Products``)."""
     for i in range(len(slots)):
         row, products, h = out[slots[i], first : first + G.shape[1]], G[i], h_a[i]
         for j in range(G.shape[1]):

@@ -18,14 +18,14 @@ COLUMNS = 768
 
 @jit
 def of_exponents(P: Any, i: int) -> None:
-    """Replace each exponent of 2 in row i by its power K(a_i, b_j)."""
+    """Replace each exponent P_ij in row i by the kernel value 2^P_ij."""
     for j in range(P.shape[1]):
         P[i, j] = exp2(P[i, j])
 
 
 @jit
 def of_products(K: RBF, P: Any, square_a: Any, square_b: Any) -> None:
-    """Replace <a_i, b_j> by K(a_i, b_j), given the squared lengths."""
+    """Replace each P_ij = <a_i, b_j> by K(a_i, b_j), given the squared lengths of all a_i and b_j."""
     real = P.dtype.type
     rate = real(-K.gamma / math.log(2))  # exp(-gamma d) = 2^(rate d)
     for i in range(P.shape[0]):
@@ -96,7 +96,7 @@ def values(K: RBF, a: Any, b: Any) -> Any:
 
 @jit
 def are_far(K: RBF, squares: Any) -> bool:
-    """Return whether products of features of these squared lengths would lose too many digits in float32."""
+    """Return whether features of these squared lengths are too long for products in float32; see ``FAR``."""
     return squares.itemsize == 4 and (K.gamma * squares > FAR).any()
 
 

@@ -2,8 +2,9 @@
 
 Samples pass through all layers in blocks of ``ROWS``, so that a block stays in a core's cache. The output of
 a layer for n samples consists of rows of n numbers: pixel x, y of channel c is row (c height + y) width + x.
-A convolution is a sum of matrix products. Each product multiplies the weights of a row of the filter by the
-image, shifted by 0, n, 2 n, ... numbers.
+A convolution is a sum of matrix products, one for each input channel and row of the filters. The product
+multiplies the weights of this filter row by shifted views of a row of the image. View k begins k n numbers
+later, that is, k pixels further along the row.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ def places(layer: Layer, start: int, n: int) -> Any:
 
 @jit
 def room_for(F: Network, rows: int) -> Passed:
-    """Return memory for a forward pass of this number of samples."""
+    """Return memory for a forward pass of ``rows`` samples."""
     total = rows * F.height
     convolves = layer_of(F, 0).side > 1
     return Passed(np.empty(total, F.theta.dtype), np.empty(total if convolves else 0, np.int8))
@@ -83,8 +84,8 @@ def feature_columns(F: Network, x: Any, i: Any, passed: Passed, z: Any) -> None:
 def forward(F: Network, x: Any, passed: Passed, z: Any, t: int, i: Any, evaluated: int) -> None:
     """Write z = F_theta(x), and store the values that ``backward`` needs.
 
-    If t > 0, dropout is active, with the masks of samples i in step t. If dropout is inactive, the stored
-    values of the first ``evaluated`` samples are used again.
+    If t > 0, dropout is active, with the masks of samples i in step t. If dropout is inactive, the values
+    that an earlier call stored for the first ``evaluated`` samples are used again.
     """
     for begin in range(0, len(x), ROWS):
         end = min(begin + ROWS, len(x))
@@ -308,7 +309,10 @@ def _by_features(F: Network, features: Any, grad_z: Any) -> Any:
 def _connect_back(
     F: Network, layer: Layer, passed: Passed, start: int, n: int, D: Any, below: Any, grad_theta: Any
 ) -> None:
-    """Propagate the gradient D before ReLU to ``grad_theta`` and, except in the first layer, to ``below``."""
+    """Add the gradients with respect to the weights to ``grad_theta``, and to the input to ``below``.
+
+    D is the gradient with respect to the output before ReLU. For the first layer, ``below`` is empty.
+    """
     theta, H, c, d, offset = F.theta, passed.H, layer.c, layer.d, layer.weights
     at, _ = places(layer, start, n)
     if n == 1:
@@ -332,7 +336,7 @@ def _connect_back(
 def _convolve_back(
     F: Network, layer: Layer, passed: Passed, start: int, n: int, D: Any, below: Any, grad_theta: Any
 ) -> None:
-    """Propagate the gradient D through a convolution, like ``_connect_back``."""
+    """Do for a convolution what ``_connect_back`` does for a connected layer."""
     theta, H, (at, o) = F.theta, passed.H, places(layer, start, n)
     c, h, w, d, p, q, side, _, offset, _ = layer
     largest = passed.largest[o : o + len(D)]
@@ -359,7 +363,7 @@ def _convolve_back(
 
 @jit
 def _unpool(D: Any, largest: Any, lower: int, n: int, out: Any) -> None:
-    """Write the gradient with respect to the upper or lower row of pixels of the 2x2 squares."""
+    """Write the gradient with respect to the upper (``lower`` = 0) or lower (1) pixels of the 2x2 squares."""
     zero, first = D.dtype.type(0), np.int8(2 * lower)
     for x in range(len(D) // n):
         D_x, which = D[x * n : (x + 1) * n], largest[x * n : (x + 1) * n]

@@ -81,7 +81,10 @@ def ideal(y: Any, classes: int, like: Any) -> Any:
 
 @jit
 def cosine(K: Any, U: Any, w: Any) -> Any:
-    """Return <U, K> / (||U|| ||K||), weighted with w_i w_j unless w is empty, and its slope. Overwrite U."""
+    """Return <U, K> / (||U|| ||K||), and its derivative with respect to K. U is overwritten.
+
+    The terms of all sums have the weights w_i w_j, unless w is empty.
+    """
     direction, slope = _weigh(K.copy(), w), _weigh(U, w)
     norm, norm_U = _norm(direction), _norm(slope)
     if norm_U > 0:

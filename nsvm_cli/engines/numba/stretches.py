@@ -1,4 +1,4 @@
-"""Compiled stretches, which are functions that take the steps of Algorithms 0 to 4 up to step ``until``.
+"""Compiled training loops (stretches), which take the steps of Algorithms 0 to 4 up to step ``until``.
 
 Row t - ``first`` of ``drawn`` holds the samples of step t. Algorithms 1 and 2 evaluate groups of steps
 together, like ``nsvm_cli.engines.look_ahead``. A group begins after a violation, or with a block of steps
@@ -39,10 +39,11 @@ slope = jit(Hinge.slope)
 
 @jit
 def increments(y: float, w: float, g: Any, row: int, out: Any) -> Any:
-    """Write to out_row the increments of alpha_i in an explicit step with weight w at decision values g_row.
+    """Write to row ``row`` of ``out`` the increments of alpha for a sample with label y and weight w.
 
-    Return whether the increments are not 0, and whether the prediction (the first class with the largest g)
-    is correct. For several classes, the loss is the loss of Crammer and Singer.
+    g_row holds the sample's decision values. Return whether the increments are not 0, and whether the
+    prediction is correct (the first class with the largest g). For several classes, the loss is the loss of
+    Crammer and Singer.
     """
     C = g.shape[1]
     if C == 1:
@@ -63,7 +64,7 @@ def increments(y: float, w: float, g: Any, row: int, out: Any) -> Any:
 def decide(run: Run, i: Any, s: Any, begin: int, end: int, g: Any, steps: Any) -> int:
     """Take the next steps before ``end``, up to and including the first step with a margin violation.
 
-    ``i`` and ``s`` hold the samples of the steps from ``begin`` on, and their sums over the support.
+    ``i`` and ``s`` hold the samples of the steps from ``begin`` on, and their scores (see ``look_ahead``).
     Write g and the increments (``steps``) of the last step taken, and return its number of violations.
     """
     k, C, y, progress = len(g), g.shape[1], run.y, run.progress
@@ -117,7 +118,7 @@ def violating_rows(steps: Any, count: int) -> Any:
 
 @jit
 def add(support: Support, i: int, steps: Any, k: int) -> bool:
-    """Add 1/k of an explicit step to alpha_i, and return whether i joins the support."""
+    """Add 1/k of the increments ``steps`` to alpha_i, and return whether sample i joins the support."""
     joins = not support.member[i] and steps.any()
     if joins:
         support.order[support.joined[0]] = i
@@ -133,9 +134,9 @@ def pegasos(
 ) -> None:
     """Take steps of Algorithm 0.
 
-    ``z_support`` holds the features of the support, with room for new samples. The bits of ``s`` depend on
-    the order of updates. A caller that pauses within a group therefore keeps ``s`` and ``group_start``: the
-    first step of the group, or 0 between groups.
+    ``z_support`` holds the features of the support, with room for new samples. ``s`` holds the scores of a
+    group of steps, and its bits depend on the order of updates. A caller that pauses within a group therefore
+    keeps ``s`` and ``group_start``, which is the first step of the group, or 0 between groups.
     """
     K, progress, k, C = run.K, run.progress, drawn.shape[1], support.alpha.shape[1]
     steps_of_group = max(1, LONGEST // k)
@@ -200,7 +201,10 @@ def alg1(run: Run, i_s: Any, z_s: Any, alpha_s: Any, filled: Any, drawn: Any, fi
 def _descend_on_terms(
     run: Run, t: int, x_t: Any, i_t: Any, alpha_t: Any, z_s: Any, columns: FeatureColumns, alpha_s: Any
 ) -> None:
-    """Descend on -alpha_t / (lambda (t-1)) sum_s alpha_s K(z_s, F_theta(x_t)), summed over violations."""
+    """Take a step in theta. The objective of Algorithm 1, summed over all violating samples x_t, is::
+
+    -alpha_t / (lambda (t-1)) sum_s alpha_s K(z_s, F_theta(x_t))
+    """
     F, real, v = run.F, run.x.dtype.type, len(x_t)
     passed, z = room_for(F, v), np.empty((v, F.width), F.theta.dtype)
     forward(F, x_t, passed, z, t, i_t, 0)
@@ -248,7 +252,7 @@ def alg2(run: Run, support: Support, x_j: Any, drawn: Any, first: int, until: in
 
 @jit
 def _places(support: Support, i: Any) -> Any:
-    """Return the rows of samples i in the batch, within or after the support, and the batch's length."""
+    """Return the rows of samples i in the batch of the support and all new i, and the batch's length."""
     at, new = np.empty(len(i), np.int64), support.joined[0]
     for v in range(len(i)):
         if support.member[i[v]]:
@@ -265,7 +269,10 @@ def _places(support: Support, i: Any) -> Any:
 def _descend_on_support(
     run: Run, t: int, x_j: Any, batch: Any, alpha_j: Any, at: Any, a: Any, z_j: Any, passed: Any
 ) -> None:
-    """Descend on -alpha_i / (lambda (t-1)) sum_j alpha_j K(F_theta(x_j), F_theta(x_i)), summed over i."""
+    """Take a step in theta. The objective of Algorithm 2, summed over all violating samples x_i, is::
+
+    -alpha_i / (lambda (t-1)) sum_j alpha_j K(F_theta(x_j), F_theta(x_i))
+    """
     # the batch is the support, followed by the samples i outside the support; ``at`` holds the rows of the i
     F, K, rows, s = run.F, run.K, len(x_j), len(alpha_j)
     # the support has passed already, except for its last block if that is lengthened by new samples

@@ -1,4 +1,4 @@
-"""Algorithms 0 to 4 with compiled stretches of steps."""
+"""Algorithms 0 to 4 with compiled training loops; see ``nsvm_cli.engines.numba.stretches``."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _one_thread() -> None:
 
 
 class Stretches:
-    """A compiled stretch of a trainer, with the arguments made from the trainer's state and theta."""
+    """A compiled training loop of a trainer, and its arguments, which are made from the state and theta."""
 
     def __init__(
         self, stretch: Callable[..., None], trainer: Trainer[Any], problem: Problem, state: Any
@@ -71,7 +71,7 @@ class Stretches:
         self.run = forms.Run(numbers, problem.host_y, weights, trainer.lam, K, network, progress)
 
     def blocks(self, until: int, begin: int = 2) -> Iterator[tuple[np.ndarray, int, int]]:
-        """Yield the samples, the first step and the last step to take of each block up to step ``until``."""
+        """Yield the drawn samples of each block of steps, its first step, and the last step to take."""
         t = self.state.t  # the algorithm starts with step ``begin``
         while t < until:
             block = (t + 1) // BLOCK
@@ -84,7 +84,7 @@ class Stretches:
             t = last
 
     def take(self, *arguments: Any) -> None:
-        """Take the steps of the block that the last three arguments describe.
+        """Take the steps of a block, which the last three arguments describe (see ``blocks``).
 
         Raises:
             NotFiniteError: a quantity is no longer finite. The state is then invalid.

@@ -1,7 +1,7 @@
 """A solver of the dual problem by working sets: ThunderSVM's scheme (Wen et al. 2018), for one thread.
 
-An iteration chooses the variables that violate optimality most; half of these variables are new. It solves
-the problem in these variables by SMO, and updates g with the kernel rows of the variables that moved.
+An iteration chooses a working set of variables that violate optimality most, half of which are new. It solves
+the problem in these variables by SMO, and updates g with the kernel rows of the variables that changed.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class WorkingSets:
     tol: float = 1e-3
 
     def step(self, state: DualState) -> None:
-        """Take an iteration or, if iterations no longer help, recompute g if it has drifted, or end."""
+        """Take an iteration. Once iterations no longer help, recompute g if its errors are large, or end."""
         m, now, value = self.rows.m, self.dual.optimality(state), self.dual.value(state)
         state.gap = now.last - now.first
         if state.stale:
@@ -69,7 +69,7 @@ class WorkingSets:
             state.done = 1
 
     def _choose(self, state: DualState, now: Optimality) -> Int64[np.ndarray, " q"]:
-        """Return the working set: all variables, the variables that can move, or the worst at both ends."""
+        """Return the working set: all variables, the variables that can move, or the worst violators."""
         kept, state.kept = state.kept, state.kept[:0]
         if len(now.f) <= (WHOLE if self.rows.lazy else LARGEST):
             return np.arange(len(now.f))
@@ -106,14 +106,14 @@ class WorkingSets:
             rows.add(rows.cache, rows.slots(s[part], free), change[part], state.g)
 
     def _drift(self, state: DualState, now: Optimality) -> float:
-        """Return the largest error of g at 32 samples at the ends of the gap and 32 evenly spaced samples."""
+        """Return the largest error of g at 32 samples that determine the gap and 32 evenly spaced samples."""
         ends = (now.up & (now.f < now.first + self.tol)) | (now.low & (now.f > now.last - self.tol))
         samples = np.append(self.dual.s[ends][:32], np.linspace(0, self.rows.m - 1, 32).astype(np.int64))
         samples = samples[samples < self.rows.m]
         return float(np.abs(self._exact(state, samples) - state.g[samples]).max())
 
     def _exact(self, state: DualState, i: Int64[np.ndarray, " p"]) -> Float64[np.ndarray, " p"]:
-        """Return g at the samples i in float64. In the last refresh, use the model file's coefficients."""
+        """Return g at the samples i. In the last refresh, coefficients are rounded as in a model file."""
         z = self.rows.z
         beta = self.dual.beta(state, z.dtype if state.refreshed == REFRESHES else torch.float64)
         support = np.flatnonzero(beta)
