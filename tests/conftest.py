@@ -9,10 +9,11 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from copy import copy, deepcopy
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, wraps
 from importlib.util import find_spec
 from inspect import signature
 from pathlib import Path
+from types import FunctionType
 from typing import Any, TypeVar
 
 import jaxtyping
@@ -36,6 +37,31 @@ from nsvm_cli.trainers import TRAINERS, Problem, State, Trainer, build_trainer
 T = TypeVar("T")
 
 jaxtyping.config.update("jaxtyping_disable", True)  # except where tests ask for ``shapes``
+
+compile_checks = jaxtyping.jaxtyped
+
+
+def checked_when_called(*, typechecker: Any) -> Callable[[Any], Any]:
+    """Return the decorator that jaxtyping gives all parts of nsvm, for functions within functions a lazy one.
+
+    These are defined in every step, often, and to compile the checks takes longer than the step.
+    """
+    decorate = compile_checks(typechecker=typechecker)
+
+    def decorated(part: Any) -> Any:
+        if not isinstance(part, FunctionType) or "<locals>" not in part.__qualname__:
+            return decorate(part)
+        checked = cache(lambda: decorate(part))
+        return wraps(part)(
+            lambda *given, **named: (part if jaxtyping.config.jaxtyping_disable else checked())(
+                *given, **named
+            )
+        )
+
+    return decorated
+
+
+jaxtyping.jaxtyped = checked_when_called
 
 gc.disable()  # until all modules of tests are imported: it would take a tenth of the time
 

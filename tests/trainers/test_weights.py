@@ -86,21 +86,33 @@ ALL_LOSSES = [
     for name in LOSSES
     for to in ((Binary, CrammerSinger, OneVsRest) if LOSSES[name].kind == "classification" else (Residual,))
 ]
-STEPS: list[tuple[str, dict[str, Any]]] = [
-    ("pegasos", {"lam": 1e-2}),
-    ("linear_pegasos", {"lam": 1e-2}),
-    ("alg1", {"lam": 1e-2}),
-    ("alg2", {"lam": 1e-2}),
-    ("alg3", {"lam": 1e-2}),
-    ("alg3", {"lam": 1e-2, "objective": "derived"}),
-    ("alg4", {"lam": 1e-2, "centred": True}),  # with two classes, Algorithm 3 is not centred
+FEW_LOSSES = [
+    *(Binary(LOSSES["hinge"]()), CrammerSinger(LOSSES["hinge"]())),  # those of compiled steps
+    *(OneVsRest(LOSSES["squared_hinge"]()), Residual(LOSSES["squared"]())),
+]
+"""Losses with and without curvature, each with one output and with several."""
+
+EACH_FORMULA = [
+    *(Binary(LOSSES["logistic"]()), CrammerSinger(LOSSES["squared_hinge"]())),
+    *(OneVsRest(LOSSES["smoothed_hinge"]()), Residual(LOSSES["epsilon_insensitive"]())),
+]
+"""The other formulas, each with another kind of outputs."""
+
+STEPS: list[tuple[str, dict[str, Any], list[Loss]]] = [
+    ("pegasos", {"lam": 1e-2}, ALL_LOSSES),
+    ("linear_pegasos", {"lam": 1e-2}, FEW_LOSSES),
+    ("alg1", {"lam": 1e-2}, FEW_LOSSES),
+    ("alg2", {"lam": 1e-2}, FEW_LOSSES),
+    ("alg3", {"lam": 1e-2}, FEW_LOSSES),
+    ("alg3", {"lam": 1e-2, "objective": "derived"}, FEW_LOSSES + EACH_FORMULA),
+    ("alg4", {"lam": 1e-2, "centred": True}, FEW_LOSSES),  # with two classes, Algorithm 3 is not centred
 ]
 
 
 @pytest.mark.parametrize(
     ("name", "settings", "loss"),
     [
-        *((name, settings, loss) for name, settings in STEPS for loss in ALL_LOSSES),
+        *((name, settings, loss) for name, settings, losses in STEPS for loss in losses),
         *(("cross_entropy", {}, loss) for loss in SMALL_LOSSES.values()),
     ],
     ids=str,
