@@ -46,7 +46,9 @@ QUICK: dict[str, Any] = {"algorithm": "pegasos", "network": "identity", "steps":
 
 
 @pytest.mark.parametrize(
-    "settings", [QUICK, pytest.param(FEW, marks=pytest.mark.thorough)], ids=["quick", "alg4"]
+    "settings",
+    [{**QUICK, "steps": 300}, pytest.param(FEW, marks=pytest.mark.thorough)],
+    ids=["quick", "alg4"],
 )
 @pytest.mark.parametrize("Estimator", [NSVMClassifier, NSVMRegressor])
 def test_scikit_learns_checks(Estimator: Any, settings: dict[str, Any]) -> None:

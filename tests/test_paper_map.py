@@ -94,22 +94,36 @@ def resolved(name: str) -> Any:
     return found
 
 
-@pytest.mark.parametrize("option", NAMES["option"])
-def test_options(option: str) -> None:
-    """Every value, with the parts of which the option is a setting."""
-    for words in one_by_one(shlex.split(option)):
-        settings = parse_settings(compose_settings(words))
-        build_parts(settings)
-        construct(Penalties, "penalties", settings.penalties)
-        build_network(settings.network, (1, 28, 28), 0)
-
-
-def one_by_one(words: list[str]) -> Iterator[list[str]]:
+def one_by_one(words: list[str]) -> Iterator[dict[str, str]]:
     """Yield the words with the first of their values, with the second, and so on."""
     pairs = [word.split("=", 1) for word in words]
     values = [re.split(r",(?![^\[]*\])", value) for _, value in pairs]
     for n in range(max(map(len, values))):
-        yield [f"{key}={some[min(n, len(some) - 1)]}" for (key, _), some in zip(pairs, values, strict=True)]
+        yield {key: some[min(n, len(some) - 1)] for (key, _), some in zip(pairs, values, strict=True)}
+
+
+def together() -> Iterator[str]:
+    """Yield all values of all options; those with the same parts at once, unless a setting has two values."""
+    groups = {folder.name for folder in (ROOT / "conf").iterdir() if folder.is_dir()}
+    composed: dict[tuple[tuple[str, str], ...], list[dict[str, str]]] = {}
+    for option in NAMES["option"]:
+        for words in one_by_one(shlex.split(option)):
+            others = composed.setdefault(tuple(sorted(w for w in words.items() if w[0] in groups)), [])
+            fits = (one for one in others if all(one.get(key, words[key]) == words[key] for key in words))
+            if (same := next(fits, None)) is None:
+                others.append(same := {})
+            same |= words
+    for others in composed.values():
+        yield from (shlex.join(map("=".join, one.items())) for one in others)
+
+
+@pytest.mark.parametrize("options", [*together()])
+def test_options(options: str) -> None:
+    """With the parts of which they are settings."""
+    settings = parse_settings(compose_settings(shlex.split(options)))
+    build_parts(settings)
+    construct(Penalties, "penalties", settings.penalties)
+    build_network(settings.network, (1, 28, 28), 0)
 
 
 def test_settings() -> None:

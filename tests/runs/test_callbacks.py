@@ -68,20 +68,24 @@ def test_looking_at_the_model_changes_no_step(engine: str, algorithm: str, tmp_p
     """And a run that is stopped is the beginning of one that is not."""
     if engine == "numba":
         compile_units()
-    changes: dict[str, Any] = {"algorithm": {"name": algorithm, "steps": 140}, "engine": engine}
+    changes: dict[str, Any] = {"algorithm": {"name": algorithm, "steps": 70}, "engine": engine}
     changes |= {"checkpoint": {"every": "1h"}, "dtype": "float64"}  # for which other tests compile steps, too
     plain, stopped = tmp_path / "plain", tmp_path / "stopped"
     result = go(plain, settings_with(**changes))
     watched = go(tmp_path / "watched", settings_with(**changes, callbacks=["mine"]))
-    short = go(stopped, settings_with(**changes, callbacks=[{**MINE, "until": 100}]))
+    short = go(stopped, settings_with(**changes, callbacks=[{**MINE, "until": 50}]))
     assert metrics(plain) == metrics(tmp_path / "watched")
     models = [load_model(run / "final.safetensors") for run in (plain, tmp_path / "watched")]
     assert torch.equal(*(model.expansion.alpha for model in models))
     assert all(map(torch.equal, *(model.network.state_dict().values() for model in models)))
     assert "stopped" not in result | watched
-    assert (short["stopped"], short["steps"]) == ("step 100 is reached", 100)
-    assert metrics(stopped) == [record for record in metrics(plain) if record["step"] <= 100]
-    assert load_model(stopped / "final.safetensors").metadata.steps == 100
+    assert (short["stopped"], short["steps"]) == ("step 50 is reached", 50)
+    assert metrics(stopped) == [record for record in metrics(plain) if record["step"] <= 50]
+    assert load_model(stopped / "final.safetensors").metadata.steps == 50
+    assert 0 < short["theta_steps"] <= result["theta_steps"]
+    looked = read_metrics(tmp_path / "watched" / "metrics.jsonl")[-1]
+    assert looked["count"] > 10
+    assert looked["mean_total"] > 0
 
 
 def test_early_stopping_counts_records_without_improvement(tmp_path: Path) -> None:
