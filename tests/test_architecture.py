@@ -120,6 +120,7 @@ def test_one_file_for_each_registered_part(group: str) -> None:
 
 PLACEHOLDERS = {
     "csv": ["dataset.path=table.csv"],
+    "npy": ["dataset.path=x.npy", "dataset.labels=y.npy"],
     "image_folder": ["dataset.path=images"],
     "openml": ["dataset.id=61"],
     "pmlb": ["dataset.table=letter"],

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from nsvm_cli.config.registry import Registry, build
 from nsvm_cli.config.settings import ClassWeight
+from nsvm_cli.datasets.arrays import NPY
 from nsvm_cli.datasets.base import Samples, Source, Split, Table, TableSource, Validation
 from nsvm_cli.datasets.columns import Column, describe, summary, suspicions, unseen_categories
 from nsvm_cli.datasets.csv import CSV
@@ -43,6 +44,7 @@ DATASETS |= {
     "digits": SklearnDigits,
     "image_folder": ImageFolder,
     "csv": CSV,
+    "npy": NPY,
     "openml": OpenML,
     "pmlb": PMLB,
 }
@@ -186,7 +188,8 @@ def load_data(
             )
         if task is None:
             expect_two_of_each(samples)
-        how = source.validation, seed, source.global_scaling
+        shared = samples.x.ndim > 2 if source.global_scaling is None else source.global_scaling
+        how = source.validation, seed, shared
         return split_data(samples, *how, kind, task, encoder, source.fold, table)
 
 

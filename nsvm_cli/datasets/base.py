@@ -152,8 +152,8 @@ class Source:
     With ``fold`` = K/N, the test set is fold K of N, counted from 0. See ``split_rows``.
     """
 
-    global_scaling: ClassVar[bool] = False
-    """Whether all features share one mean and standard deviation."""
+    global_scaling: ClassVar[bool | None] = False
+    """Whether all features share one mean and standard deviation; None: if samples have several axes."""
 
     scaling: ScalingKind = "standard"
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import os
 from functools import cached_property
-from pathlib import Path
 from typing import Annotated, Any, ClassVar, TypeAlias
 
 import numpy as np
@@ -17,10 +15,10 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from nsvm_cli.config.registry import STRICT, Positive, Registry, keeps
-from nsvm_cli.errors import InputError, message_of
+from nsvm_cli.datasets.arrays import open_array
+from nsvm_cli.errors import InputError
 from nsvm_cli.memory import MEMORY_BUDGET
 from nsvm_cli.randomness import draws
-from nsvm_cli.storage.files import open_regular
 
 Points: TypeAlias = Float[Tensor, "*batch p n"]
 Others: TypeAlias = Float[Tensor, "*batch q n"]
@@ -225,14 +223,8 @@ class Precomputed(Kernel):
             raise InputError(f"{what}: expected a symmetric matrix of finite numbers")
 
     @cached_property
-    def G(self) -> np.memmap:
-        try:
-            file = Path(os.path.expanduser(self.path))
-            open_regular(file).close()  # settings from an untrusted source may contain any path
-            return np.lib.format.open_memmap(file, mode="r")  # refuses pickled objects
-        except (OSError, ValueError) as error:
-            reason = message_of(error) if isinstance(error, OSError) else error
-            raise InputError(f"kernel.path={self.path} cannot be read as a matrix: {reason}") from None
+    def G(self) -> np.ndarray:
+        return open_array("kernel.path", self.path)
 
     def __call__(self, a: Points, b: Others) -> Gram:
         i, j = self._indices(a), self._indices(b)

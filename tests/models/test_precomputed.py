@@ -108,7 +108,7 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
     np.save(tmp_path / "cut.npy", np.eye(30))
     (tmp_path / "cut.npy").write_bytes((tmp_path / "cut.npy").read_bytes()[:-1])
     for name in ("objects.npy", "many.npz", "pickled", "cut.npy", "nowhere.npy"):
-        with pytest.raises(InputError, match=f"{name} cannot be read as a matrix: "):
+        with pytest.raises(InputError, match=f"{name} cannot be read as an array: "):
             built(str(tmp_path / name))
     for endless in ("/dev/zero", str(tmp_path)):
         with pytest.raises(InputError, match="it is not a regular file"):

@@ -1,0 +1,93 @@
+"""Samples in NumPy files: which arrays are read, and as what."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from nsvm_cli.datasets import load_data
+from nsvm_cli.errors import InputError
+from nsvm_cli.runs.open_model import evaluate_model, open_model
+from tests.small_runs import small_run
+
+RNG = np.random.default_rng(0)
+TABLE, IMAGES = RNG.normal(size=(60, 4)), RNG.integers(256, size=(60, 1, 8, 8), dtype=np.uint8)
+
+
+def section(folder: Path, x: Any, y: Any, **settings: Any) -> dict[str, Any]:
+    np.save(folder / "x.npy", x)
+    np.save(folder / "y.npy", y)
+    return {"name": "npy", "path": str(folder / "x.npy"), "labels": str(folder / "y.npy"), **settings}
+
+
+@pytest.mark.parametrize(
+    ("y", "classes"),
+    [
+        (np.arange(60) % 3, ("0", "1", "2")),
+        (np.arange(60) % 2 == 1, ("False", "True")),
+        (np.array(["no", "yes"] * 30), ("no", "yes")),
+        (np.array([7, 5], np.uint8).repeat(30), ("5", "7")),
+    ],
+)
+@pytest.mark.parametrize("x", [TABLE, TABLE.astype(np.float32), np.arange(240).reshape(60, 4), IMAGES])
+def test_classes(x: Any, y: Any, classes: tuple[str, ...], tmp_path: Path) -> None:
+    data = load_data(section(tmp_path, x, y), seed=0)
+    assert data.task.classes == classes
+    np.testing.assert_array_equal(data.samples.x, x)
+    names = np.array(classes)[data.task.index(data.samples.y).astype(int)]
+    np.testing.assert_array_equal(names, y.astype(str))
+    assert data.global_scaling == (x is IMAGES)
+    assert (data.samples.x.dtype == np.uint8) == (x is IMAGES)
+
+
+def test_real_targets_and_a_test_set(tmp_path: Path) -> None:
+    (tmp_path / "more").mkdir()
+    test = section(tmp_path / "more", TABLE[:7], TABLE[:7, 0])
+    files = {"test_path": test["path"], "test_labels": test["labels"]}
+    data = load_data(section(tmp_path, TABLE, TABLE[:, 0], **files), 0, "regression")
+    assert data.splits.sizes == {"train": 60, "validation": 0, "test": 7, "all": 67}
+    np.testing.assert_array_equal(data.splits["test"].x, TABLE[:7])
+    np.save(tmp_path / "more" / "x.npy", TABLE[:7, :3])
+    with pytest.raises(InputError, match=r"test_path=.*x.npy: expected samples of shape \(4,\), as in"):
+        load_data(section(tmp_path, TABLE, TABLE[:, 0], **files), 0, "regression")
+
+
+def test_a_model_is_trained_and_evaluated(tmp_path: Path) -> None:
+    dataset = section(tmp_path, IMAGES, (IMAGES.mean((1, 2, 3)) > 127).astype(int))
+    result = small_run(tmp_path / "run", dataset=dataset)
+    file, model = open_model(tmp_path / "run")
+    assert model.metadata.shape == (1, 8, 8)
+    assert evaluate_model(file, model, None, None, {})["accuracy"] == result["test_accuracy"]
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "message"),
+    [
+        (TABLE[:, 0], np.arange(60), r"dataset.path: expected numbers of shape \(m, ...\), got float64 of"),
+        (TABLE.astype(str), np.arange(60), "dataset.path: expected numbers"),
+        (
+            TABLE,
+            np.arange(59),
+            r"dataset.labels: .* of shape \(60,\), as dataset.path has 60 samples, got int64 of",
+        ),
+        (TABLE, np.array([None] * 60), "dataset.labels=.*y.npy cannot be read as an array: "),
+        (TABLE, TABLE[:, 0], "the labels of .* are real targets; set task=regression"),
+        (TABLE * np.nan, np.arange(60) % 2, "x.npy: sample 1: expected finite features"),
+    ],
+)
+def test_other_arrays_are_refused(x: Any, y: Any, message: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=message):
+        load_data(section(tmp_path, x, y), seed=0)
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    good = section(tmp_path, TABLE, np.arange(60) % 2)
+    (tmp_path / "text.npy").write_text("1,2,3")
+    for path, reason in (("nowhere.npy", "No such file"), ("text.npy", "magic string"), ("", "")):
+        with pytest.raises(InputError, match=rf"cannot be read as an array: .*{reason}"):
+            load_data({**good, "path": str(tmp_path / path)}, seed=0)
+    with pytest.raises(InputError, match="dataset.test_labels=None cannot be read"):
+        load_data({**good, "test_path": good["path"]}, seed=0)
