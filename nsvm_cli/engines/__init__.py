@@ -26,10 +26,10 @@ NUMBA: Engine = "numba"
 
 
 def select(asked: Literal["auto"] | Engine, trainer: Trainer[Any], problem: Problem, F: FeatureMap) -> Engine:
-    """Return the engine of a run: the requested engine or, for ``auto``, the fastest that covers the run.
+    """Return the engine of a run: the requested engine or, for ``auto``, the fastest that supports it.
 
     Raises:
-        InputError: the requested engine does not cover the run, or is not installed.
+        InputError: the requested engine does not support the run, or is not installed.
     """
     if asked == LITERAL:
         return LITERAL
@@ -72,7 +72,7 @@ def taken_by(engine: Engine, trainer: Trainer[Any]) -> Trainer[Any]:
 
 
 def compile_steps(engine: Engine, trainer: Trainer[Any], problem: Problem, say: Say) -> None:
-    """Compile missing code for the steps of a run, after a message. Raise a RunError if this fails."""
+    """Show a message and compile missing code for a run, if any. Raise a RunError if this fails."""
     if engine != LITERAL and is_usable():
         compiled = [part for part in trainer.parts if engine == NUMBA or part.chooses_steps]
         compile_once(units(compiled, problem), say)

@@ -54,7 +54,10 @@ FIXED_WINDOW = 256
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Samples x and their features F_theta(x), with a graph unless training passes give other features."""
+    """Samples x and their features F_theta(x).
+
+    The features have an autograd graph, unless training passes give different features.
+    """
 
     x: Batch
     features: Float[Tensor, "p n"]
@@ -253,7 +256,7 @@ class LookAheadAlg1(LookAhead[Alg1State], Alg1):
         c = products(-alpha_t / (lam * (t - 1)), alpha_s)
 
         def objective(K: Kernel, z: Tensor) -> tuple[Tensor, list[Tensor]]:
-            """-alpha_t / (lambda (t-1)) sum_s alpha_s K(z_s, F_theta(x_t)), summed over violations"""
+            """Sum -alpha_t / (lambda (t-1)) sum_s alpha_s K(z_s, F_theta(x_t)) over all violations."""
             K_ts = K(z, z_s)
             return (K_ts.reshape(1, -1) @ c.flatten()).sum(), [K.gradient(z, z_s, K_ts, c)]
 
@@ -278,7 +281,7 @@ class LookAheadAlg2(LookAhead[SampleState], Alg2):
         i_new = torch.from_numpy(new).to(c.device)
 
         def objective(K: Kernel, z_j: Tensor, *z_new: Tensor) -> tuple[Tensor, list[Tensor]]:
-            """-alpha_i / (lambda (t-1)) sum_j alpha_j K(F_theta(x_j), F_theta(x_i)), summed over i"""
+            """Sum -alpha_i / (lambda (t-1)) sum_j alpha_j K(F_theta(x_j), F_theta(x_i)) over all i."""
             z_i = z_j.new_empty(len(i), z_j.shape[1])
             z_i[i_shared] = z_j[j_shared]
             z_i[i_new] = torch.cat([*z_new, z_i[:0]])

@@ -30,7 +30,7 @@ class Masks:
     def next(
         self, x: Float[Tensor, "batch channels *rest"], p: float, shared: bool
     ) -> Float[Tensor, "rows channels"]:
-        """Return the masks for x, the input of the next layer: 0 with probability p, otherwise 1 / (1 - p).
+        """Return the masks for x, the next layer's input: 0 with probability p, otherwise 1 / (1 - p).
 
         The masks have a row for each sample or, if ``shared``, a single row.
         """
@@ -85,7 +85,7 @@ TORCH_LAYERS = nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d
 
 
 class TorchDropout(Dropout):
-    """A dropout layer of torch with the masks of ``Dropout``, active in training mode only."""
+    """A dropout layer of torch that uses the masks of ``Dropout``, and only in training mode."""
 
     def __init__(self, layer: Any) -> None:
         super().__init__(layer.p)

@@ -7,7 +7,7 @@ Algorithms 0 to 4 take stochastic subgradient steps with rate 1/(lambda t) on la
 
 The slopes of squared losses are unbounded, and explicit steps would overshoot while lambda t < K(z_i, z_i).
 Squared losses therefore take implicit steps (Kulis and Bartlett 2010, "Implicit online learning"), with the
-derivative at f(x_i) plus the value of the new term at x_i. With kappa = K(z_i, z_i)/(lambda t)
+derivative at f(x_i) plus the value of the new term at x_i. With kappa = K(z_i, z_i)/(lambda t), a step is
 
     alpha_i += a,  a = -dl/df(y_i, f(x_i) + kappa a) = -dl/df(y_i, f(x_i)) / (1 + kappa l'')
 
@@ -182,7 +182,7 @@ class Loss(ABC):
 
 
 def any_output(mask: np.ndarray) -> np.ndarray:
-    """Return for each sample whether a mask of shape ``(p, *outputs)`` is true at any output."""
+    """Return for each sample whether a mask of shape (p,) or (p, C) is true at any output."""
     return mask if mask.ndim == 1 else np.asarray(mask.any(-1))
 
 

@@ -173,7 +173,7 @@ class WithOutput(nn.Sequential):
 
 
 def own_name(network: nn.Module, name: str) -> str:
-    """Return a parameter's or module's name in the network without ``WithOutput``, or ``head.NAME``."""
+    """Return a parameter's or module's name without the prefixes of ``WithOutput``, or ``head.NAME``."""
     place, _, rest = name.partition(".")
     if not isinstance(network, WithOutput):
         return name

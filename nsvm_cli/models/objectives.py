@@ -220,7 +220,7 @@ def feature_change(before: Map, after: Map, x: Float[Tensor, "m ..."], seed: int
     K_0, K_T = (_centred(K, features(network, x)) for network, K in (before, after))
     if K_0 is None or K_T is None:
         return None
-    # exactly 1 for equal matrices: sqrt(a a) is a
+    # exactly 1 for equal matrices, since sqrt(a a) is a without rounding
     cosine = float((K_0 * K_T).sum()) / math.sqrt(float((K_0 * K_0).sum()) * float((K_T * K_T).sum()))
     return max(0.0, 1 - cosine)
 

@@ -38,7 +38,7 @@ def entropy(K: Float[Tensor, "k k"]) -> Value:
 
 
 def distance(K: Float[Tensor, "k k"], other: Float[Tensor, "k k"]) -> Value:
-    """Return the Frobenius norm of ``scaled(K) - other``, divided by the norm of identity minus ones."""
+    """Return the Frobenius norm of ``scaled(K) - other``, divided by the norm of identity minus all ones."""
     k = len(K)
     value: Value = torch.linalg.vector_norm(scaled(K) - other) / math.sqrt(k * (k - 1))
     return value

@@ -69,7 +69,7 @@ def merging(K: Kernel, terms: Terms) -> Terms:
     alpha_q = others.alpha.reshape(len(others.alpha), 1, -1)
     both = terms.alpha[p].reshape(-1) * K(z_p.expand(len(z), 1, -1), z).mT
     both = both + alpha_q * K(others.z.unsqueeze(1), z).mT  # (s, places, outputs)
-    # the change of the squared norm of both terms by the merge, which should be large
+    # by how much the merge changes the squared norm of both terms; the largest value is best
     K_zz, K_qq, K_pq = K.diag(z), K.diag(others.z), K(others.z, z_p[None])
     K_zz = torch.where(K_zz > 0, K_zz, 1.0)  # if K_zz is 0, the sums are 0 too
     before = (alpha_q[:, 0].square() * K_qq[:, None] + 2 * alpha_q[:, 0] * terms.alpha[p] * K_pq).sum(-1)
@@ -139,7 +139,7 @@ class Alg1(BatchTrainer[Alg1State]):
     The paper's alpha_s y_i_s is alpha_s here. A mini-batch of k samples adds a term of weight 1/k for each
     violation, and the objective of the step in theta is the mean of the samples' objectives.
 
-    After every ``refresh_every`` steps in theta, stored features are evaluated again with the new theta. With
+    After every ``refresh_every`` steps in theta, stored features are recomputed with the new theta. With
     ``refresh_every=1``, f is the function of Algorithm 2. ``maintenance`` selects the method that keeps at
     most ``budget`` terms (Wang, Crammer and Vucetic 2012, "Breaking the curse of kernelization").
     """

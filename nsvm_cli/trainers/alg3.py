@@ -17,7 +17,7 @@ from nsvm_cli.trainers.coefficients import SampleState, SampleTrainer
 
 @pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
 class Alg3(SampleTrainer):
-    """Mini-batch Pegasos in f, alignment in theta (paper, Algorithm 3). It requires K(a, a) != 0.
+    """Mini-batch Pegasos in f, alignment in theta (paper, Algorithm 3). K(a, a) must not be 0.
 
     ``centred`` sets whether the alignment is centred; None means the default of the task. The paper derives
     its objective for theta by replacing both terms of lambda/2 ||f||^2 + the mean loss of the batch. With

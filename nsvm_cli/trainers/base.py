@@ -331,7 +331,7 @@ class Trainer(ABC, Generic[S]):
 class BatchTrainer(Trainer[S]):
     """An algorithm that takes ``steps`` steps on batches of ``batch_size`` samples (None: one sample).
 
-    If ``epochs`` is set, at most this number of passes over the training samples is made in steps in theta.
+    If ``epochs`` is set, the steps in theta make at most this number of passes over the training samples.
     """
 
     steps: int

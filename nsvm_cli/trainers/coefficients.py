@@ -23,10 +23,10 @@ from nsvm_cli.trainers.base import BatchTrainer, Problem, State
 def projected(
     K: Kernel, z: Float[Tensor, "s n"], alpha: Float[Tensor, " s *outputs"], onto: Float[Tensor, "q n"]
 ) -> Float[Tensor, " q *outputs"]:
-    """Project f = sum_s alpha_s K(z_s, .) onto the span of all K(onto_q, .), and return its coefficients a.
+    """Return the coefficients a of sum_s alpha_s K(z_s, .), projected onto the span of all K(onto_q, .).
 
-    They solve K(onto, onto) a = K(onto, z) alpha in float64, with a small multiple of the identity added to
-    K(onto, onto).
+    The system K(onto, onto) a = K(onto, z) alpha is solved in float64, after adding a small multiple of the
+    identity to K(onto, onto).
     """
     K_qq = K(onto, onto).double()
     mean = K_qq.diagonal().mean()

@@ -125,7 +125,7 @@ def expect_searchable(name: str, grid: Grid | None, searchable: Collection[str])
 def grid_search(
     grid: Grid, problem: Problem, F: FeatureMap, score: Callable[[Values, Problem, Problem], float]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the settings with the best mean score in cross-validation, and the result's fields about it.
+    """Return the settings with the best mean score in cross-validation, like ``Trainer.search``.
 
     At most ``MOST_SAMPLES`` random training samples are used, in ``FOLDS`` folds or, if a class has fewer
     samples, in fewer folds. ``score`` is called with the values of a candidate, a training problem and a test

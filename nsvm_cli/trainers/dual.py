@@ -30,7 +30,7 @@ STALLED_STEPS, LEAST_STEP_GROWTH = 1000, 1e-12
 below ``LEAST_STEP_GROWTH``."""
 
 REFRESHES = 6
-"""Maximum number of times that g is recomputed. The last time, its coefficients are rounded as in a model."""
+"""Maximum number of times that g of ``Dual`` is recomputed, finally with rounding as in the model file."""
 
 FREE = 1e300
 """The value of the variable that represents "no bias", which is too large for any step to change."""
@@ -94,7 +94,7 @@ class Dual:
         return DualState(alpha, np.zeros(self.s.max() + 1), np.empty(0, np.int64))
 
     def warm_start(self, earlier: Dual, solution: DualState) -> DualState:
-        """Return a start from the solution of a problem that may differ in p, and in a factor of all C."""
+        """Return a start from the solution of an earlier problem that differs in p or by a factor of C."""
         state, factor = self.start(), self.C[0] / earlier.C[0]
         a = np.where(solution.alpha < earlier.C, np.minimum(factor * solution.alpha, self.C), self.C)
         state.alpha = np.where(self.C > FREE, FREE, a)

@@ -1,4 +1,4 @@
-"""Nystroem's method: an SVM in the span of a few training samples, its landmarks."""
+"""Nystroem's method: an SVM in the span of the kernel functions of some training samples, the landmarks."""
 
 from __future__ import annotations
 

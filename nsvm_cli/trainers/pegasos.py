@@ -23,8 +23,8 @@ from nsvm_cli.trainers.coefficients import SampleState, SampleTrainer
 class Pegasos(SampleTrainer):
     """Kernelized Pegasos (paper, Algorithm 0) on z_j = F_theta(x_j), with theta fixed.
 
-    The paper's alpha_j y_j is alpha_j here. A mini-batch of k samples adds 1/k for each violation, as in
-    Algorithm 3. With the network of Part 1 of Algorithm 4, this is Part 2 of Algorithm 4.
+    The paper's alpha_j y_j is alpha_j here. A mini-batch of k samples adds 1/k to alpha for each violation,
+    as in Algorithm 3. With the network of Part 1 of Algorithm 4, this is Part 2 of Algorithm 4.
     """
 
     steps: Count

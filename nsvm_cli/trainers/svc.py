@@ -162,7 +162,7 @@ class SVC(Trainer[SVCState]):
         latest: list[tuple[Problem, SVCState]] = []  # the previous problem and its solution
 
         def solve(svm: SVC, problem: Problem) -> Expansion:
-            """Start from the solution of the previous problem if it has the same samples and kernel."""
+            """Return the trained SVM. Start from the previous solution if samples and kernel are the same."""
             starts = [state for other, state in latest if other.x is problem.x and other.K == problem.K]
             latest[:] = [(problem, svm.solved(problem, *starts))]
             return svm.finish(*latest[0])

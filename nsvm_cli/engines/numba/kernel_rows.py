@@ -49,7 +49,10 @@ class Matrix(NamedTuple):
 
 
 class Rows:
-    """A cache of zero-padded rows of the kernel matrix. Sample m means "no bias", with a row of zeros."""
+    """A cache of rows of the kernel matrix, padded with zeros.
+
+    Sample m is the additional sample of a ``Dual`` without bias. It is not in z, and its row is 0.
+    """
 
     def __init__(self, K: Kernel, z: Float[Tensor, "m n"], memory_budget: int) -> None:
         self.K, self.z, self.m, self.clock = K, z, len(z), 0
@@ -80,8 +83,7 @@ class Rows:
     def slots(self, i: Int64[np.ndarray, " q"], free: Bool[np.ndarray, " s"]) -> Int64[np.ndarray, " q"]:
         """Return the positions in the cache (slots) of the rows of samples i, after computing missing rows.
 
-        The rows of samples that are not marked in ``free`` are replaced first, starting with the least
-        recently used rows.
+        Rows of samples outside the mask ``free`` are replaced first, starting with the least recently used.
         """
         self.clock += 1
         self.used[self.slot[i][self.slot[i] >= 0]] = self.clock
@@ -182,7 +184,7 @@ class Products:
 
 
 class Differences:
-    """Compute rows of the RBF kernel as 2^-|a - b|^2, for few features that are scaled accordingly."""
+    """Compute rows of the RBF kernel for few features, scaled so that 2^-|a - b|^2 equals K(a, b)."""
 
     def __init__(self, z: Tensor) -> None:
         self.z, self.columns = z.numpy(), np.ascontiguousarray(z.numpy().T)

@@ -309,7 +309,7 @@ def _by_features(F: Network, features: Any, grad_z: Any) -> Any:
 def _connect_back(
     F: Network, layer: Layer, passed: Passed, start: int, n: int, D: Any, below: Any, grad_theta: Any
 ) -> None:
-    """Add the gradients with respect to the weights to ``grad_theta``, and to the input to ``below``.
+    """Add the gradient for the weights to ``grad_theta``, and the gradient for the input to ``below``.
 
     D is the gradient with respect to the output before ReLU. For the first layer, ``below`` is empty.
     """

@@ -42,7 +42,7 @@ def increments(y: float, w: float, g: Any, row: int, out: Any) -> Any:
     """Write to row ``row`` of ``out`` the increments of alpha for a sample with label y and weight w.
 
     g_row holds the sample's decision values. Return whether the increments are not 0, and whether the
-    prediction is correct (the first class with the largest g). For several classes, the loss is the loss of
+    prediction, the first class with the largest g, is correct. For several classes, the loss is the loss of
     Crammer and Singer.
     """
     C = g.shape[1]
@@ -252,7 +252,7 @@ def alg2(run: Run, support: Support, x_j: Any, drawn: Any, first: int, until: in
 
 @jit
 def _places(support: Support, i: Any) -> Any:
-    """Return the rows of samples i in the batch of the support and all new i, and the batch's length."""
+    """Return the rows of samples i in a batch (the support, then all other i), and the batch's length."""
     at, new = np.empty(len(i), np.int64), support.joined[0]
     for v in range(len(i)):
         if support.member[i[v]]:

@@ -34,12 +34,12 @@ STALLED_ITERATIONS, LEAST_GROWTH = 50, 1e-10
 was below ``LEAST_GROWTH``."""
 
 PAIRS = 2**24
-"""Number of pairs of samples for which g is recomputed in one iteration. This takes a third of a second."""
+"""Number of kernel values for recomputing parts of g in one iteration, which takes a third of a second."""
 
 
 @dataclass(frozen=True)
 class WorkingSets:
-    """A solver of a dual problem to a gap of ``tol``, with the kernel rows of its samples."""
+    """A solver that reduces the gap of a dual problem to ``tol``, given the kernel rows of the samples."""
 
     dual: Dual
     rows: Rows
@@ -197,7 +197,7 @@ def _move(f: Any, K_i: Any, K_j: Any, x: Any, up: Any, low: Any, rises: Any, ris
 
 @jit
 def _gain(f: Any, low: Any, K_i: Any, diagonal: Any, i: int, gains: Any, gain: Any) -> None:
-    """Compute the gain b_k^2 / q_k of pairing i with each k in ``low``, and its maximum in each lane."""
+    """Compute b_k^2 / q_k, as in ``dual.smo_step``, for each k in ``low``, and its maximum in each lane."""
     zero, two, tau = f.dtype.type(0), K_i.dtype.type(2), K_i.dtype.type(TAU)
     first, K_ii = f[i], diagonal[i]
     gain[:] = -np.inf
