@@ -103,7 +103,7 @@ class Window(Saved):
     i: Int64[np.ndarray, " rows"]
     s: Float64[np.ndarray, " rows *outputs"]
     evaluation: Evaluation | None = None
-    K: Float[np.ndarray, "rows rows"] | None = None  # kernel values if theta is fixed
+    K: Float[np.ndarray, "rows rows"] | None = None  # K of the samples i, if theta is fixed
 
     @property
     def last(self) -> int:
@@ -226,8 +226,8 @@ class LookAhead(Trainer[S]):
 def window_length(gap: float, k: int = 1) -> int:
     """Return the number of steps to look ahead if a violation occurs about every ``gap`` steps.
 
-    A window of B steps takes as long as evaluating 32 + k B samples, and about B - B^2 / (2 gap) of the steps
-    are used. The time per used step is minimal near B = sqrt(64 gap / k).
+    A window of B steps takes about as long as evaluating 32 + k B samples, and about B - B^2 / (2 gap) of its
+    steps are used. The time per used step is minimal near B = sqrt(64 gap / k).
     """
     return max(1, round(math.sqrt(64 * gap / k)))
 

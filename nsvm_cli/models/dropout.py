@@ -30,7 +30,7 @@ class Masks:
     def next(
         self, x: Float[Tensor, "batch channels *rest"], p: float, shared: bool
     ) -> Float[Tensor, "rows channels"]:
-        """Return the masks for x, the next layer's input: 0 with probability p, otherwise 1 / (1 - p).
+        """Return masks for x, the next dropout layer's input: 0 with probability p, otherwise 1 / (1 - p).
 
         The masks have a row for each sample or, if ``shared``, a single row.
         """

@@ -61,7 +61,7 @@ class FiniteDifference(Differences):
 
 @dataclass(frozen=True, config=STRICT)
 class SPSA(Differences):
-    """Simultaneous perturbation (Spall 1992): the mean of slopes along random sign vectors d, times d.
+    """Simultaneous perturbation (Spall 1992): the mean of d times the slope along d, for random signs d.
 
     The mean over ``samples`` vectors requires two kernel matrices for each vector. Since E[d d^T] = I, its
     expected value is the estimate of ``FiniteDifference``.

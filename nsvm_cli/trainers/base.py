@@ -193,7 +193,7 @@ class Trainer(ABC, Generic[S]):
 
     @property
     def part_steps(self) -> tuple[int, ...]:
-        """The number of steps of each part of the algorithm, which add up to ``total``."""
+        """The numbers of steps of all parts of the algorithm, which add up to ``total``."""
         return (self.total,)
 
     @property

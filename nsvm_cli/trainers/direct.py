@@ -210,7 +210,8 @@ MAX_ITERATIONS = 10_000
 """Maximum number of iterations of L-BFGS or passes of LIBLINEAR, after which a warning is shown."""
 
 TOLERANCE = 1e-7
-"""LIBLINEAR's tolerance for squared or multiclass losses. Its default is too coarse for separable classes."""
+"""LIBLINEAR's tolerance for the squared hinge and Crammer-Singer losses. The default is too coarse for
+separable classes."""
 
 
 @pydantic.dataclasses.dataclass(frozen=True, config=STRICT)

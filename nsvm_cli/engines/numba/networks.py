@@ -2,9 +2,9 @@
 
 Samples pass through all layers in blocks of ``ROWS``, so that a block stays in a core's cache. The output of
 a layer for n samples consists of rows of n numbers: pixel x, y of channel c is row (c height + y) width + x.
-A convolution is a sum of matrix products, one for each input channel and row of the filters. The product
-multiplies the weights of this filter row by shifted views of a row of the image. View k begins k n numbers
-later, that is, k pixels further along the row.
+An output row of a convolution is a sum of matrix products, one for each input channel and row of the filters.
+The product multiplies the weights of this filter row by shifted views of a row of the image. View k begins
+k n numbers later, that is, k pixels further along the row.
 """
 
 from __future__ import annotations

@@ -174,7 +174,7 @@ class CompiledAlg3(Alg3):
 
 
 class CompiledAlg4(Alg4):
-    """Algorithm 4 with a compiled Part 1, and a compiled Part 2 if its solver has one."""
+    """Algorithm 4 with a compiled Part 1, and a compiled Part 2 if its solver has a compiled form."""
 
     def _solver(self, steps: int) -> Trainer[Any]:
         return look_ahead.with_faster_class(super()._solver(steps), COMPILED)
