@@ -58,7 +58,7 @@ class Batch:
 
 
 def distinct(parts: Sequence[Batch]) -> tuple[Batch, list[Int64[np.ndarray, " p"]]]:
-    """Return the distinct samples of several batches as one batch, and the rows of each batch in it."""
+    """Return one batch of the distinct samples of several batches, and the rows of each batch in it."""
     _, first, same = np.unique(np.concatenate([p.i for p in parts]), return_index=True, return_inverse=True)
     order = np.argsort(first)
     rows = np.argsort(order)[same]

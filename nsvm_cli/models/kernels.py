@@ -33,7 +33,7 @@ class Kernel:
     """
 
     scale_by_variance: ClassVar[bool] = False
-    """Whether gamma=None means 1/(n var z) instead of 1/n if theta is fixed."""
+    """Whether, if theta is fixed, gamma=None means 1/(n var z) for n features z, instead of 1/n."""
 
     def __init_subclass__(cls) -> None:
         if "__call__" in vars(cls) and "gradient" not in vars(cls):
@@ -104,7 +104,7 @@ def squared_distances(a: Points, b: Others, gamma: float | Tensor | None = None)
 
 
 def or_one_over_n(gamma: float | Tensor | None, a: Tensor) -> float | Tensor:
-    """Return gamma, or 1/n if gamma is None (Section 5.2 uses 1/320 on R^320)."""
+    """Return gamma, or 1/n for n features if gamma is None (paper, Section 5.2: 1/320 on R^320)."""
     return 1 / a.shape[-1] if gamma is None else gamma
 
 

@@ -33,7 +33,7 @@ ROUNDING = 1e-3
 
 @dataclass(frozen=True)
 class Expansion:
-    """The decision function g, as the non-zero terms of f in the kernel's Hilbert space (paper, Section 4)::
+    """The decision function g, given by the non-zero terms of f in the RKHS of K (paper, Section 4)::
 
         g(x) = 1/scale sum_s alpha_s K(z_s, F_theta(x)) + bias
 
@@ -71,7 +71,7 @@ class Expansion:
 
 
 def votes(g: Float[Tensor, "p pairs"]) -> Float[Tensor, "p C"]:
-    """Return for each class how many pairs (i, j), i < j, it wins. Class i wins if g > 0, otherwise class j.
+    """Return how many pairs (i, j), i < j, each class wins. Class i wins if g > 0, otherwise class j.
 
     Sums of g break ties, like in scikit-learn's SVC with break_ties=True.
     """

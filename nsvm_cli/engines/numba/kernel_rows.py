@@ -213,7 +213,7 @@ def write_differences(a: Any, columns: Any, out: Any, slots: Any) -> None:
 
 @jit
 def write_difference_row(a: Any, b: Any, out: Any) -> None:
-    """Write 2^-|a - b_j|^2, four features at a time, in blocks that fit in the first-level cache."""
+    """Write 2^-|a - b_j|^2 for all columns b_j of b, in blocks that fit in the first-level cache."""
     exponents = np.empty(512, a.dtype)
     for begin in range(0, len(out), 512):
         end = min(begin + 512, len(out))

@@ -43,7 +43,7 @@ def layer_of(F: Network, number: int) -> Any:
 
 @jit
 def places(layer: Layer, start: int, n: int) -> Any:
-    """Return the indices in H of a layer's input and output, for n samples that begin at ``start``."""
+    """Return where a layer's input and output begin in ``Passed.H``, for n samples from ``start`` on."""
     at = start + layer.below * n
     return at, at + layer.c * layer.h * layer.w * n
 
@@ -99,7 +99,7 @@ def forward(F: Network, x: Any, passed: Passed, z: Any, t: int, i: Any, evaluate
 
 @jit
 def _pass(F: Network, passed: Passed, at: int, n: int, t: int, i: Any, evaluated: bool) -> None:
-    """Pass n samples, which begin at ``at`` in H, through all layers; see ``forward``."""
+    """Pass n samples, which begin at ``at`` in ``Passed.H``, through all layers; see ``forward``."""
     masked = 0
     for number in range(len(F.layers)):
         layer = layer_of(F, number)
@@ -286,7 +286,7 @@ def _backward(F: Network, passed: Passed, grad_z: Any, begin: int, end: int, gra
 
 @jit
 def _by_features(F: Network, features: Any, grad_z: Any) -> Any:
-    """Return the gradient with respect to the features of a block before normalisation."""
+    """Return the gradient with respect to the features of a block before normalisation, given ``grad_z``."""
     n, real = features.shape[1], grad_z.dtype.type
     D = np.empty(features.shape, grad_z.dtype)
     _write_columns(grad_z, D)

@@ -94,7 +94,7 @@ def decide(run: Run, i: Any, s: Any, begin: int, end: int, g: Any, steps: Any) -
 
 @jit
 def group(progress: Progress, drawn: Any, first: int) -> Any:
-    """Return the first step of the next group, the step after the group's last step, and its samples."""
+    """Return the next group of steps: its first step, the step after its last step, and its samples."""
     gap, k = progress.mean_gap[0], drawn.shape[1]
     steps = max(1, int(min(1.5 * math.sqrt(gap) + gap / 3, LONGEST)) // k)
     if k == 1 and steps > 2:
@@ -318,7 +318,7 @@ def _batch_sums(run: Run, support: Support, A: Any) -> Any:
 def alg4(
     run: Run, classes: int, centred: bool, mean: Any, unaveraged: int, drawn: Any, first: int, until: int
 ) -> None:
-    """Take steps of Part 1 of Algorithm 4. ``mean`` averages theta after step ``unaveraged``, or is empty."""
+    """Take steps of Part 1 of Algorithm 4. ``mean`` is theta's mean after step ``unaveraged``, or empty."""
     theta, progress = run.F.theta, run.progress
     while progress.t[0] < until:
         progress.t[0] = t = progress.t[0] + 1

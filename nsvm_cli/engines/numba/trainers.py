@@ -71,7 +71,7 @@ class Stretches:
         self.run = forms.Run(numbers, problem.host_y, weights, trainer.lam, K, network, progress)
 
     def blocks(self, until: int, begin: int = 2) -> Iterator[tuple[np.ndarray, int, int]]:
-        """Yield the drawn samples of each block of steps, its first step, and the last step to take."""
+        """For each block of steps, yield the drawn samples, the first step, and the last step to take."""
         t = self.state.t  # the algorithm starts with step ``begin``
         while t < until:
             block = (t + 1) // BLOCK
