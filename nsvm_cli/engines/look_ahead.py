@@ -128,7 +128,7 @@ class LookAhead(Trainer[S]):
         return not self.moves_theta or state.F.fixed
 
     def evaluate(self, problem: Problem, state: S, i: Int64[np.ndarray, " p"]) -> Evaluation:
-        """Return F_theta(x_i) for the samples i."""
+        """Return the samples i and their features F_theta(x_i)."""
         F, (x, _) = state.F, problem[i]
         return Evaluation(x, F(x) if F.trains_otherwise else F.network(x.x))
 

@@ -18,7 +18,7 @@ from nsvm_cli.storage.state_dict import Saved, StateDict, loaded_value
 
 @dataclass
 class Tally(Saved):
-    """Sums over the steps since the last record, which are saved in checkpoints."""
+    """Sums over the steps since the last record of metrics, which are saved in checkpoints."""
 
     objective: Float64[Tensor, ""] = field(default_factory=lambda: torch.zeros((), dtype=torch.float64))
     objectives: int = 0  # number of values in ``objective``
@@ -38,7 +38,7 @@ class Tally(Saved):
         self.violations += violations
 
     def means(self) -> dict[str, float | None]:
-        """Return the means for a record. The mean of no values is None."""
+        """Return the means for a record of metrics. The mean of no values is None."""
         return {
             "objective": _mean(float(self.objective), self.objectives),
             "violation_rate": _mean(self.violations, self.samples),

@@ -21,7 +21,8 @@ from nsvm_cli.trainers.base import Problem, State, Trainer
 from nsvm_cli.trainers.direct import LinearSVM, svm_score
 
 LOSS_TOLERANCE, BYTES = 1e-3, 28
-"""Loss above which a sample is added to the ``first`` samples, and LIBLINEAR's bytes for a value of phi."""
+"""Loss above which a sample is added to the ``first`` samples, and number of bytes that LIBLINEAR needs for
+a value of phi."""
 
 
 @pydantic.dataclasses.dataclass(frozen=True, config=STRICT)

@@ -31,7 +31,7 @@ class Passed(NamedTuple):
     """The results of a forward pass that the backward pass needs."""
 
     H: np.ndarray  # the values of x and of all layers, block by block
-    largest: np.ndarray  # the index of the largest pixel of each 2x2 square
+    largest: np.ndarray  # the index, 0 to 3, of the largest pixel of each 2x2 square
 
 
 @jit

@@ -273,7 +273,7 @@ def _descend_on_support(
 
     -alpha_i / (lambda (t-1)) sum_j alpha_j K(F_theta(x_j), F_theta(x_i))
     """
-    # the batch is the support, followed by the samples i outside the support; ``at`` holds the rows of the i
+    # the batch consists of the support and all samples i outside the support; ``at`` holds the rows of all i
     F, K, rows, s = run.F, run.K, len(x_j), len(alpha_j)
     # the support has passed already, except for its last block if that is lengthened by new samples
     forward(F, x_j, passed, z_j, t, batch, s if rows == s else s // ROWS * ROWS)
