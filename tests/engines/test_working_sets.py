@@ -194,13 +194,18 @@ def test_neither_the_cache_nor_an_interruption_changes_bits(n: int, dtype: torch
     assert rows.most == 1024
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("C", [1e6, 1e12, 1e98, 1e305])
+@pytest.mark.parametrize(
+    ("C", "dtype"),
+    [
+        *((1e6, torch.float32), (1e12, torch.float64), (1e98, torch.float64)),
+        *((1e305, torch.float32), (1e305, torch.float64)),
+    ],
+)
 def test_extreme_problems_end(C: float, dtype: torch.dtype) -> None:
     z, y, _, _ = draw(5, dtype)
     for section in KERNELS[:4]:
         dual = classification(y, np.full(len(y), C))
-        state = iterated(WorkingSets(dual, Rows(build_kernel(section), z, 1), 1e-3), most=20)
+        state = iterated(WorkingSets(dual, Rows(build_kernel(section), z, 1), 1e-3), most=8)
         assert ((state.alpha >= 0) & (state.alpha <= C)).all()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from copy import deepcopy
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -87,21 +88,24 @@ def started(s: Small, settings: dict[str, Any], kind: type[FeatureMap] = Feature
 def test_gradients_are_those_of_finite_differences(name: str, settings: Any, small: MakeSmall) -> None:
     problem, F = started(small(), settings, Checked)
     before = {key: p.clone() for key, p in learnt(problem.K).items()}
-    train(short(name, 12, engine="literal", lam=0.1), problem, F)
+    train(short(name, 12 if name in ("alg1", "alg2") else 4, engine="literal", lam=0.1), problem, F)
     assert F.checked > 0
     assert all(not p.equal(before[key]) for key, p in learnt(problem.K).items())
     assert not any(p.requires_grad for p in learnt(problem.K).values()), "but within the objective"
 
 
-@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
-@pytest.mark.parametrize("name", ALGORITHMS)
-def test_look_ahead_takes_the_same_steps(name: str, settings: Any, small: MakeSmall) -> None:
+@pytest.mark.parametrize(
+    ("name", "kernel"),
+    [*product(["alg1", "alg2"], SETTINGS), ("alg3", "ard"), ("alg4", "gamma"), ("alg4", "mine")],
+)
+def test_look_ahead_takes_the_same_steps(name: str, kernel: str, small: MakeSmall) -> None:
+    """Part 1 of Algorithm 4 and Algorithm 3 take single steps in both engines."""
     ends = []
     for engine in ("literal", "torch"):
-        problem, F = started(small(), settings)
+        problem, F = started(small(), SETTINGS[kernel])
         state, f = train(short(name, 30, engine=engine, lam=0.1), problem, F)  # type: ignore[arg-type]
         ends.append([*learnt(problem.K).values(), *F.parameters, f.z, f.alpha])
-        assert state.violations > 0
+        assert state.violations > 2
     torch.testing.assert_close(*ends, rtol=1e-8, atol=1e-10)
 
 
@@ -115,7 +119,7 @@ def test_an_identity_network_learns_its_kernel(small: MakeSmall) -> None:
 @pytest.mark.parametrize("kernel", ["sum", "mine"])
 def test_a_model_file_holds_them(kernel: str, tmp_path: Path) -> None:
     changes: dict[str, Any] = {"kernel": SETTINGS[kernel]}
-    changes |= {"algorithm": {"name": "alg1", "steps": 60, "lam": 0.1}}
+    changes |= {"algorithm": {"name": "alg1", "steps": 20, "lam": 0.1}}
     changes |= {"engine": "torch"}
     result = small_run(tmp_path / "run", **changes)
     model, settings = load_model(tmp_path / "run" / "final.safetensors"), small_settings(**changes)

@@ -28,7 +28,7 @@ def test_a_record_holds_means_since_the_record_before(
     """Those over 7 steps are the means of those at each of them. Real targets have no accuracy."""
     fine: list[dict[str, Any]] = []
     coarse: list[dict[str, Any]] = []
-    s, trainer = small(1, loss=LOSSES[kind]), short(name, 60, k, lam=1e-2)
+    s, trainer = small(1, loss=LOSSES[kind]), short(name, 23, k, lam=1e-2)
     for every, records in ((1, fine), (7, coarse)):
         run(trainer, s.problem, s.theta(), every, [OnLog(records.append)])
     for before, record in pairwise([{"step": 0}, *coarse]):

@@ -140,7 +140,8 @@ EXACT: dict[str, dict[str, float]] = {
 
 
 METHODS: list[tuple[str, Kernel, Engine]] = [
-    *(("svc", K, engine) for K in (RBF(1.0), Laplacian(0.5), Linear()) for engine in (LITERAL, TORCH)),
+    *(("svc", RBF(1.0), engine) for engine in (LITERAL, TORCH)),
+    *(("svc", K, engine) for K, engine in ((Laplacian(0.5), TORCH), (Linear(), LITERAL))),
     *((name, RBF(1.0) if name == "nystroem" else Linear(), LITERAL) for name in EXACT),
 ]
 
