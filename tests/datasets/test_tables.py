@@ -222,9 +222,19 @@ LAYOUTS: dict[str, tuple[str, str]] = {
 }
 
 
-@pytest.mark.parametrize(("content", "says"), LAYOUTS.values(), ids=LAYOUTS)
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "cp1252"])
-def test_layouts(write: Write, content: str, says: str, encoding: str) -> None:
+BEGINNINGS = ("separator ;", "a title", "comments", "names in a comment", "quotes", "lines of Windows")
+"""Layouts that differ where the mark of an encoding is, or in what ends a line."""
+
+
+@pytest.mark.parametrize(
+    ("layout", "encoding"),
+    [
+        *((layout, "utf-8") for layout in LAYOUTS),
+        *((layout, other) for layout in BEGINNINGS for other in ("utf-8-sig", "utf-16", "cp1252")),
+    ],
+)
+def test_layouts(write: Write, layout: str, encoding: str) -> None:
+    content, says = LAYOUTS[layout]
     joined = ("age years", "label -", "x kg", "town") if "joined" in says else tuple(WIDE)
     found = survey(write(content.encode(encoding)), {}, joined[1])
     assert_wide(found, joined)
@@ -376,13 +386,12 @@ def test_leaks_doubles_codes_and_identifiers_are_said(write: Write) -> None:
 )
 def test_names_of_columns_are_printed_as_they_are_typed(write: Write, name: str) -> None:
     path = write(TABLE.rename(columns={"label": name}).assign(**{f"{name} 2": ROW}))
-    line = survey(path, {}, name).lines[-1]
-    words = shlex.split(line.removeprefix("to train: "))
-    dataset = compose_settings(words[2:])["dataset"]
-    assert (dataset["path"], dataset["label"]) == (path, name)
-    time = next(line for line in survey(path, {}, name).lines if "looks like a row number" in line)
+    *lines, last = survey(path, {}, name).lines
+    words = shlex.split(last.removeprefix("to train: "))
+    time = next(line for line in lines if "looks like a row number" in line)
     [word] = shlex.split(time[time.index("add ") + 4 :])
-    assert compose_settings([*words[2:], word])["dataset"]["time"] == f"{name} 2"
+    dataset = compose_settings([*words[2:], word])["dataset"]
+    assert (dataset["path"], dataset["label"], dataset["time"]) == (path, name, f"{name} 2")
 
 
 def test_with_a_stated_comma_a_point_separates_thousands(write: Write) -> None:

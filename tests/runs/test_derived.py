@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -30,18 +31,24 @@ SHORT = {"steps": 20, "solver_steps": 20, "batch_size": 8, "lam": 0.1, "max_iter
 HOW = {"dtype": "float64", "device": "cpu", "validation.every": 10}
 
 
-def table(folder: Path) -> Path:
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a table of real targets."""
     rows = [f"{math.sin(n)},{math.cos(3 * n)},{math.sin(n) ** 2 + n % 2}" for n in range(120)]
-    (file := folder / "table.csv").write_text("\n".join(["a,b,label", *rows]))
+    (file := tmp_path_factory.mktemp("table") / "table.csv").write_text("\n".join(["a,b,label", *rows]))
     return file
 
 
-def words_of(kind: str, folder: Path) -> list[str]:
+@cache
+def usual(*words: str) -> dict[str, Any]:
+    return compose_settings([*words])
+
+
+def words_of(kind: str, table: Path) -> list[str]:
     return {
         "two classes": ["dataset=ringnorm", "dataset.samples=120"],
         "several classes of images": ["dataset=digits", "dataset.classes=[0,1,2]", "dataset.fold=0/2"],
-        "real targets": ["dataset=csv", f"dataset.path={table(folder)}", "task=regression"],
+        "real targets": ["dataset=csv", f"dataset.path={table}", "task=regression"],
     }[kind] + ["dataset.validation=" + ("200" if "images" in kind else "20")]
 
 
@@ -70,17 +77,19 @@ def assert_equal(ours: Any, theirs: Any) -> None:
 @pytest.mark.parametrize("kind", ["two classes", "several classes of images", "real targets"])
 @pytest.mark.parametrize("name", sorted(TRAINERS))
 def test_an_algorithm_without_a_body_is_the_one_that_it_derives_from(
-    name: str, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, kind: str, table: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     parent = TRAINERS[name]
     monkeypatch.setitem(TRAINERS, "mine", type("Mine", (parent,), {}))
-    words = words_of(kind, tmp_path)
-    theirs = compose_settings([f"algorithm={name}", *words])
+    theirs = usual(f"algorithm={name}", *words_of("two classes", table))
     ours = with_values(theirs, {"algorithm.name": "mine"})
     if kind == "two classes":  # the values tuned for other data are found in the same way
-        composed = compose_settings(["algorithm=mine", *words])
+        composed = compose_settings(["algorithm=mine", *words_of(kind, table)])
         assert composed == ours
         assert [*composed["algorithm"]] == [*theirs["algorithm"]]
+    else:
+        data = {key: usual(*words_of(kind, table))[key] for key in ("dataset", "task")}
+        ours, theirs = ({**settings, **data} for settings in (ours, theirs))
     short = {f"algorithm.{key}": value for key, value in SHORT.items() if key in theirs["algorithm"]}
     if theirs["network"]["name"] != "identity":
         short |= {"network": {"name": "mlp", "widths": [8, 6], "head": theirs["network"]["head"]}}
@@ -91,6 +100,7 @@ def test_an_algorithm_without_a_body_is_the_one_that_it_derives_from(
         changes = {**HOW, **short, "engine": engine}
         one, other = (parse_settings(with_values(s, changes)) for s in (ours, theirs))
         expected = outcome(other)
+        assert isinstance(expected, str) <= (engine == "numba"), "others train"
         if isinstance(expected, str):
             expected = expected.replace(parent.__name__, "Mine").replace(name, "mine")
         assert_equal(outcome(one), expected)
