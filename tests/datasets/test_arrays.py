@@ -89,5 +89,5 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     for path, reason in (("nowhere.npy", "No such file"), ("text.npy", "magic string"), ("", "")):
         with pytest.raises(InputError, match=rf"cannot be read as an array: .*{reason}"):
             load_data({**good, "path": str(tmp_path / path)}, seed=0)
-    with pytest.raises(InputError, match="dataset.test_labels=None cannot be read"):
+    with pytest.raises(InputError, match=r"dataset.test_labels=None cannot be read"):
         load_data({**good, "test_path": good["path"]}, seed=0)
