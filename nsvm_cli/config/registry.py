@@ -144,8 +144,13 @@ def expecting(values: str) -> WrapValidator:
     return WrapValidator(checked)
 
 
+NAMED: list[Mapping[str, Any]] = []
+"""The dicts of functions and classes whose names settings may contain, besides the registries."""
+
+
 def entry_of(registry: Mapping[str, Any]) -> AfterValidator:
-    """Return a pydantic validator for a name in a registry, to which plugins may still add names."""
+    """Return a pydantic validator for a name in a dict, to which plugins may still add names."""
+    NAMED.append(registry)
 
     def checked(name: str) -> str:
         if name not in registry:

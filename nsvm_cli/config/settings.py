@@ -11,7 +11,17 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from nsvm_cli.config.registry import STRICT, Count, Given, Positive, Registry, Text, construct, expecting
+from nsvm_cli.config.registry import (
+    NAMED,
+    STRICT,
+    Count,
+    Given,
+    Positive,
+    Registry,
+    Text,
+    construct,
+    expecting,
+)
 from nsvm_cli.errors import InputError, did_you_mean
 from nsvm_cli.memory import MEMORY_BUDGET
 from nsvm_cli.metrics import METRICS
@@ -148,11 +158,12 @@ def with_effect(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def code_of(settings: Settings) -> str | None:
     """Return the SHA-256 of the plugins' code that affects the result of a run, or None if there is none."""
-    modules, metrics = [], {name: entry.function for name, entry in METRICS.items() if entry.function}
-    for kind, parts in {**with_effect(Registry.kinds), "metric": metrics}.items():
+    metrics = {name: entry.function for name, entry in METRICS.items() if entry.function}
+    parts = [named.get(name) for name in _leaves(plain(settings)) for named in (metrics, *NAMED)]
+    for kind, registry in with_effect(Registry.kinds).items():
         for name in _leaves(getattr(settings, kind, settings.callbacks)):
-            part = type(name.part) if isinstance(name, Given) else parts.get(name)
-            modules += [] if part is None else [getattr(part, "__module__", "")]
+            parts += [type(name.part) if isinstance(name, Given) else registry.get(name)]
+    modules = [getattr(part, "__module__", "") for part in parts if part is not None]
     return code_sha256(modules)
 
 

@@ -212,6 +212,8 @@ class CheckpointManager(Callback):
         self.seconds_before = time.monotonic() - began
         self.scores, own = self.experiment.callbacks
         self.scores.file, self.callbacks = self.directory.best, [self.scores, *own]
+        for callback in own:
+            callback.folder = self.directory.path
         if checkpoint is None:
             self.directory.resume(plain(self.experiment.asked))
             return None

@@ -37,9 +37,11 @@ class Callback(Saved):
     The loop calls ``on_log`` at every multiple of ``log_every`` steps and after the last step, and
     ``on_step_end`` at least at every multiple of ``step_every`` steps. ``saved`` lists the attributes that
     are stored in checkpoints. A class in ``CALLBACKS`` is constructed from an ``Experiment`` and its
-    settings, perhaps more than once.
+    settings, perhaps more than once. From ``on_train_start`` on, ``folder`` is the run directory, or None
+    if the run writes no files.
     """
 
+    folder: Path | None = None
     log_every: int | None = None
     step_every: int | None = None
     saved: Sequence[str] = ()

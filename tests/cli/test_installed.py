@@ -35,6 +35,7 @@ def test_a_wheel_carries_conf_and_trains_and_evaluates_from_a_foreign_folder(tmp
     site = tmp_path / "site"
     with zipfile.ZipFile(next(tmp_path.glob("*.whl"))) as wheel:
         wheel.extractall(site)
+    assert (site / "nsvm_cli" / "py.typed").exists()
     for file in (ROOT / "conf").rglob("*.yaml"):
         assert (site / "nsvm_cli" / file.relative_to(ROOT)).is_file()
     for file in (ROOT / "nsvm_cli").rglob("*.jinja"):

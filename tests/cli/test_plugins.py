@@ -431,3 +431,39 @@ def test_every_command_explains_a_plugin_that_fails(broken: Path, inline_workers
         done = nsvm(*words, cwd=broken, env={"FAILS": fails, "HYDRA_FULL_ERROR": "1"}, code=code)
         assert done.stderr.splitlines()[-1].endswith(said)
         assert ("Traceback" in done.stderr) is bool(code)
+
+
+FUNCTIONS = """
+import math
+from nsvm_cli.models.objectives import ALIGNMENT_LOSSES
+from nsvm_cli.models.optimizers import SCHEDULES
+from nsvm_cli.runs.loop import CALLBACKS, Callback
+
+SCHEDULES["halves"] = lambda progress: 0.5 if progress > 0.5 else 1.0
+ALIGNMENT_LOSSES["fourth"] = lambda target, value: (target - value) ** 4
+
+@CALLBACKS.register("writes")
+class Writes(Callback):
+    def __init__(self, experiment):
+        pass
+
+    def on_train_start(self):
+        (self.folder / "note.txt").write_text("begun")
+"""
+
+
+def test_functions_of_ones_own_are_settings_and_their_code_counts(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(FUNCTIONS)
+    words = ["algorithm=alg4", "algorithm.steps=20", "algorithm.solver_steps=40", "dataset.samples=200"]
+    words += ["plugins=[mine]", "curves=false"]
+    _, plain = trained(*words, cwd=tmp_path)
+    assert plain["plugins_sha256"] is None
+    run, result = trained(*words, "optimizer.schedule=halves", "overwrite=true", cwd=tmp_path)
+    assert result["plugins_sha256"]
+    assert result["theta_change"] != plain["theta_change"]
+    own = ["algorithm.loss=fourth", "callbacks=[writes]"]
+    _, result = trained(*words, *own, "overwrite=true", cwd=tmp_path)
+    assert result["plugins_sha256"]
+    assert (run / "note.txt").read_text() == "begun"
+    said = refusal("train", *words, "optimizer.schedule=third", cwd=tmp_path)
+    assert said.endswith("there is no 'third'; expected one of: constant, cosine, halves, linear")
