@@ -52,7 +52,7 @@ class Task(ABC):
         return y
 
     def index(self, y: Values) -> Values:
-        """Return the indices into ``classes`` of coded labels or, for real targets, the targets."""
+        """Return the index in ``classes`` of the class of each label or, for real targets, the targets."""
         return y
 
     @abstractmethod
@@ -80,7 +80,7 @@ class Classification(Task):
 
     @abstractmethod
     def index(self, y: Values) -> Values:
-        """Return the indices into ``classes`` of coded labels."""
+        """Return, for each coded label, the index of its class in ``classes``."""
 
     def correct(self, y: np.ndarray, g: np.ndarray) -> int:
         return int(np.count_nonzero(self.decide(g) == y))

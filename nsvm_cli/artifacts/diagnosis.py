@@ -142,10 +142,11 @@ def _objective(model: NSVM, train: Split, fitted: Split, lam: float) -> tuple[fl
     """Return the objective and the duality gap, each None if it cannot be computed.
 
     The gap is the objective minus a lower bound. It requires two classes, the hinge loss, and an f whose
-    terms are training samples. Any beta_j in [0, w_j] give the lower bound mean(beta) - ||h||^2 / (2 lambda),
-    where h = 1/m sum_j beta_j y_j K(z_j, .). With beta_j = lambda y_j alpha_j m / scale, clipped to [0, w_j],
-    h is close to lambda f. With an unregularised bias, the bound requires sum_j beta_j y_j = 0, which holds
-    for SVC. 0 is also a lower bound.
+    terms are training samples. Let w_j be the sample weights, and f = sum_j alpha_j K(z_j, .) / scale.
+    Every choice of beta_j in [0, w_j] gives the lower bound mean(beta) - ||h||^2 / (2 lambda), where
+    h = 1/m sum_j beta_j y_j K(z_j, .). The choice beta_j = lambda y_j alpha_j m / scale, clipped to
+    [0, w_j], makes h close to lambda f. With an unregularised bias, the bound requires
+    sum_j beta_j y_j = 0, which holds for SVC. 0 is also a lower bound.
     """
     e, task = model.expansion, model.task
     if model.metadata.absent or (len(fitted.y) + len(e.alpha)) * len(e.alpha) > MOST_KERNEL_VALUES:

@@ -121,7 +121,10 @@ def compare(options: argparse.Namespace) -> None:
         for name, figure in (drawn := figures(rows, ranks)).items():
             say(write_figure(options.figures / f"{name}.{kind}", figure))
         if not drawn:
-            say(f"--figures {options.figures}: these runs have too few records or settings for a figure")
+            say(
+                f"--figures {options.figures}: no figure is drawn; compare two or more settings, or runs "
+                "with scores during training (validation.every)"
+            )
 
 
 def report_arguments(parser: CommandParser) -> None:

@@ -317,9 +317,8 @@ def complete_overrides(
         run_app(lambda config: None, [*flags, "query=bash"])
     completions = answer.getvalue().split()
     if len(completions) == 1 and completions[0].endswith(".") and completions[0] != prefix:
-        return complete_overrides(
-            completions[0], parsed_args, given
-        )  # otherwise, the shell would treat the word as complete
+        # otherwise, the shell would treat the word as complete
+        return complete_overrides(completions[0], parsed_args, given)
     return completions
 
 

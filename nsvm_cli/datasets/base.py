@@ -101,7 +101,7 @@ class Samples:
 
     @property
     def task(self) -> Task:
-        """The task that y defines; for regression, before the targets are standardised."""
+        """Classification if there are class names, otherwise regression with targets as they are in y."""
         return task_for(self.classes) if self.classes else Regression()
 
     @functools.cached_property

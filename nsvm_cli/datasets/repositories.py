@@ -97,9 +97,8 @@ class PMLB(TableSource):
     def load(self, rng: np.random.Generator, text: Collection[str] = ()) -> Table:
         file = self._downloaded() if self.root is None else self._found(Path(os.path.expanduser(self.root)))
         with pandas_errors(str(file)):
-            label = (
-                "class" if "class" in layout_of(file, Dialect()).names else "target"
-            )  # the first releases of PMLB use "class"
+            # the first releases of PMLB use "class"
+            label = "class" if "class" in layout_of(file, Dialect()).names else "target"
         settings = {field.name: getattr(self, field.name) for field in fields(TableSource)}
         return CSV(path=str(file), label=label, **settings).load(rng, text)
 
@@ -113,7 +112,7 @@ class PMLB(TableSource):
         return files[self.table]
 
     def _downloaded(self) -> Path:
-        """Return the downloaded file of the table. Its URL contains a commit, which replaces a checksum."""
+        """Return the downloaded file of the table. Its URL contains a commit, so no checksum is needed."""
         try:
             return fetch(f"{ADDRESS}/{self.table}/{self.table}.tsv.gz", None, cache_folder() / "PMLB")
         except (OSError, ValueError) as error:

@@ -130,7 +130,8 @@ def _latest(samples: Samples, rows: np.ndarray, count: int) -> np.ndarray:
     chosen: np.ndarray = rows[times >= np.sort(times)[-count]]
     if len(chosen) == len(rows):
         raise InputError(
-            f"dataset.time: expected samples before the held-out samples of {samples.source}, found none"
+            f"dataset.time: no samples of {samples.source} are left for training, because all samples "
+            "with the latest times are held out; hold out fewer samples, or use a column with finer times"
         )
     return chosen
 

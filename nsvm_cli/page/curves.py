@@ -149,9 +149,8 @@ def _plot_curve(axis: Axes, curve: Curve) -> None:
     style: dict[str, Any] = {"color": curve.color, "label": curve.label, "linewidth": 1.2}
     if curve.noisy:
         axis.plot(steps, values, color=curve.color, linewidth=0.7, alpha=0.35)
-        halves = [
-            min(WINDOW // 2, n) for n in range(len(values))
-        ]  # the window is short at first, where curves are steep
+        # the window is short at first, where curves are steep
+        halves = [min(WINDOW // 2, n) for n in range(len(values))]
         means = [mean(values[n - half : n + half + 1]) for n, half in enumerate(halves)]
         axis.plot(steps, means, **style | {"linewidth": 1.6})
     elif len(values) == 1:  # a single point has a marker in the legend, too

@@ -99,16 +99,17 @@ def extrapolated(course: Float64[np.ndarray, "calls 3"], steps: int, most: float
 
 
 def _terms(t: Numbers, s: Numbers) -> Float64[np.ndarray, "pieces 2"]:
-    """Return the factors of a and b between consecutive points of a course."""
+    """Return the factors of the costs a and b (see ``extrapolated``) in the time between two points.
+
+    They are the number of steps, and the sum of the numbers s of support vectors over these steps.
+    """
     return np.stack([np.diff(t), np.diff(t) * (s[1:] + s[:-1]) / 2], 1)
 
 
 def _fitted(terms: Float64[np.ndarray, "pieces 2"], seconds: Numbers) -> Float64[np.ndarray, " 2"]:
     """Return nonnegative costs with ``terms @ costs`` close to ``seconds``, by weighted least squares."""
-    scale = np.sqrt(
-        seconds
-    )  # weights, since variances are proportional to seconds; also equal to seconds / scale
-    costs: Float64[np.ndarray, " 2"] = nnls(terms / scale[:, None], scale)[0]
+    scale = np.sqrt(seconds)  # the weights, because variances are proportional to seconds
+    costs: Float64[np.ndarray, " 2"] = nnls(terms / scale[:, None], scale)[0]  # scale = seconds / scale
     return costs
 
 

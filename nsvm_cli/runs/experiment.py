@@ -225,8 +225,8 @@ def prepare(settings: Settings, data: Data | None = None) -> Experiment:
     """Load the data of a run, unless given as ``data``, and build its objects.
 
     Raises:
-        InputError: a setting is invalid or does not fit the data, the data are missing or damaged, or files
-            could not store the run.
+        InputError: a setting is invalid or does not fit the data, the data are missing or damaged, or the run
+            contains a value that its files cannot store.
     """
     # errors here are raised before the data are loaded, which may take minutes
     algorithm, optimizer, gradient, device = build_parts(settings)

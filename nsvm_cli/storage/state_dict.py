@@ -105,7 +105,7 @@ def nested(values: Mapping[str, Any]) -> StateDict:
         for name in names:
             at = at.setdefault(name, {})
             if not isinstance(at, dict):
-                raise ValueError(f"{path} is below a value, expected a dict above it")
+                raise ValueError(f"{path}: expected a dict at {name}, got a value")
         if last in at:
             raise ValueError(f"{path} occurs twice")
         at[last] = value
