@@ -68,7 +68,7 @@ def open_array(setting: str, path: str | None) -> np.ndarray:
     try:
         file = Path(os.path.expanduser(path or ""))
         open_regular(file).close()  # settings from an untrusted source may contain any path
-        return np.lib.format.open_memmap(file, mode="r")  # refuses pickled objects
+        return np.lib.format.open_memmap(file, mode="r")  # No pickle: it refuses objects
     except (OSError, ValueError) as error:
         reason = message_of(error) if isinstance(error, OSError) else error
         raise InputError(f"{setting}={path} cannot be read as an array: {reason}") from None

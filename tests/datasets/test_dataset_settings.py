@@ -20,6 +20,7 @@ def test_an_unknown_name(name: str, meant: str) -> None:
 def test_every_data_set_has_a_validation_setting(name: str) -> None:
     path = {
         "csv": {"path": "any.csv"},
+        "npy": {"path": "x.npy", "labels": "y.npy"},
         "image_folder": {"path": "any"},
         "pmlb": {"table": "letter"},
         "openml": {"id": 61},
