@@ -40,7 +40,7 @@ class Task(ABC):
         return ()
 
     def strata(self, y: Values) -> Iterator[tuple[str, Values]]:
-        """Yield the name and the mask of each class or, for real targets, of all samples."""
+        """Yield the name of each class and the mask of its samples; for real targets, "" and all samples."""
         yield "", y == y
 
     def targets(self, y: Tensor) -> Tensor:
@@ -48,7 +48,7 @@ class Task(ABC):
         return y
 
     def code(self, y: Float[Tensor, " k"]) -> Float[Tensor, " k *outputs"]:
-        """Return the codes c_i of labels, whose inner products <c_i, c_j> are the ideal kernel."""
+        """Return a code c_i for each label. The inner products <c_i, c_j> are the ideal kernel matrix."""
         return y
 
     def index(self, y: Values) -> Values:
@@ -141,7 +141,10 @@ class Classification(Task):
 
 
 def _counts(positive: np.ndarray, g: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Return distinct values of g in descending order, and cumulative counts of positives and negatives."""
+    """Return the distinct values of g in descending order, and the numbers of true and false positives.
+
+    The numbers at a value t count the samples with g >= t that are positive, or not positive.
+    """
     values, index = np.unique(-g, return_inverse=True)
     return -values, *(np.cumsum(np.bincount(index, mask)) for mask in (positive, ~positive))
 

@@ -42,7 +42,8 @@ EXTREME = 0.1
 ORTHOGONAL = 0.9
 """Minimum entropy at which a kernel matrix near the identity means that samples are orthogonal.
 
-With C classes of equal samples among k, the distance is 1/sqrt(C), and the entropy only log C / log k.
+If k samples form C classes of identical samples, the distance from the identity is also small (1/sqrt(C)),
+but the entropy is only log C / log k.
 """
 
 STILL = 1e-3
@@ -118,7 +119,7 @@ def _zeros(model: NSVM) -> float:
 
 
 def _kernel_figures(model: NSVM, train: Split, held_out: Split) -> dict[str, Any]:
-    """Return the alignments, and metrics of the matrix of cosines K(a, b) / sqrt(K(a, a) K(b, b))."""
+    """Return the alignments with the labels, and metrics of the matrix K(a, b) / sqrt(K(a, a) K(b, b))."""
     task, kernel, seed = model.task, model.kernel, model.settings.seed
 
     def alignment(z: Tensor, y: Tensor) -> Any:
@@ -218,7 +219,7 @@ def decide(model: NSVM, e: Expansion, z: Float[Tensor, "p n"]) -> Tensor:
 
 
 def _errors(task: Task, y: Float[Tensor, " p"], decided: Tensor) -> Float[Tensor, " p"]:
-    """Return for each sample whether its class is wrong (1 or 0), or the squared error of its target."""
+    """Return each sample's error: 1 or 0 for a wrong or right class, or the squared error of a target."""
     return (decided != y).double() if isinstance(task, Classification) else (decided - y).double().square()
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from nsvm_cli.comparison.compare import Comparison, Ranking, cells, compare, ranking
-from nsvm_cli.comparison.figures import figures
+from nsvm_cli.comparison.figures import figures as charts
 from nsvm_cli.comparison.records import RunRecord, figures_shown, overridden, runs_table
 from nsvm_cli.comparison.table import notes, tables
 from nsvm_cli.config.settings import flat
@@ -25,7 +25,7 @@ LABELS = {
     "curves": "Scores during and after training: the mean over the seeds, and the range of the seeds",
     "ranks": "Mean ranks of the settings; settings whose bars overlap do not differ significantly",
 }
-"""Captions of the figures of a comparison."""
+"""Captions of the charts of a comparison, by the names that ``comparison.figures.figures`` gives them."""
 
 
 def write_report(
@@ -67,8 +67,8 @@ def _settings(record: RunRecord) -> Blocks:
 
 def _of_several(records: Sequence[RunRecord]) -> tuple[str, str, list[Section]]:
     folder, count, columns = runs_table(records)
-    figure_names = figures_shown(records)
-    numbers = [n for n, head in enumerate(columns) if head in figure_names]
+    metric_names = figures_shown(records)
+    numbers = [n for n, head in enumerate(columns) if head in metric_names]
     table = Table(count, [*columns], [*zip(*columns.values(), strict=True)], numbers)
     sections = [*_comparison_sections(records), Section("Runs", [table])]
     return folder.name, f"{folder}: {count}", sections
@@ -82,7 +82,7 @@ def _comparison_sections(records: Sequence[RunRecord]) -> list[Section]:
     except InputError as error:
         return [left_out("Comparison", "This section is", error)]
     comparison = _comparison(rows, notes(rows, ranks, len(records)))
-    return [*section("Comparison", comparison), *section("Figures", _figures(rows, ranks))]
+    return [*section("Comparison", comparison), *section("Figures", _charts(rows, ranks))]
 
 
 def _comparison(rows: Sequence[Comparison], sentences: Sequence[str]) -> Blocks:
@@ -97,6 +97,6 @@ def _comparison(rows: Sequence[Comparison], sentences: Sequence[str]) -> Blocks:
     yield " ".join(sentences)
 
 
-def _figures(rows: Sequence[Comparison], ranks: Ranking | None) -> Blocks:
+def _charts(rows: Sequence[Comparison], ranks: Ranking | None) -> Blocks:
     with damage_errors("a metrics file of one of these runs"):
-        yield from [to_picture(figure, LABELS[name]) for name, figure in figures(rows, ranks).items()]
+        yield from [to_picture(chart, LABELS[name]) for name, chart in charts(rows, ranks).items()]

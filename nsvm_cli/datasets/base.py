@@ -47,10 +47,12 @@ class Samples:
     Attributes:
         x: features, or images as bytes (see ``as_float``).
         y: codes of ``classes`` (-1 and +1 for two classes, otherwise 0, 1, 2, ...), or real targets.
-        official_validation, official_test: first rows of the official sets, which follow the training set.
+        official_validation, official_test: index of the first row of each official set. The official sets
+            follow the training set.
         generated: whether samples are drawn anew for each seed, which makes different seeds independent.
         origins: names of the original data, if they differ from the data set's name.
-        groups, times, weight: see ``split_rows`` and ``Data.weights``.
+        groups, times: see ``split_rows``.
+        weight: see ``Data.weights``.
         numbers: row numbers in the files of a table, from 1.
         remarks: messages to the user about how the samples were read.
     """
@@ -196,7 +198,7 @@ class Table:
         rows: the rows of all files. The index is the position of a row in its file, from 0.
         files: paths or other origins of the rows, for messages.
         settings: settings that give columns a role, except ``label``.
-        signs: decimal and thousands signs set by the user.
+        signs: the decimal and thousands separators that the user set.
         official_test, official_validation, origins, remarks: see ``Samples``.
     """
 

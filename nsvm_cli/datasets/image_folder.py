@@ -57,7 +57,7 @@ EXACT = ("1", "L", "P", "RGB")
 """Pillow's modes that can be converted to ``MODES`` without clipping or loss of transparency."""
 
 KEPT_SECONDS, KEPT_DAYS = 1.0, 30
-"""Images are cached if decoding takes longer than these seconds, and deleted after these days without use."""
+"""Images are cached if decoding takes longer than KEPT_SECONDS, and deleted after KEPT_DAYS without use."""
 
 
 def is_hidden(name: str) -> bool:
@@ -96,9 +96,9 @@ class ImageReader:
     def remarks(self) -> tuple[str, ...]:
         """Messages about images that were read inexactly."""
         lines = []
-        for what, files in sorted(self._inexact.items()):
-            many = f"{len(files)} images, such as {min(files)}, have " if len(files) > 1 else ""
-            lines.append((many or "".join(f"{file} has " for file in files)) + what)
+        for issue, files in sorted(self._inexact.items()):
+            plural = f"{len(files)} images, such as {min(files)}, have " if len(files) > 1 else ""
+            lines.append((plural or "".join(f"{file} has " for file in files)) + issue)
         return tuple(lines)
 
     def __call__(self, file: Path) -> UInt8[np.ndarray, "c h w"]:
@@ -113,8 +113,8 @@ class ImageReader:
         except InputError:
             raise
         except (OSError, ValueError, SyntaxError, EOFError, Image.DecompressionBombError) as error:
-            what = getattr(error, "strerror", None) or error
-            reason = "the image format is unknown" if isinstance(error, UnidentifiedImageError) else what
+            cause = getattr(error, "strerror", None) or error
+            reason = "the image format is unknown" if isinstance(error, UnidentifiedImageError) else cause
             raise InputError(f"{file} cannot be read as an image: {reason}") from None
 
     def _pixels(self, image: Any, file: Path) -> np.ndarray:
@@ -161,11 +161,11 @@ class ImageReader:
             self._note(f"transparent pixels; the background was filled with {self.background}", file)
         return Image.alpha_composite(Image.new("RGBA", above.size, self.background), above)
 
-    def _note(self, what: str, file: Path) -> None:
-        self._inexact.setdefault(what, []).append(str(file))
+    def _note(self, issue: str, file: Path) -> None:
+        self._inexact.setdefault(issue, []).append(str(file))
 
     def all(self, files: Sequence[Path]) -> tuple[UInt8[np.ndarray, "m c h w"], dict[int, str]]:
-        """Return the pixels of image files, and the error message of each unreadable file by index."""
+        """Return the pixels of image files, and error messages by index of the files that are unreadable."""
         size = len(files) * int(np.prod(self.shape))
         expect_room(size, f"{len(files)} images")
         x, unreadable = np.zeros((len(files), *self.shape), np.uint8), dict[int, str]()
@@ -186,20 +186,20 @@ class ImageReader:
             self._inexact[f"Pillow warned about an image: {caught[0].message}"] = []
         return x, dict(sorted(unreadable.items()))
 
-    def cached(self, files: Sequence[Path]) -> tuple[UInt8[np.ndarray, "m c h w"], dict[int, str]]:
+    def all_cached(self, files: Sequence[Path]) -> tuple[UInt8[np.ndarray, "m c h w"], dict[int, str]]:
         """Return the result of ``all``, using the user's cache folder if the files were decoded before."""
         settings: list[Any] = [self.shape, self.background]
         for file in files:
             settings.append(str(file.absolute()))
             with contextlib.suppress(OSError):  # errors are reported when the file is read
-                state = file.stat()
-                settings += [state.st_size, state.st_mtime_ns]
+                status = file.stat()
+                settings += [status.st_size, status.st_mtime_ns]
         name = hashlib.sha256(json.dumps(settings).encode()).hexdigest()[:32]
-        cached = cache_folder() / "images" / f"{name}.safetensors"
+        cache_file = cache_folder() / "images" / f"{name}.safetensors"
         try:
-            with safe_open(cached, "numpy") as content:
+            with safe_open(cache_file, "numpy") as content:
                 x, notes = content.get_tensor("x"), json.loads(content.metadata()["about"])
-            os.utime(cached)
+            os.utime(cache_file)
             self._inexact = notes["inexact"]
             return x, {int(n): why for n, why in notes["unreadable"].items()}
         except (OSError, SafetensorError):
@@ -208,9 +208,9 @@ class ImageReader:
         if time.monotonic() - began > KEPT_SECONDS:
             notes = {"inexact": self._inexact, "unreadable": unreadable}
             with contextlib.suppress(OSError):  # the cache may be read-only, or full
-                cached.parent.mkdir(parents=True, exist_ok=True)
-                write_atomically(cached, save({"x": x}, {"about": json.dumps(notes)}))
-                for old in cached.parent.glob("*.safetensors"):
+                cache_file.parent.mkdir(parents=True, exist_ok=True)
+                write_atomically(cache_file, save({"x": x}, {"about": json.dumps(notes)}))
+                for old in cache_file.parent.glob("*.safetensors"):
                     if time.time() - old.stat().st_mtime > KEPT_DAYS * 86400:
                         old.unlink(missing_ok=True)
         return x, unreadable
@@ -239,7 +239,7 @@ Side = Annotated[int, Field(ge=1, le=1024)]
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
 class ImageFolder(Images):
-    """Images in ``path``, with a folder for each class, directly or in a folder for each split.
+    """Images in folders of classes. ``path`` contains these folders, or a folder of them for each split.
 
     Attributes:
         validation_path, test_path: folders of the validation and test images. Classes may be absent there.
@@ -260,28 +260,26 @@ class ImageFolder(Images):
     def load(self, rng: np.random.Generator) -> Samples:
         remarks = list[str]()
         folders = self._folders(remarks)
-        named = {
-            split: self._named(folder, remarks) if self.labels is None else self._listed(folder, remarks)
-            for split, folder in folders.items()
-        }
-        names = sorted({name for _, name in named["train"]})
-        for split, files in named.items():
+        read_labels = self._from_class_folders if self.labels is None else self._from_table
+        images = {split: read_labels(folder, remarks) for split, folder in folders.items()}
+        names = sorted({name for _, name in images["train"]})
+        for split, files in images.items():
             if unknown := sorted({name for _, name in files} - {*names}):
                 where = f"expected only classes of the training folder {folders['train']}"
                 raise InputError(f"{folders[split]}: {where}, also found {', '.join(unknown)}")
         wanted = self.classes or names
-        chosen = [(s, file, name) for s, files in named.items() for file, name in files if name in wanted]
+        chosen = [(s, file, name) for s, files in images.items() for file, name in files if name in wanted]
         size = self.size if isinstance(self.size, tuple) else (self.size, self.size)
         reader = ImageReader((1 if self.grey else 3, *size), self.background)
-        x, unreadable = reader.cached([file for _, file, _ in chosen])
+        x, unreadable = reader.all_cached([file for _, file, _ in chosen])
         if unreadable and not self.skip_unreadable:
-            what = f"{len(unreadable)} of {len(x)} images cannot be read"
+            problem = f"{len(unreadable)} of {len(x)} images cannot be read"
             reasons = shortened("; ".join(unreadable.values()), LONGEST_LIST)
-            raise InputError(f"{what}; set dataset.skip_unreadable=true to skip them: {reasons}")
+            raise InputError(f"{problem}; set dataset.skip_unreadable=true to skip them: {reasons}")
         y = np.searchsorted(names, [name for _, _, name in chosen])
         splits = np.array([split for split, _, _ in chosen], str)
         splits[[*unreadable]] = ""
-        parts = {split: (x[splits == split], y[splits == split]) for split in named}
+        parts = {split: (x[splits == split], y[splits == split]) for split in images}
         remarks += [*reader.remarks, *[f"skipped unreadable images: {len(unreadable)}"] * bool(unreadable)]
         equal = len(x) - len({hash(image.tobytes()) for image in x})
         if equal >= 0.1 * len(x):
@@ -295,28 +293,29 @@ class ImageFolder(Images):
         for split, folder in folders.items():
             if not folder.is_dir():
                 key = "path" if split == "train" else f"{split}_path"
-                what = "is not a folder" if folder.exists() else "does not exist"
-                raise InputError(f"dataset.{key}={paths[split]} {what}: expected a folder of images")
+                problem = "is not a folder" if folder.exists() else "does not exist"
+                raise InputError(f"dataset.{key}={paths[split]} {problem}: expected a folder of images")
         inside = _subfolders(folders["train"])
-        named = [(kind, folder) for folder in inside if (kind := _split(folder.name))]
-        of_split = dict(sorted(named, key=lambda item: [*paths].index(item[0])))
-        whole = len(named) == len(inside)
-        if len(folders) > 1 or self.labels is not None or "train" not in of_split or not (named[1:] or whole):
+        split_folders = [(name, folder) for folder in inside if (name := _split(folder.name))]
+        of_split = dict(sorted(split_folders, key=lambda item: [*paths].index(item[0])))
+        only_splits = len(split_folders) == len(inside)
+        is_divided = "train" in of_split and (len(split_folders) > 1 or only_splits)
+        if len(folders) > 1 or self.labels is not None or not is_divided:
             return folders
-        if not whole or len(of_split) < len(named) or not _subfolders(of_split["train"]):
+        if not only_splits or len(of_split) < len(split_folders) or not _subfolders(of_split["train"]):
             names = ", ".join(folder.name for folder in inside)
             expected = "expected a folder for each class, or train and test folders with class folders"
             advice = f"to choose the training folder, set dataset.path={of_split['train']}"
             raise InputError(f"dataset.path={self.path}: {expected}, found {names}; {advice}")
-        bare = [split for split, folder in of_split.items() if not _subfolders(folder)]
-        remarks += [f"{of_split[split]} was skipped because it has no class folders" for split in bare]
-        folders = {split: folder for split, folder in of_split.items() if split not in bare}
+        empty = [split for split, folder in of_split.items() if not _subfolders(folder)]
+        remarks += [f"{of_split[split]} was skipped because it has no class folders" for split in empty]
+        folders = {split: folder for split, folder in of_split.items() if split not in empty}
         remarks.append(
             f"found splits: {', '.join(f'{split} in {folder}' for split, folder in folders.items())}"
         )
         return folders
 
-    def _named(self, folder: Path, remarks: list[str]) -> list[tuple[Path, str]]:
+    def _from_class_folders(self, folder: Path, remarks: list[str]) -> list[tuple[Path, str]]:
         """Return the images in the folders of classes, each with its class."""
         files, others = images_below(folder)
         in_class = [(file, file.relative_to(folder).parts[0]) for file in files if file.parent != folder]
@@ -329,19 +328,23 @@ class ImageFolder(Images):
         if empty := sorted({below.name for below in _subfolders(folder)} - {name for _, name in in_class}):
             remarks.append(f"{folder}: found no images in the folders {', '.join(empty)}")
         if not in_class:
-            flat = f"only {loose} images outside class folders; set dataset.labels to a table of their labels"
-            what = f"{folder}: expected a folder of images for each class, found"
-            raise InputError(f"{what} {flat if loose else 'none'}")
+            outside = f"only {loose} images outside class folders"
+            found = f"{outside}; set dataset.labels to a table of their labels" if loose else "none"
+            expected = f"{folder}: expected a folder of images for each class, found"
+            raise InputError(f"{expected} {found}")
         if len({name for _, name in in_class}) == 1 and (inner := _subfolders(folder / in_class[0][1])):
-            what = f"{folder}: expected folders for at least two classes, found only {in_class[0][1]}"
+            problem = f"{folder}: expected folders for at least two classes, found only {in_class[0][1]}"
             raise InputError(
-                f"{what}; if the folders inside {in_class[0][1]} are the classes, "
+                f"{problem}; if the folders inside {in_class[0][1]} are the classes, "
                 f"set dataset.path={inner[0].parent}"
             )
         return in_class
 
-    def _listed(self, folder: Path, remarks: list[str]) -> list[tuple[Path, str]]:
-        """Return the images and labels in the table of labels; a name without folder or suffix is enough."""
+    def _from_table(self, folder: Path, remarks: list[str]) -> list[tuple[Path, str]]:
+        """Return the images that the table of labels lists, each with its label.
+
+        The table may name a file without its folder or suffix.
+        """
         columns = ["file", "label"]
         table, lines = read_cells(str(self.labels), "dataset.labels", Dialect(), text=columns)
         for name in columns:

@@ -95,14 +95,15 @@ class PMLB(TableSource):
     root: str | None = None
 
     def load(self, rng: np.random.Generator, text: Collection[str] = ()) -> Table:
-        file = self._downloaded() if self.root is None else self._found(Path(os.path.expanduser(self.root)))
+        root = self.root
+        file = self._downloaded() if root is None else self._local(Path(os.path.expanduser(root)))
         with pandas_errors(str(file)):
             # the first releases of PMLB use "class"
             label = "class" if "class" in layout_of(file, Dialect()).names else "target"
         settings = {field.name: getattr(self, field.name) for field in fields(TableSource)}
         return CSV(path=str(file), label=label, **settings).load(rng, text)
 
-    def _found(self, root: Path) -> Path:
+    def _local(self, root: Path) -> Path:
         files = {file.name.split(".")[0]: file for kind in TASKS for file in root.glob(f"{kind}/*.?sv.gz")}
         files |= {file.parent.name: file for file in root.glob("*/*.tsv.gz") if file.parent.name not in TASKS}
         if self.table not in files:

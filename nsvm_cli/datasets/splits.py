@@ -125,10 +125,11 @@ def _fold(samples: Samples, rows: np.ndarray, k: int, n: int, seed: int, fixed: 
 
 
 def _latest(samples: Samples, rows: np.ndarray, count: int) -> np.ndarray:
-    """Return the rows of at least ``count`` latest samples, including all samples with equal times."""
+    """Return the rows of the ``count`` latest samples, and of all samples as late as the first of these."""
     times: np.ndarray = samples.times[rows]  # type: ignore[index]
     chosen: np.ndarray = rows[times >= np.sort(times)[-count]]
     if len(chosen) == len(rows):
+        advice = "hold out fewer samples, or use a column with finer times"
         raise InputError(
             f"dataset.time: no samples of {samples.source} are left for training, because all samples "
             "with the latest times are held out; hold out fewer samples, or use a column with finer times"

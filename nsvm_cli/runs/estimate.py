@@ -30,8 +30,8 @@ Numbers = Float64[np.ndarray, " numbers"]
 class Part:
     """The estimated time and number of support vectors for one part of an algorithm.
 
-    ``tried`` is how many of the part's ``steps`` were measured. A solver that chooses its own steps has a
-    different ``unit``.
+    ``tried`` is how many of the part's ``steps`` were measured. For a solver that chooses its own steps,
+    both count units of work instead (see ``Trainer.unit``).
     """
 
     steps: int
@@ -114,7 +114,11 @@ def _fitted(terms: Float64[np.ndarray, "pieces 2"], seconds: Numbers) -> Float64
 
 
 def _solved(trainer: Trainer[Any], e: Experiment, seconds: float) -> Part:
-    """Return the estimate of a solver, which needs a + b n^p seconds for n units of work (p: ``growth``)."""
+    """Return the estimate for a solver.
+
+    The solver is assumed to need a + b n^p seconds for n units of work, where p is ``Trainer.growth``. The
+    costs a and b are fitted to trials with increasing n.
+    """
     size, p = trainer.size(len(e.problem.y)), trainer.growth
     course: list[tuple[float, float, float]] = []
     n = tried = 0

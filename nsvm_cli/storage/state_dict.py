@@ -102,7 +102,7 @@ def nested(values: Mapping[str, Any]) -> StateDict:
     for path, value in values.items():
         *names, last = path.split("/")
         at = tree
-        for name in names:
+        for depth, name in enumerate(names, 1):
             at = at.setdefault(name, {})
             if not isinstance(at, dict):
                 raise ValueError(f"{path}: expected a dict at {name}, got a value")
