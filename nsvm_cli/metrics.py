@@ -99,14 +99,14 @@ def metric(
 
 
 def own_signs(kind: str) -> dict[str, bool]:
-    """Return for each metric that the decorator ``metric`` has added whether larger values are better."""
+    """Return, for each metric that the decorator ``metric`` has added, whether larger values are better."""
     return {name: entry.sign > 0 for name, entry in METRICS.items() if entry.function and kind in entry.tasks}
 
 
 def own_scores(kind: str, y: np.ndarray, weights: np.ndarray | None, **given: Any) -> dict[str, float | None]:
     """Return the metrics that the decorator ``metric`` has added, for tasks of this kind.
 
-    ``given`` holds what metrics may need, by name; values of None are not available.
+    ``given`` maps what metrics may need (see ``needs`` of ``metric``) to arrays, or to None if not available.
     """
     scores = {}
     for name, entry in METRICS.items():
@@ -150,7 +150,7 @@ FIGURES: Mapping[str, Figure] = {
 
 
 def figure_of(key: str) -> Figure:
-    """Return how a value is shown and compared, whose key may begin with a split, as ``test_accuracy``."""
+    """Return how the value of a key is shown. The key may begin with a split, as in ``test_accuracy``."""
     split, _, name = key.partition("_")
     if key not in FIGURES and split in ("validation", "test", "train"):
         figure = figure_of(name)
@@ -161,7 +161,7 @@ def figure_of(key: str) -> Figure:
 def sign_of(figure: str, result: Mapping[str, Any] | None = None) -> int:
     """Return 1 if larger values of a metric are better, otherwise -1. Names that end in ``loss`` give -1.
 
-    ``result`` is a result that says so for the user's own metrics, whose module need not be loaded.
+    The user's own metrics need not be loaded: ``result``, the result of a run, records their signs.
     """
     signs = {name: entry.sign > 0 for name, entry in {**FIGURES, **METRICS}.items()}
     signs |= (result or {}).get("greater_is_better") or {}

@@ -71,7 +71,7 @@ def draws(function: Callable[[], object], device: str) -> bool:
 
 
 class Sampler:
-    """Draw i_t, or the subset A_t of size k, uniformly from {0, ..., m-1}, independently for every step t.
+    """Draw k of the m sample indices uniformly, independently for every step t (i_t or A_t in the paper).
 
     A subclass may set ``p``, the probabilities of the m indices, or override ``draw``.
     """

@@ -175,7 +175,9 @@ def _scores(
     untrained: tuple[NSVM, list[Split]] | None,
     is_constant: bool,
 ) -> dict[str, Any]:
-    """Return the scores of the model and of alternatives to it (see ``SCORES``), and significant differences.
+    """Return the scores of the model and of alternatives to it (see ``SCORES``), and three booleans.
+
+    Each boolean is whether a difference is significant (see ``better`` and ``overfitted``).
 
     ``beats_guess``: the model is better than one answer for all samples. ``worse_features``: an exact SVM on
     the initial features is better than the model and than an exact SVM on the trained features.

@@ -107,7 +107,10 @@ def explain(model: NSVM, x: Real[Tensor, "p ..."], most: int = 6) -> list[tuple[
 
 
 def _for_decisions(model: NSVM, decided: Tensor, c: Float[Tensor, " s *outputs"]) -> Float[Tensor, "p s"]:
-    """Return for each sample the coefficients of its decision value, for real targets in their units."""
+    """Return the coefficients of each sample's decision value, given the coefficients ``c`` of the expansion.
+
+    For real targets, the coefficients are in the units of the targets.
+    """
     task = model.task
     if c.ndim == 1:
         return (task.std if isinstance(task, Regression) else 1.0) * c.expand(len(decided), -1)

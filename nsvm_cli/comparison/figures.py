@@ -25,7 +25,7 @@ ENDS = {"step": "steps", "seconds of training": "train_seconds", "support vector
 """The horizontal axes of the curves, and the keys in ``result.json`` of their values after training."""
 
 Course = Float64[np.ndarray, "seeds records 4"]
-"""The score and its position on each axis, at the steps at which all seeds recorded a score."""
+"""For each seed and each step at which all seeds recorded a score: the score and its place on each axis."""
 
 RATIO = 10
 """Ratio of the longest to the shortest curve above which an axis is logarithmic."""

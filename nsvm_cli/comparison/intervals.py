@@ -78,7 +78,7 @@ def known(value: float, form: str) -> str:
 
 
 def estimate(values: Sequence[float], digits: int, infer: Callable[[Values], Inferred]) -> Estimate:
-    """Estimate a mean. If there are enough seeds, ``infer`` computes its interval and, for a test, p."""
+    """Estimate a mean. With enough seeds, ``infer`` returns its interval and, in a test, the p-value."""
     mean, std = fmean(values) if values else math.nan, stdev(values) if len(values) > 1 else math.nan
     inferred = infer(np.array(values)) if len(values) >= FEWEST_SEEDS else ()
     return Estimate(mean, std, len(values), digits, *map(float, inferred))
@@ -104,14 +104,16 @@ def proportion_interval(shares: Values, samples: int, overlap: float = 0.0) -> I
 
 
 NO_SPREAD = 1e-300
-"""Added to standard errors that may be 0: the p-value of equal values is then 1 if they are 0, else 0."""
+"""Added to a standard error, which is 0 if all values are equal. Then p is 1 if the values are 0, else 0."""
 
 
 def mean_test(values: Values, overlap: float = 0.0, error: float = 0.0) -> Inferred:
     """Return the ends of the interval of the mean, and the p-value for a mean of 0, for each row of k seeds.
 
-    Interval and test are Student's, with Nadeau and Bengio's c. For paired differences d of scores, in which
-    one error changes a score by ``error``, the interval for independent errors replaces Student's if wider:
+    Interval and test are Student's, with Nadeau and Bengio's c = 1/k + overlap. t_{k-1} and z are the 97.5 %
+    quantiles of Student's distribution and of the normal distribution. For paired differences d of scores, in
+    which one error changes a score by ``error``, the interval for independent errors replaces Student's if
+    wider:
 
         mean(d) +- max(t_{k-1} sqrt(c Var(d)), z sqrt(c error (mean(|d|) + c error z^2)))
 
@@ -129,10 +131,11 @@ def mean_test(values: Values, overlap: float = 0.0, error: float = 0.0) -> Infer
 
 
 def standard_error(values: Sequence[float], overlap: float = 0.0, samples: int | None = None) -> float:
-    """Return the standard error of the mean over seeds, sqrt(c Var(values)); NaN for a single seed.
+    """Return the standard error of the mean over k seeds; NaN for a single seed.
 
-    The variance of accuracies on ``samples`` samples is at least p (1 - p) / samples, the variance of
-    independent errors, where p is the accuracy with Agresti and Coull's correction.
+    It is sqrt(c Var(values)) with c = 1/k + overlap. The variance of accuracies on ``samples`` samples is at
+    least p (1 - p) / samples, the variance of independent errors, where p is the accuracy with Agresti and
+    Coull's correction.
     """
     if len(values) < 2:
         return math.nan

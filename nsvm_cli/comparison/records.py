@@ -130,7 +130,7 @@ def differing(records: Sequence[RunRecord]) -> list[str]:
 
 
 def distinguishing(records: Sequence[RunRecord]) -> list[str]:
-    """Return the names of the overridden settings that differ or, if there are none, of all that differ."""
+    """Return the names of overridden settings that differ or, if none do, of all settings that differ."""
     differ, chosen = differing(records), overridden(records)
     return [name for name in differ if name in chosen] or differ
 

@@ -74,7 +74,10 @@ class Column:
 def describe(
     table: Table, columns: Mapping[str, Any], doubtful: Mapping[str, Sequence[str]]
 ) -> tuple[Column, ...]:
-    """Describe each column, given the result of ``read_columns`` and additional remarks by column name."""
+    """Describe each column.
+
+    ``columns`` is the result of ``read_columns``. ``doubtful`` holds additional remarks by column name.
+    """
 
     def described(name: Any) -> Column:
         raw, read = table.rows[name], columns.get(str(name), ID)
@@ -182,7 +185,7 @@ def remarks_on(columns: Sequence[Column]) -> list[str]:
 
 
 def _targets(table: Table) -> tuple[np.ndarray, tuple[str, ...]]:
-    """Return coded labels and classes; for numbers with many rare values, return real targets and ()."""
+    """Return coded labels and classes. Numbers with many rare values are real targets, with () as classes."""
     try:
         samples = labelled(table, "classification")
         counts = table.rows[table.label].value_counts()
@@ -247,7 +250,9 @@ def suspicions(
 
 
 def _ends(x: np.ndarray) -> Iterator[tuple[float, float, bool]]:
-    """Yield x's minimum and maximum, each with the minimum of other values and whether it is an outlier."""
+    """Yield, for the minimum and for the maximum of x: this value, the smallest other value, and whether this
+    value is an outlier.
+    """
     for value in (float(x.min()), float(x.max())):
         if np.count_nonzero(others := x != value) >= FEWEST:
             low = float(x.min(where=others, initial=np.inf))

@@ -285,7 +285,7 @@ def _code_labels(
 
 
 def _classes(labels: pd.Series, table: Table) -> tuple[str, ...]:
-    """Return the classes in ascending order (numerical if all are numbers), with the positive class last."""
+    """Return the classes in ascending order, but the positive class last. Numbers are ordered by value."""
     import pandas as pd
 
     names = pd.Series(sorted(labels.unique()), dtype=object)

@@ -43,8 +43,8 @@ class Images(Source):
     ) -> Samples:
         """Return the images of the selected classes.
 
-        ``names`` are the classes in the order of their labels. ``parts`` holds images (m, c, h, w) and labels
-        of ``train`` and of official ``validation`` and ``test`` splits, in this order.
+        ``names`` are the classes in the order of their labels. ``parts`` maps ``train``
+        and the official splits ``validation`` and ``test``, in this order, to images (m, c, h, w) and labels.
         """
         label = {name: r for r, name in enumerate(names)}
         classes = tuple(dict.fromkeys(self.classes or label))

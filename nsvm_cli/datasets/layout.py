@@ -78,7 +78,7 @@ class Dialect:
 
     @property
     def signs(self) -> dict[str, Any]:
-        """The decimal and thousands signs that are set."""
+        """The decimal and thousands separators that are set."""
         stated = {"decimal": self.decimal, "thousands": self.thousands}
         return {name: sign for name, sign in stated.items() if sign is not None}
 

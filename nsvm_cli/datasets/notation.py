@@ -127,7 +127,7 @@ READINGS = (
     Numbers(decimal=",", thousands="."),
     *(Numbers(decimal=decimal, thousands=thousands) for decimal in (".", ",") for thousands in ("'", " ")),
 )
-"""Candidate signs of numbers, in order of preference."""
+"""Candidate notations, which differ in the decimal and thousands separators, in order of preference."""
 
 
 @plain_dataclass(frozen=True)

@@ -177,7 +177,10 @@ def _sizes(samples: Samples, rows: np.ndarray) -> dict[str, int]:
 
 
 def _shared_out(sizes: list[int], share: float, total: int, most: list[int]) -> list[int]:
-    """Split ``total`` held-out samples over classes in proportion to ``sizes``, up to ``most`` of each."""
+    """Return the number of held-out samples of each class, about ``total`` together.
+
+    The numbers are in proportion to the ``sizes`` of the classes. ``most`` lists the maximum of each class.
+    """
     shares = [size * share for size in sizes]
     counts = [min(math.floor(share), limit) for share, limit in zip(shares, most, strict=True)]
     while sum(counts) < total and (free := [r for r, limit in enumerate(most) if counts[r] < limit]):
@@ -189,7 +192,7 @@ def _shared_out(sizes: list[int], share: float, total: int, most: list[int]) -> 
 
 
 def _draw(samples: Samples, rows: np.ndarray, counts: list[int], rng: np.random.Generator) -> np.ndarray:
-    """Return random rows in ascending order, ``counts`` of each class."""
+    """Return random rows in ascending order. ``counts`` lists the number of rows of each class."""
     strata = samples.task.strata(samples.y[rows])
     drawn = [
         rng.choice(rows[members], count, replace=False)

@@ -182,7 +182,11 @@ def _diagnosis(model: NSVM, data: Data) -> Blocks:
 
 
 def mistakes(model: NSVM, data: Data, values: Callable[[], Float[Tensor, " m *outputs"]]) -> Blocks:
-    """Show the misclassified held-out samples for which g_decided - g_true is largest."""
+    """Show the worst misclassified held-out samples.
+
+    For these samples, the decision value of the predicted class exceeds the decision value of the true class
+    by most.
+    """
     task, split, name = model.task, data.held_out, data.splits.held_out
     if not isinstance(task, Classification):
         return
@@ -384,7 +388,11 @@ def class_curves(model: NSVM, data: Data, values: Callable[[], Float[Tensor, " m
 
 
 def _against_rest(positive: np.ndarray, g: Tensor, p: Tensor | None) -> tuple[Curves, list[str]]:
-    """Return the curves of a class against the rest, and the cells AUC, AP, share and p of the table."""
+    """Return the curves of a class against the rest, and the class's row of the table.
+
+    The row contains the AUC, the average precision, the share of the class and, if ``p`` holds probabilities,
+    their mean.
+    """
     from sklearn import calibration, metrics  # slow to import
 
     fpr, tpr, _ = metrics.roc_curve(positive, g.numpy())

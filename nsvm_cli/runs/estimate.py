@@ -45,7 +45,7 @@ class Part:
 class Probe(Callback):
     """Stops training at step ``until``, or ``seconds`` after the first step.
 
-    ``course`` contains triples of steps, seconds and support vectors.
+    ``course`` contains, after each step, the number of steps, the seconds and the number of support vectors.
     """
 
     seconds: float
@@ -139,10 +139,10 @@ def _solved(trainer: Trainer[Any], e: Experiment, seconds: float) -> Part:
 
 
 def continued(t: Numbers, y: Numbers, at: Numbers) -> Numbers:
-    """Return y at the later times ``at``, extrapolated by a power law.
+    """Extrapolate the values y at times t to the later times ``at`` by a power law.
 
-    The exponent is fitted to the second half of t. If this exponent is lower than the exponent of the quarter
-    before, it continues to fall at the same rate.
+    The exponent is fitted to times between T/2 and T, where T is the last time. If the exponent between T/4
+    and T/2 is higher, the exponent continues to fall at the same rate per doubling of the time.
     """
     floor = y[y > 0].min(initial=max(y[-1], 1e-9))
     quarters = np.log(t[-1] * np.array([0.25, 0.5, 1]))

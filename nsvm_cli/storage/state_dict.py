@@ -17,7 +17,8 @@ StateDict = dict[str, Any]
 
 NOT_SAVED = {"saved": "no: saved apart, or recomputed when needed, with the same bits"}
 RESTORED = {"saved": "by state_dict, and restored by the trainer"}
-"""Values of ``dataclasses.field(metadata=...)`` for fields that ``Saved`` does not save, or does not set."""
+"""Metadata of dataclass fields: ``Saved`` does not save NOT_SAVED fields; it saves RESTORED fields, but does
+not set them."""
 
 
 class Saved:

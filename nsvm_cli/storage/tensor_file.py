@@ -28,7 +28,7 @@ HEADER_BYTES = 2**22
 FILE_BYTES = 2**31
 TENSORS = 4096
 DIMENSIONS = 8
-"""Limits of a file: bytes of its header, all bytes, number of tensors, and dimensions of each tensor."""
+"""Maximum numbers of bytes of a header, bytes of a file, tensors in a file, and dimensions of a tensor."""
 
 DTYPES = {torch.float32: "F32", torch.float64: "F64", torch.float16: "F16", torch.bfloat16: "BF16"}
 DTYPES |= {torch.int64: "I64", torch.int32: "I32", torch.uint8: "U8", torch.bool: "BOOL"}
