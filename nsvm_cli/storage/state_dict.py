@@ -17,7 +17,7 @@ StateDict = dict[str, Any]
 
 NOT_SAVED = {"saved": "no: saved apart, or recomputed when needed, with the same bits"}
 RESTORED = {"saved": "by state_dict, and restored by the trainer"}
-"""Metadata of dataclass fields: ``Saved`` does not save NOT_SAVED fields; it saves RESTORED fields, but does
+"""Metadata of dataclass fields. ``Saved`` does not save NOT_SAVED fields. It saves RESTORED fields, but does
 not set them."""
 
 
