@@ -83,9 +83,9 @@ def explain(model: NSVM, x: Real[Tensor, "p ..."], most: int = 6) -> list[tuple[
 
     For two classes, the decision value is g(x). For more classes, it is the g(x) of the predicted class or,
     for one-vs-one models, the sum over the pairs that include this class. For real targets, it is the
-    difference between the prediction and the mean target. The terms are alpha_j y_j K(x_j, x) / scale, summed
-    over terms of the same training sample j. At most ``most`` nonzero terms with the largest absolute values
-    are returned.
+    difference between the prediction and the mean target. The terms are alpha_j K(z_j, F_theta(x)) / scale
+    (see ``Expansion``), summed over terms of the same training sample j. At most ``most`` nonzero
+    terms with the largest absolute values are returned.
 
     Raises:
         InputError: the model file does not contain the indices of the support vectors.

@@ -61,7 +61,7 @@ LIKELY = ("label", "class", "target", "y", "outcome", "diagnosis", "survived", "
 
 @dataclass(frozen=True)
 class Column:
-    """The description of a column; ``categories`` and ``missing`` count categories and empty cells."""
+    """The description of a column. ``categories`` and ``missing`` count categories and empty cells."""
 
     name: str
     kind: str

@@ -42,7 +42,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Picture:
-    """The content of a PNG file with a description and, for a plot, the width on the page in pixels."""
+    """The content of a PNG file, its description and, for a plot, its width on the page in pixels."""
 
     png: bytes
     text: str

@@ -114,10 +114,9 @@ def _fitted(terms: Float64[np.ndarray, "pieces 2"], seconds: Numbers) -> Float64
 
 
 def _solved(trainer: Trainer[Any], e: Experiment, seconds: float) -> Part:
-    """Return the estimate for a solver.
+    """Return the estimate for a solver, by fitting a + b n^p to the seconds of trials on n units of work.
 
-    The solver is assumed to need a + b n^p seconds for n units of work, where p is ``Trainer.growth``. The
-    costs a and b are fitted to trials with increasing n.
+    p is ``Trainer.growth``.
     """
     size, p = trainer.size(len(e.problem.y)), trainer.growth
     course: list[tuple[float, float, float]] = []
