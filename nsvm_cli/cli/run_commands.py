@@ -121,10 +121,8 @@ def compare(options: argparse.Namespace) -> None:
         for name, figure in (drawn := figures(rows, ranks)).items():
             say(write_figure(options.figures / f"{name}.{kind}", figure))
         if not drawn:
-            say(
-                f"--figures {options.figures}: no figure is drawn; compare two or more settings, or runs "
-                "with scores during training (validation.every)"
-            )
+            advice = "compare at least two settings, or runs that recorded scores during training"
+            say(f"--figures {options.figures}: there is nothing to draw; {advice}")
 
 
 def report_arguments(parser: CommandParser) -> None:

@@ -131,8 +131,8 @@ def _latest(samples: Samples, rows: np.ndarray, count: int) -> np.ndarray:
     if len(chosen) == len(rows):
         advice = "hold out fewer samples, or use a column with finer times"
         raise InputError(
-            f"dataset.time: no samples of {samples.source} are left for training, because all samples "
-            "with the latest times are held out; hold out fewer samples, or use a column with finer times"
+            f"dataset.time: no samples of {samples.source} are left for training, because all are held out "
+            f"together with those of equal time; {advice}"
         )
     return chosen
 

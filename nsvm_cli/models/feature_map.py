@@ -300,7 +300,7 @@ def _theta_in(path: Path) -> Mapping[str, Tensor]:
     try:
         open_regular(file).close()  # settings from an untrusted source may contain any path
         if file.suffix != ".safetensors":
-            loaded = torch.load(file, map_location="cpu", weights_only=True)  # pickled code does not run
+            loaded = torch.load(file, map_location="cpu", weights_only=True)  # No pickle: it runs no code
             return {name: tensor for name, tensor in loaded.items() if isinstance(tensor, Tensor)}
         with safe_open(file, framework="pt") as opened:
             is_model = MODEL in (opened.metadata() or {})

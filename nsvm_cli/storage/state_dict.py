@@ -106,7 +106,8 @@ def nested(values: Mapping[str, Any]) -> StateDict:
         for depth, name in enumerate(names, 1):
             at = at.setdefault(name, {})
             if not isinstance(at, dict):
-                raise ValueError(f"{path}: expected a dict at {name}, got a value")
+                parent = "/".join(names[:depth])
+                raise ValueError(f"{path}: expected a dict at {parent}, got a value")
         if last in at:
             raise ValueError(f"{path} occurs twice")
         at[last] = value
