@@ -84,8 +84,9 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
         lam, steps, batch_size, gamma, lr, widths: common settings. None selects the value in ``settings`` or,
             without such a value, the default of ``nsvm train dataset=csv`` with this algorithm.
         settings: further settings by name, such as ``{"algorithm.solver": "pegasos"}``. They may be settings
-            of the five parts above, ``penalties``, ``init``, ``freeze``, ``callbacks``, ``multiclass``,
-            ``memory_budget``, and settings of data sets, such as ``dataset.scaling``. With
+            of the five parts above, settings of data sets, such as ``dataset.scaling``, and ``sampler``,
+            ``penalties``, ``init``, ``freeze``, ``callbacks``, ``multiclass``, ``memory_budget``,
+            ``validation``, ``metric``, ``keep``, ``log_every`` and ``full_objective``. With
             ``dataset.validation``, samples are held out to calibrate probabilities.
         class_weight: the weights of classes, as in scikit-learn: "balanced" or a dictionary.
         callbacks: objects that observe training. They are called after the callbacks in ``settings``.
@@ -139,7 +140,8 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
             if part not in PARTS or hasattr(value := getattr(self, part), "set_params"):
                 continue
             if not (settings := fields_of(value)):
-                raise InputError(f"{key}: expected an instance of a dataclass as {part}, got {shown(value)}")
+                advice = f"pass an object with fields as {part}, or use settings={{'{part}.{name}': VALUE}}"
+                raise InputError(f"{key} requires an object, but {part} is {shown(value)}; {advice}")
             new: dict[str, Any] = {"name": type(value).__name__, **settings, name: nested.pop(key)}
             with self._in_python():
                 setattr(self, part, build({new["name"]: type(value)}, part, new))
@@ -222,7 +224,7 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
             value = getattr(self, section, None) if section in PARTS else None
             if not isinstance(value, str | None) and key not in common_keys:
                 raise InputError(
-                    f"settings: {key} cannot be combined with an object as {section}; change the object"
+                    f"settings: {key} cannot be set if {section} is an object; set it in the object"
                 )
         changes = {**shared_values, **(self.settings or {}), **short}
         changes = json.loads(json.dumps(changes, default=lambda value: value.tolist()))  # for NumPy's numbers

@@ -5,11 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, get_args
 
 import numpy as np
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+
+Needs = Literal["labels", "decisions", "probabilities"]
+"""What a metric is computed from."""
 
 
 def percent(share: float | None, digits: int = 2) -> str:
@@ -53,7 +56,7 @@ class Metric(Figure):
     """
 
     function: Callable[..., Any] | None = None
-    needs: Literal["labels", "decisions", "probabilities"] = "labels"
+    needs: Needs = "labels"
     tasks: tuple[str, ...] = ("classification",)
 
 
@@ -73,7 +76,7 @@ METRICS: dict[str, Metric] = {
 
 
 def metric(
-    needs: Literal["labels", "decisions", "probabilities"] = "labels",
+    needs: Needs = "labels",
     greater_is_better: bool = True,
     tasks: Sequence[str] = ("classification",),
 ) -> Callable[[Function], Function]:
@@ -90,6 +93,9 @@ def metric(
         tasks: the kinds of tasks that have this metric: classification, regression, or both.
     """
 
+    if needs not in (known := get_args(Needs)):
+        raise ValueError(f"metric: needs={needs!r}: expected one of {', '.join(known)}")
+
     def add(function: Function) -> Function:
         name, sign = function.__name__, 1 if greater_is_better else -1
         METRICS[name] = Metric(name.replace("_", " "), number, "", sign, function, needs, tuple(tasks))
@@ -101,6 +107,12 @@ def metric(
 def own_signs(kind: str) -> dict[str, bool]:
     """Return, for each metric that the decorator ``metric`` has added, whether larger values are better."""
     return {name: entry.sign > 0 for name, entry in METRICS.items() if entry.function and kind in entry.tasks}
+
+
+def recorded_signs(result: Mapping[str, Any]) -> dict[str, bool]:
+    """Return what a result, which may come from an untrusted source, says of metrics like ``own_signs``."""
+    own = result.get("greater_is_better")
+    return {name: value is True for name, value in own.items()} if isinstance(own, dict) else {}
 
 
 def own_scores(kind: str, y: np.ndarray, weights: np.ndarray | None, **given: Any) -> dict[str, float | None]:
@@ -164,7 +176,7 @@ def sign_of(figure: str, result: Mapping[str, Any] | None = None) -> int:
     The user's own metrics need not be loaded: ``result``, the result of a run, records their signs.
     """
     signs = {name: entry.sign > 0 for name, entry in {**FIGURES, **METRICS}.items()}
-    signs |= (result or {}).get("greater_is_better") or {}
+    signs |= recorded_signs(result or {})
     ends = [name for name in signs if f"_{figure}".endswith(f"_{name}")]
     greater = signs[max(ends, key=len)] if ends else not figure.endswith("loss")
     return 1 if greater else -1

@@ -114,7 +114,7 @@ LAYER = 2**48
 
 
 def mixed(x: Any) -> Any:
-    """Return SplitMix64's function (Steele, Lea and Flood 2014) of int64 arrays, tensors or numbers."""
+    """Apply SplitMix64's mixing function (Steele, Lea and Flood 2014) to int64 arrays, tensors or numbers."""
     x = (x ^ (x >> 30 & 0x3FFFFFFFF)) * -0x40A7B892E31B1A47
     x = (x ^ (x >> 27 & 0x1FFFFFFFFF)) * -0x6B2FB644ECCEEE15
     return x ^ (x >> 31 & 0x1FFFFFFFF)

@@ -113,15 +113,22 @@ def test_the_better_direction(key: str, sign: int) -> None:
 
 def test_names_and_directions_of_metrics_whose_module_is_not_loaded() -> None:
     assert sign_of("test_cost", {"greater_is_better": {"cost": False}}) == -1
+    for wrong in (["cost"], 3, "cost", {"cost": [1]}):
+        assert sign_of("test_cost", {"greater_is_better": wrong}) in (-1, 1)
     assert figure_of("test_my_cost").name == "test my cost"
     assert figure_of("test_my_cost").written(0.5) == "0.5000"
 
 
 def test_its_code_counts_and_its_name_is_checked() -> None:
     assert code_of(small_settings(metric="accuracy")) is None
-    with pytest.raises(InputError, match="metric=surprize: no such metric exists; did you mean surprise"):
+    with pytest.raises(InputError, match="metric=surprize: there is no such metric; did you mean surprise"):
         prepare(small_settings(metric="surprize"))
-    with pytest.raises(InputError, match="metric=worst: no such metric"):
+    with pytest.raises(InputError, match="metric=worst: there is no such metric"):
         prepare(small_settings(metric="worst"))
     with pytest.raises(InputError, match="metric=surprise requires probabilities"):
         prepare(small_settings(metric="surprise"))
+
+
+def test_what_a_metric_needs_is_one_of_three() -> None:
+    with pytest.raises(ValueError, match="needs='probs': expected one of labels, decisions, probabilities"):
+        metric(needs="probs")  # type: ignore[arg-type]

@@ -49,8 +49,7 @@ def expect_tensors(settings: Mapping[str, Any]) -> None:
         )
     name = flat(settings).get("algorithm.name", "")
     if not TRAINERS.get(name, Trainer).saves_model:
-        why = "the run itself evaluates the model and writes the scores to its result.json"
-        raise InputError(f"a model of algorithm={name} cannot be saved: {why}")
+        raise InputError(f"algorithm={name} saves no model; its scores are in the result.json of the run")
 
 
 def load_model(path: Path, runtime: Mapping[str, Any] | None = None) -> NSVM:

@@ -19,7 +19,7 @@ from nsvm_cli.comparison.intervals import Estimate, estimate
 from nsvm_cli.comparison.records import ONLY_HOW, Repetition, RunRecord, differing, distinguishing
 from nsvm_cli.config.settings import flat
 from nsvm_cli.errors import InputError, did_you_mean
-from nsvm_cli.metrics import METRICS, sign_of
+from nsvm_cli.metrics import METRICS, recorded_signs, sign_of
 from nsvm_cli.output import printable
 from nsvm_cli.storage.run_directory import RESULT, damage_errors
 from nsvm_cli.tasks import TASKS
@@ -197,15 +197,14 @@ def named_metrics(records: Iterable[RunRecord]) -> set[str | None]:
     """Return the metrics that are set in the runs, with None for the metric of the task."""
     names = set[str | None]()
     for record in records:
-        own = record.figures.get("greater_is_better") or {}
-        choices = {*METRICS, *own} - {task.metric for task in TASKS.values()}
+        choices = {*METRICS, *recorded_signs(record.figures)} - {task.metric for task in TASKS.values()}
         name = str(record.settings.get("metric"))
         names.add(name if name in choices else None)
     return names
 
 
 def _has_failed(record: RunRecord) -> bool:
-    """Return whether a run failed but its settings identify its algorithm, data set and seed."""
+    """Return whether a run failed and its settings contain its algorithm, data set and seed."""
     parts = [record.settings.get(part) for part in ("algorithm", "dataset")]
     have_names = all(isinstance(part, dict) and "name" in part for part in parts)
     return record.status == "failed" and have_names and isinstance(record.settings.get("seed"), int)

@@ -124,7 +124,7 @@ def _two_or_more(classes: object) -> str:
 
 
 def _job(*, _root_: DictConfig) -> str:
-    """Return a name for a job that depends only on its settings."""
+    """Return the name of a job. Jobs whose settings have the same effect have the same name."""
     values = plain_values(_root_, complete=False)
     mark = hashlib.sha256(json.dumps(with_effect(values), sort_keys=True).encode()).hexdigest()[:8]
     return re.sub(r"[^\w.-]+", "_", f"{values['algorithm']['name']}-{values['seed']}-{mark}")
@@ -323,7 +323,7 @@ def complete_overrides(
 
 
 LAUNCHERS = {"joblib": "'nsvm[joblib]'", "ray": "'nsvm[ray]'", "submitit": "'nsvm[slurm]'"}
-"""Maps launchers that Hydra does not include to their packages."""
+"""The package to install for each launcher that is not part of Hydra."""
 
 MEANT = {"learning_rate": "lr", "epochs": "steps", "iterations": "steps", "lambda": "lam", "model": "network"}
 """Maps names of settings in other libraries to their names in nsvm."""

@@ -39,7 +39,7 @@ class Validation:
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
 class Init:
-    """The section ``init``: load the initial theta from the run, model file or state dict ``run``.
+    """The section ``init``: ``run`` is a run directory, model file or state dict with the initial theta.
 
     ``only`` lists prefixes of the names of the tensors to load; without any, all tensors are loaded.
     """

@@ -128,10 +128,10 @@ def features(network: nn.Module, x: Float[Tensor, "m ..."]) -> Float[Tensor, "m 
 
 
 class FeatureMap:
-    """The network F_theta, and everything that updates theta: the optimizer, dropout and augmentation.
+    """The network F_theta, with everything that its training needs: optimizer, dropout and augmentation.
 
-    ``F(x)`` returns F_theta(x), of shape (m, n), without dropout and gradients. ``F.descend`` takes a step in
-    theta, and ``theta_steps`` counts these steps.
+    ``F(x)`` returns F_theta(x), of shape (m, n), in evaluation mode and without recording gradients.
+    ``F.descend`` takes a step in theta, and ``theta_steps`` counts these steps.
 
     Args:
         network: maps samples of shape (batch, ...) to features of shape (batch, n).

@@ -110,7 +110,10 @@ def or_one_over_n(gamma: float | Tensor | None, a: Tensor) -> float | Tensor:
 
 @dataclass(frozen=True, config=STRICT)
 class RBF(Kernel):
-    """K(a, b) = exp(-gamma ||a - b||^2)  (paper, Section 5). For gamma=None, see ``or_one_over_n``."""
+    """K(a, b) = exp(-gamma ||a - b||^2)  (paper, Section 5).
+
+    For gamma=None, see ``or_one_over_n`` and, if theta is fixed, ``with_gamma_of_scale``.
+    """
 
     scale_by_variance = True
 

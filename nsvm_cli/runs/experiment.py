@@ -304,7 +304,9 @@ def load(settings: Settings) -> Data:
             raise InputError(f"{use} requires a validation set: set dataset.validation above 0")
     t, metric, classes = settings.threshold, settings.metric or data.task.metric, data.task.classes
     if metric not in (names := [name for name, entry in METRICS.items() if settings.task in entry.tasks]):
-        raise InputError(f"metric={metric}: no such metric exists; {did_you_mean(metric, names)}; {OWN_PART}")
+        raise InputError(
+            f"metric={metric}: there is no such metric; {did_you_mean(metric, names)}; {OWN_PART}"
+        )
     if t and len(classes) != 2:
         raise InputError(f"threshold={t} requires two classes, but the data have {len(classes) or 'none'}")
     if t == "best" and metric not in OF_DECISIONS:

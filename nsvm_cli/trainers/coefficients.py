@@ -47,7 +47,7 @@ class Coefficients:
 
     @property
     def support(self) -> Int64[np.ndarray, " s"]:
-        """The indices j of the samples with a coefficient, in the order in which they were added."""
+        """The indices of the samples whose coefficients were changed, in the order of the first change."""
         return self.order[: self.joined]
 
     def add(self, i: Int64[np.ndarray, " k"], amount: Float64[np.ndarray, " k *outputs"]) -> None:

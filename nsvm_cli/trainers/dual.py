@@ -30,7 +30,7 @@ STALLED_STEPS, LEAST_STEP_GROWTH = 1000, 1e-12
 below ``LEAST_STEP_GROWTH``."""
 
 REFRESHES = 6
-"""Maximum number of times that g of ``Dual`` is recomputed, finally with rounding as in the model file."""
+"""Maximum number of times that ``DualState.g`` is recomputed, the last time from rounded coefficients."""
 
 FREE = 1e300
 """The value of the variable that represents "no bias", which is too large for any step to change."""

@@ -298,5 +298,5 @@ class SVC(Trainer[SVCState]):
     def restore(self, problem: Problem, F: FeatureMap, saved: Mapping[str, Any]) -> SVCState:
         state = super().restore(problem, F, saved)
         if not 0 <= state.solved <= len(state.parts):
-            raise ValueError(f"solved: expected 0 to {len(state.parts)} SVMs, got {state.solved}")
+            raise ValueError(f"expected 0 to {len(state.parts)} solved SVMs, got {state.solved}")
         return state

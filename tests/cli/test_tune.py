@@ -166,7 +166,7 @@ def test_the_standard_error_allows_for_validation_sets_that_overlap(searched: Pa
 
 def test_a_metric_that_the_task_lacks_is_refused(tmp_path: Path) -> None:
     assert refusal("tune", *SHORT, "metric=acuracy", cwd=tmp_path).startswith(
-        "metric=acuracy: no such metric exists; did you mean accuracy"
+        "metric=acuracy: there is no such metric; did you mean accuracy"
     )
 
 

@@ -58,7 +58,7 @@ class LinkedCode(JITCodeLibrary):
 
 
 def compile_unit(unit: str) -> None:
-    """Compile all functions of a unit, by taking a few steps of its algorithm."""
+    """Compile the code of a unit (an algorithm and a dtype, as in ``alg4-float32``) by taking a few steps."""
     algorithm, dtype = unit.split("-")
     x = torch.linspace(-1, 1, 80, dtype=getattr(torch, dtype)).sin().view(40, 2)
     if algorithm == DUAL:

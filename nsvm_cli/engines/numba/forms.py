@@ -124,7 +124,7 @@ def fill(tensors: Sequence[Tensor], numbers: np.ndarray) -> None:
 
 
 class Support(NamedTuple):
-    """The coefficients of all samples: see ``nsvm_cli.trainers.coefficients.Coefficients``."""
+    """The arrays of a ``Coefficients`` object (see ``nsvm_cli.trainers.coefficients``)."""
 
     alpha: np.ndarray
     order: np.ndarray

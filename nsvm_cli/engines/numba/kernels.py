@@ -250,7 +250,10 @@ def column_sums(K: RBF, a: Any, b: FeatureColumns, w: Any) -> Any:
 
 @jit
 def column_gradient(K: RBF, a: Any, b: FeatureColumns, block: int, K_ab: Any, G: Any, out: Any) -> None:
-    """Add the gradient of sum_ij G_ij K(a_i, b_j) with respect to a to ``out``, given K_ab. Overwrite G."""
+    """Add to ``out`` the gradient with respect to a of sum_ij G_ij K(a_i, b_j), and overwrite G.
+
+    j runs over one ``block`` of b, and K_ab holds the kernel values.
+    """
     factor = a.dtype.type(2) * K.gamma
     for i in range(len(a)):
         total = a.dtype.type(0)
@@ -268,7 +271,7 @@ def column_gradient(K: RBF, a: Any, b: FeatureColumns, block: int, K_ab: Any, G:
 def add_term_gradient(
     K: RBF, z: Any, z_s: Any, columns: FeatureColumns, begin: int, end: int, c: Any, grad_z: Any
 ) -> Any:
-    """Return v = sum_is c_is K(z_i, z_s) for begin <= s < end, and add dv/dz to ``grad_z``."""
+    """Return v, the sum of c_ij K(z_i, z_sj) over i and over begin <= j < end; add dv/dz to ``grad_z``."""
     if not K.normalized:
         K_ts = values(K, z, z_s[begin:end])
         add_matrix(grad_z, gradient(K, z, z_s[begin:end], K_ts, c))

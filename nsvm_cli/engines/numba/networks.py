@@ -155,7 +155,7 @@ def number_at(key: int, place: int) -> Any:
 
 @jit
 def _connect(F: Network, layer: Layer, passed: Passed, start: int, n: int) -> None:
-    """Write the output of a connected layer for n samples that begin at ``start``."""
+    """Write the output of a fully connected layer for n samples, from sample ``start`` on."""
     theta, H, offset, (at, o) = F.theta, passed.H, layer.weights, places(layer, start, n)
     real, c, d = theta.dtype.type, layer.c, layer.d
     out, bias = H[o : o + d * n].reshape((d, n)), offset + c * d

@@ -67,7 +67,7 @@ def _weigh(U: Any, w: Any) -> Any:
 
 @jit
 def ideal(y: Any, classes: int, like: Any) -> Any:
-    """Return the ideal kernel matrix of labels (see ``Task.code``). For two classes, ``classes`` is 1."""
+    """Return the ideal kernel matrix of labels (see ``Task.code``). ``classes`` is 1 for labels -1 and +1."""
     k = len(y)
     U = np.empty((k, k), like.dtype)
     for i in range(k):

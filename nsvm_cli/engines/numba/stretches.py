@@ -1,6 +1,7 @@
 """Compiled training loops (stretches), which take the steps of Algorithms 0 to 4 up to step ``until``.
 
-Row t - ``first`` of ``drawn`` holds the samples of step t. Algorithms 1 and 2 evaluate groups of steps
+The argument ``drawn`` holds the sample indices of the steps in its rows, beginning with step ``first``.
+Algorithms 1 and 2 evaluate groups of steps
 together, like ``nsvm_cli.engines.look_ahead``. A group begins after a violation, or with a block of steps
 that are drawn together. The steps at which a caller pauses therefore do not affect rounding.
 """

@@ -197,7 +197,10 @@ def _move(f: Any, K_i: Any, K_j: Any, x: Any, up: Any, low: Any, rises: Any, ris
 
 @jit
 def _gain(f: Any, low: Any, K_i: Any, diagonal: Any, i: int, gains: Any, gain: Any) -> None:
-    """Compute b_k^2 / q_k, as in ``dual.smo_step``, for each k in ``low``, and its maximum in each lane."""
+    """Write b_k^2 / q_k of pairs (i, k) to ``gains`` (see ``dual.smo_step``), and lane maxima to ``gain``.
+
+    ``low_k`` is infinite for variables that cannot move.
+    """
     zero, two, tau = f.dtype.type(0), K_i.dtype.type(2), K_i.dtype.type(TAU)
     first, K_ii = f[i], diagonal[i]
     gain[:] = -np.inf
