@@ -49,7 +49,8 @@ def expect_tensors(settings: Mapping[str, Any]) -> None:
         )
     name = flat(settings).get("algorithm.name", "")
     if not TRAINERS.get(name, Trainer).saves_model:
-        raise InputError(f"algorithm={name} saves no model; its scores are in the result.json of the run")
+        why = "its scores are in the result.json of the run"
+        raise InputError(f"a model of algorithm={name} cannot be saved; {why}")
 
 
 def load_model(path: Path, runtime: Mapping[str, Any] | None = None) -> NSVM:
