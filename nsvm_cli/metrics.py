@@ -104,32 +104,34 @@ def metric(
     return add
 
 
-def own_signs(kind: str) -> dict[str, bool]:
-    """Return, for each metric that the decorator ``metric`` has added, whether larger values are better."""
-    return {name: entry.sign > 0 for name, entry in METRICS.items() if entry.function and kind in entry.tasks}
+def own_metrics(*kinds: str) -> dict[str, Metric]:
+    """Return the metrics that the decorator ``metric`` has added for these kinds of tasks, by default all."""
+    return {
+        name: entry
+        for name, entry in METRICS.items()
+        if entry.function and (not kinds or {*kinds} & {*entry.tasks})
+    }
 
 
-def recorded_signs(result: Mapping[str, Any]) -> dict[str, bool]:
-    """Return what a result, which may come from an untrusted source, says of metrics like ``own_signs``."""
-    own = result.get("greater_is_better")
-    return {name: value is True for name, value in own.items()} if isinstance(own, dict) else {}
-
-
-def own_scores(kind: str, y: np.ndarray, weights: np.ndarray | None, **given: Any) -> dict[str, float | None]:
-    """Return the metrics that the decorator ``metric`` has added, for tasks of this kind.
-
-    ``given`` maps what metrics may need (see ``needs`` of ``metric``) to arrays, or to None if not available.
-    """
+def own_scores(
+    kind: str, y: np.ndarray, weights: np.ndarray | None, given: Mapping[str, np.ndarray | None]
+) -> dict[str, float | None]:
+    """Return the scores of ``own_metrics``, except those that need what is None in ``given``."""
     scores = {}
-    for name, entry in METRICS.items():
-        if entry.function and kind in entry.tasks and given[entry.needs] is not None:
+    for name, entry in own_metrics(kind).items():
+        if given[entry.needs] is not None and entry.function:
             value = entry.function(y, given[entry.needs], weights)
             scores[name] = float(value) if value is not None and math.isfinite(value) else None
     return scores
 
 
+def recorded_signs(result: Mapping[str, Any]) -> dict[str, bool]:
+    """Return ``greater_is_better`` of a result, which may come from an untrusted source."""
+    own = result.get("greater_is_better")
+    return {name: value is True for name, value in own.items()} if isinstance(own, dict) else {}
+
+
 FIGURES: Mapping[str, Figure] = {
-    **METRICS,
     "validation_accuracy": Figure("validation", percent),
     "majority_accuracy": Figure("accuracy of the majority class", percent),
     "mean_rmse": Figure("RMSE of predicting the mean", in_units, sign=-1),
@@ -158,7 +160,7 @@ FIGURES: Mapping[str, Figure] = {
     "full_objective": Figure("full objective", sign=-1),
     "duality_gap": Figure("duality gap", "{:.2g}".format, "the objective minus a lower bound", sign=-1),
 }
-"""All metrics and values that are shown or compared, by their keys in results, records and diagnoses."""
+"""The other values that are shown or compared, by their keys in results, records and diagnoses."""
 
 
 def figure_of(key: str) -> Figure:

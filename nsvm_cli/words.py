@@ -8,7 +8,7 @@ from dataclasses import replace
 from itertools import product
 from typing import Any
 
-from nsvm_cli.metrics import FIGURES, METRICS, Figure, figure_of, in_units, percent, short
+from nsvm_cli.metrics import FIGURES, METRICS, Figure, figure_of, in_units, own_metrics, percent, short
 
 Rows = list[tuple[str, ...]]
 """Rows of a table as text. Each row of a table of metrics consists of a name, a value and a meaning."""
@@ -59,7 +59,7 @@ def split_scores(figures: Figures, samples: int, classes: Sequence[str], split: 
             keys += [key for key in further if percent(scores.get(key)) not in ("", accuracy)]
             keys += ["f1", "roc_auc", "average_precision"] * ("balanced_accuracy" in keys)
             keys += ["log_loss", "brier_score"]
-    keys += [name for name, entry in METRICS.items() if entry.function]
+    keys += own_metrics()
     return {
         f"{name}{metric_name(key, classes)}": figure_of(key).written(scores[key])
         for key in keys

@@ -114,9 +114,8 @@ def _for_decisions(model: NSVM, decided: Tensor, c: Float[Tensor, " s *outputs"]
     task = model.task
     if c.ndim == 1:
         return (task.std if isinstance(task, Regression) else 1.0) * c.expand(len(decided), -1)
-    if (
-        model.expansion.one_vs_one
-    ):  # sums over classes come first, because there may be many decisions and pairs
+    # sums over classes come first, because there may be many decisions and pairs
+    if model.expansion.one_vs_one:
         C = len(model.metadata.trained.classes)
         i, j = torch.triu_indices(C, C, 1, device=c.device)
         c = c.new_zeros(len(c), C).index_add_(1, i, c).index_add_(1, j, -c)

@@ -111,9 +111,8 @@ class Cell:
         shared = [seed for seed in self.scores if seed in other.scores]
         # rounded, so that differences of the same number of errors are equal
         gains = [round(self.scores[seed] - other.scores[seed], 10) for seed in shared]
-        if (
-            self.samples is None and len({*gains}) == 1 and gains[0]
-        ):  # equal gains do not show how much the seeds vary
+        # equal gains do not show how much the seeds vary
+        if self.samples is None and len({*gains}) == 1 and gains[0]:
             return estimate(gains, self.digits, lambda differences: np.full(3, math.nan))
         overlap, error = max(self.overlap, other.overlap), 0.0 if self.samples is None else 100 / self.samples
         return estimate(gains, self.digits, partial(intervals.mean_test, overlap=overlap, error=error))

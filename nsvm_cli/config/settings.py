@@ -24,7 +24,7 @@ from nsvm_cli.config.registry import (
 )
 from nsvm_cli.errors import InputError, did_you_mean
 from nsvm_cli.memory import MEMORY_BUDGET
-from nsvm_cli.metrics import METRICS
+from nsvm_cli.metrics import own_metrics
 from nsvm_cli.plugins import code_sha256
 
 Section = dict[str, Any]
@@ -158,8 +158,9 @@ def with_effect(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def code_of(settings: Settings) -> str | None:
     """Return the SHA-256 of the plugins' code that affects the result of a run, or None if there is none."""
-    metrics = {name: entry.function for name, entry in METRICS.items() if entry.function}
-    parts = [named.get(name) for name in _leaves(plain(settings)) for named in (metrics, *NAMED)]
+    metrics = {name: entry.function for name, entry in own_metrics().items()}
+    names = _leaves(with_effect(plain(settings)))
+    parts = [named.get(name) for name in names for named in (metrics, *NAMED)]
     for kind, registry in with_effect(Registry.kinds).items():
         for name in _leaves(getattr(settings, kind, settings.callbacks)):
             parts += [type(name.part) if isinstance(name, Given) else registry.get(name)]

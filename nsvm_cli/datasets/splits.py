@@ -132,7 +132,7 @@ def _latest(samples: Samples, rows: np.ndarray, count: int) -> np.ndarray:
         advice = "hold out fewer samples, or use a column with finer times"
         raise InputError(
             f"dataset.time: no samples of {samples.source} are left for training, because all are held out "
-            f"together with those of equal time; {advice}"
+            f"with samples of the same time; {advice}"
         )
     return chosen
 

@@ -21,7 +21,7 @@ from nsvm_cli.datasets.encoding import MOST_CLASSES, Columns, Name, TableEncoder
 from nsvm_cli.datasets.scaling import Scaling
 from nsvm_cli.errors import RunError
 from nsvm_cli.memory import rows_at_a_time
-from nsvm_cli.metrics import own_scores
+from nsvm_cli.metrics import own_metrics, own_scores
 from nsvm_cli.models.composed_kernels import learnt_values
 from nsvm_cli.models.feature_map import at_start, features, theta_of
 from nsvm_cli.models.kernels import Kernel, kernel_sums
@@ -325,18 +325,22 @@ class NSVM:
 
         ``weights`` are passed to the user's own metrics. All other scores ignore weights.
         """
-        task = self.task
-        values, sums, shares = [], [], []
+        task, values, sums = self.task, [], []
         for part, labels in zip(x.split(self._rows), y.split(self._rows), strict=True):
             values.append(g := self.decision_function(part).cpu())
             if (p := self.probabilities(g)) is not None:
                 sums.append(probability_scores(p, self._positive(labels)))
-                shares.append(p)
         means = {name: sum(part[name] for part in sums) / len(y) for name in (sums[0] if sums else ())}
         y, g = y.cpu(), torch.cat(values)
-        decided, probabilities = task.decide(g), torch.cat(shares).numpy() if shares else None
-        labels, predicted = (task.index(part).numpy() for part in (y, decided))
-        w = None if weights is None else weights.numpy()
-        given = {"labels": predicted, "decisions": g.numpy(), "probabilities": probabilities}
-        own = own_scores(task.kind, labels, w, **given)
-        return task.score(y, decided) | task.rank_scores(y.numpy(), g.numpy()) | means | own
+        decided = task.decide(g)
+        scores = task.score(y, decided) | task.rank_scores(y.numpy(), g.numpy()) | means
+        if not own_metrics(task.kind):
+            return scores
+        true, predicted = (task.index(part).numpy() for part in (y, decided))
+        p = self.probabilities(g)
+        given = {
+            "labels": predicted,
+            "decisions": g.numpy(),
+            "probabilities": None if p is None else p.numpy(),
+        }
+        return scores | own_scores(task.kind, true, None if weights is None else weights.numpy(), given)

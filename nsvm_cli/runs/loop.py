@@ -248,7 +248,7 @@ def _log(trainer: Trainer[Any], state: State, callbacks: Sequence[Callback], mea
         figures |= dict.fromkeys(state.tally.means())
     reasons = [reason for callback in callbacks if (reason := callback.on_log(state, figures))]
     if reasons and not (trainer.parts[-1].chooses_steps or trainer.classifies(state)):
-        advice = "use a metric of Part 2, such as validation_accuracy, or set algorithm.solver=svc"
+        advice = "use a metric of Part 2, such as a validation score, or set algorithm.solver=svc"
         problem = f"training cannot stop at step {state.t}, because Part 1 has no SVM yet"
         raise InputError(f"callbacks: {reasons[0]}, but {problem}: {advice}")
     return reasons[0] if reasons else None

@@ -15,7 +15,7 @@ import torch
 from nsvm_cli import __version__
 from nsvm_cli.artifacts.model_file import load_model, save_model
 from nsvm_cli.config.settings import code_of, plain
-from nsvm_cli.metrics import own_signs
+from nsvm_cli.metrics import own_metrics
 from nsvm_cli.models.feature_map import features
 from nsvm_cli.models.nsvm import NSVM
 from nsvm_cli.models.objectives import dataset_alignment
@@ -89,9 +89,10 @@ def result_of(experiment: Experiment, state: State, model: NSVM) -> dict[str, An
     """Return the fields of the result about the trained model, its data and its training."""
     e, p, svm = experiment, experiment.problem, experiment.trainer.trains_svm
     z, labels = features(model.network, p.x), p.task.code(p.y)
+    own = own_metrics(p.task.kind)
     return {
         "metric": e.metric,
-        **({"greater_is_better": own} if (own := own_signs(p.task.kind)) else {}),
+        **({"greater_is_better": {name: own[name].sign > 0 for name in own}} if own else {}),
         **_scores(e, model),
         "steps": state.t,
         "part_steps": list(e.trainer.part_steps),

@@ -70,9 +70,8 @@ class RunDirectory(contextlib.ExitStack):
     def resume(self, settings: Mapping[str, Any], at: Position = START) -> None:
         """Continue the metrics from a position, record new settings and delete a finished run's outputs."""
         if is_finished(self.path):
-            for name in reversed(
-                AT_THE_END
-            ):  # the result is deleted last, so that an interrupted deletion leaves a finished run
+            # the result is deleted last, so that an interrupted deletion leaves a finished run
+            for name in reversed(AT_THE_END):
                 (self.path / name).unlink(missing_ok=True)
         if self.recorded != settings:
             write_config(self.path, settings)

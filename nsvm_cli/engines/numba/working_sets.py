@@ -1,6 +1,6 @@
 """A solver of the dual problem by working sets: ThunderSVM's scheme (Wen et al. 2018), for one thread.
 
-An iteration chooses a working set of variables that violate optimality most, half of which are new. It solves
+An iteration chooses a working set of variables that violate optimality most. Half of them are new. It solves
 the problem in these variables by SMO, and updates g with the kernel rows of the variables that changed.
 """
 
