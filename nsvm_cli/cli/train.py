@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -180,7 +179,7 @@ class Job:
     full_error: bool = field(default_factory=lambda: os.environ.get(FULL_ERROR) == "1")
 
     def __call__(self, config: DictConfig) -> float | None:
-        """Train, and return the validation score: None without a validation set, NaN after a failure."""
+        """Train, and return the validation score, or None without a validation set or after a failure."""
         hydra = HydraConfig.get()
         several = hydra.mode == RunMode.MULTIRUN
         # interpolations such as ${oc.env:X} stay unresolved
@@ -207,7 +206,7 @@ class Job:
                 self.error = error
             elif not run.held:  # Hydra raises the error again when the remaining jobs have ended
                 raise
-            return math.nan
+            return None
         finally:
             for folder in {created, directory}:
                 _remove_if_unused(folder)

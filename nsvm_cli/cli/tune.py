@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+import math
 import re
 import shlex
 from collections.abc import Mapping, Sequence
@@ -85,8 +86,8 @@ def _train_command(options: argparse.Namespace, values: Mapping[str, Any], best:
     folders = [] if options.config_dir is None else ["--config-dir", options.config_dir]
     words = [word for word in options.words if not re.match(r"[+~]*(tune\b|dataset\.validation=)", word)]
     needed = values["calibration"] == "sigmoid" or values["threshold"] or values["validation"]["every"]
-    if needed and (validation := values["dataset"]["validation"]):
-        words.append(f"dataset.validation={validation}")
+    if (needed or METRICS[best.metric].needs == "probabilities") and (n := values["dataset"]["validation"]):
+        words.append(f"dataset.validation={n}")
     keys = flat(values)
     best_values = [word if word.partition("=")[0] in keys else f"++{word}" for word in best.words]
     return shlex.join(["nsvm", "train", *folders, *words, *best_values])
@@ -100,16 +101,16 @@ class Progress:
         validation = dataset.get("validation_path") or dataset["validation"]
         budget = f"trials={search.trials} seeds={search.seeds} validation={validation}"
         self.first_line = f"tune {algorithm} on {dataset['name']}: {budget}, in {search.directory}"
-        self.seeds, self.best = search.seeds, 0.0
+        self.seeds, self.best = search.seeds, -math.inf
 
     def show(self, candidate: Candidate) -> None:
         if self.first_line:  # printed only after the settings have proved valid
             say(self.first_line)
             self.first_line = ""
-        if len(candidate.scores) == self.seeds and candidate.mean > self.best:
-            self.best = candidate.mean
-            written = METRICS[candidate.metric].written
-            say(f"candidate {candidate.number}: {written(candidate.mean)}  {candidate.overrides}")
+        metric = METRICS[candidate.metric]
+        if len(candidate.scores) == self.seeds and metric.sign * candidate.mean > self.best:
+            self.best = metric.sign * candidate.mean
+            say(f"candidate {candidate.number}: {metric.written(candidate.mean)}  {candidate.overrides}")
 
 
 def _show(finalists: Sequence[Candidate]) -> None:

@@ -19,17 +19,18 @@ import pydantic
 import torch
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.storages.journal import JournalFileBackend
-from optuna.trial import TrialState
+from optuna.trial import Trial, TrialState
 from pydantic import Field, PositiveInt
 
 from nsvm_cli.comparison.intervals import standard_error
 from nsvm_cli.config.overrides import written
 from nsvm_cli.config.registry import STRICT, Positive
-from nsvm_cli.config.settings import flat, is_record_of, parse_settings, with_values
+from nsvm_cli.config.settings import code_of, flat, is_record_of, parse_settings, with_values
 from nsvm_cli.datasets.base import EACH
 from nsvm_cli.errors import InputError, RunError
-from nsvm_cli.metrics import sign_of
+from nsvm_cli.metrics import METRICS, sign_of
 from nsvm_cli.models.kernels import or_one_over_n
+from nsvm_cli.output import say
 from nsvm_cli.parallel.workers import Workers, cores
 from nsvm_cli.plugins import load_plugins, plugin_errors
 from nsvm_cli.runs.experiment import Experiment, load, prepare
@@ -158,11 +159,11 @@ class Candidate:
 
 @plugin_errors()  # used in the worker process, since errors lose their traceback on the way to the parent
 def validation_score(values: Mapping[str, Any], seed: int, seconds: float | None = None) -> float:
-    """Train once and return the validation metric, or 0 if the metric is negative or training fails."""
-    # the metric of a search needs neither probabilities nor a threshold
-    changes = {"seed": seed, "calibration": None, "threshold": None}
-    settings = parse_settings({**values, **changes})
+    """Train once and return the validation metric, or an infinity if training fails or it is undefined."""
+    settings = parse_settings({**values, "seed": seed, "threshold": None})
     load_plugins(settings.plugins)
+    if settings.metric is None or METRICS[settings.metric].needs != "probabilities":
+        settings = replace(settings, calibration=None)
     experiment = prepare(settings)
     end = math.inf if seconds is None else time.monotonic() + seconds
 
@@ -173,10 +174,13 @@ def validation_score(values: Mapping[str, Any], seed: int, seconds: float | None
     try:
         model = experiment.train([OnLog(observe)])
         split = experiment.data.splits["validation"]
-        # R^2 has no lower bound, so one seed could dominate the mean
-        return max(0.0, model.score(split.x, split.y, split.weight)[experiment.metric] or 0.0)
+        score = model.score(split.x, split.y, split.weight)[experiment.metric]
     except RunError:
-        return 0.0
+        score = None
+    if score is None:
+        return -sign_of(experiment.metric) * math.inf
+    # R^2 has no lower bound, so one seed could dominate the mean
+    return max(0.0, score) if experiment.metric == "r2" else float(score)
 
 
 MOST_VALIDATION = 0.25
@@ -212,8 +216,6 @@ def tune(
     experiment = prepare(parse_settings(values))
     if not experiment.data.splits.sizes["validation"]:
         raise InputError("tune requires validation data: set tune.validation above 0")
-    if sign_of(experiment.metric) < 0:
-        raise InputError(f"metric={experiment.metric}: tune requires a metric for which larger is better")
     settings = effective(values, experiment)
     space = search.suited(suggested, settings)
     for corner in (0, -1):
@@ -221,9 +223,7 @@ def tune(
         prepare(parse_settings(with_values(values, point)))
     directory = Path(search.directory)
     with locked(directory), Workers(search.jobs or cores()) as workers:
-        study = _study(values, search, space, directory / "study.log")
-        if not study.get_trials(deepcopy=False):
-            study.enqueue_trial({key: settings[key] for key in space if holds(space[key], settings.get(key))})
+        study = _study(values, search, space, experiment.metric, directory / "study.log")
 
         def score(point: Point, seed: int) -> Future[float]:
             return workers.submit(validation_score, with_values(values, point), seed, search.seconds)
@@ -231,7 +231,7 @@ def tune(
         for candidate in _tried(study, search, space, settings, score, experiment.metric):
             observe(candidate)
         finalists = _final(study, search, score, experiment)
-    if not finalists or finalists[0].mean == 0:
+    if not finalists:
         raise RunError("no candidate completed training with every seed: narrow the ranges in tune.space")
     write_atomically(directory / "finalists.csv", csv_text([c.row() for c in finalists]).encode())
     return finalists
@@ -245,27 +245,51 @@ def _tried(
     study: optuna.Study, search: Search, space: Space, settings: Mapping[str, Any], score: Score, metric: str
 ) -> Iterator[Candidate]:
     """Yield candidates after their evaluation, beginning with the candidates of an interrupted search."""
-    for interrupted in study.get_trials(states=[TrialState.RUNNING]):
-        study.tell(interrupted.number, state=TrialState.FAIL)
-        study.enqueue_trial(interrupted.params)
-    left = search.trials - len(study.get_trials(states=[TrialState.COMPLETE]))
-    running: dict[Future[float], tuple[optuna.Trial, Candidate]] = {}
-    while running or left > 0:
-        while left > 0 and len(running) < (search.jobs or cores()):
-            trial, left = study.ask({**space}), left - 1
-            point = {key: _rounded(value, settings.get(key)) for key, value in trial.params.items()}
-            trial.set_user_attr("point", point)
-            running[score(point, FIRST_SEED)] = trial, Candidate(trial.number, metric, point, [])
-        for future in wait(running, return_when=FIRST_COMPLETED).done:
-            trial, candidate = running.pop(future)
-            candidate.scores.append(future.result())
-            tried = len(candidate.scores)
-            trial.report(candidate.scores[-1], tried - 1)
-            if tried < search.seeds and not trial.should_prune():
-                running[score(candidate.point, FIRST_SEED + tried)] = trial, candidate
-            else:
-                study.tell(trial, candidate.mean)
+    yield from (evaluated := _candidates(study, metric, TrialState.COMPLETE))
+    ready = _candidates(study, metric, TrialState.RUNNING)
+    left, running = search.trials - len(evaluated) - len(ready), dict[Future[float], Candidate]()
+    while ready or running or left > 0:
+        for candidate in ready:
+            tried, trial = len(candidate.scores), study.get_trials(deepcopy=False)[candidate.number]
+            failed = not math.isfinite(sum(candidate.scores))
+            if failed or tried == search.seeds or study.pruner.prune(study, trial):
+                study.tell(trial.number, candidate.mean)
                 yield candidate
+            else:
+                running[score(candidate.point, FIRST_SEED + tried)] = candidate
+        while left > 0 and len(running) < (search.jobs or cores()):
+            candidate, left = _proposed(study, space, settings, metric), left - 1
+            running[score(candidate.point, FIRST_SEED)] = candidate
+        ready = []
+        for future in wait(running, return_when=FIRST_COMPLETED).done:
+            ready.append(candidate := running.pop(future))
+            candidate.scores.append(value := future.result())
+            if math.isfinite(value):  # in a file with one study, the id of a trial is its number
+                Trial(study, candidate.number).report(value, len(candidate.scores) - 1)
+
+
+def _candidates(study: optuna.Study, metric: str, state: TrialState) -> list[Candidate]:
+    """Return the candidates whose trials are in a state, with their scores so far."""
+    return [
+        Candidate(t.number, metric, t.user_attrs["point"], [*t.intermediate_values.values()])
+        for t in study.get_trials(deepcopy=False, states=[state])
+        if "point" in t.user_attrs
+    ]
+
+
+def _proposed(study: optuna.Study, space: Space, settings: Mapping[str, Any], metric: str) -> Candidate:
+    """Choose the next candidate, by its number and the evaluated candidates, and add it in one write."""
+    number = len(study.get_trials(deepcopy=False))
+    sampler = optuna.samplers.TPESampler(seed=number, multivariate=True)
+    copy = optuna.create_study(direction=study.direction, sampler=sampler)
+    copy.add_trials(study.get_trials(deepcopy=False, states=[TrialState.COMPLETE]))
+    if not number:
+        copy.enqueue_trial({key: settings[key] for key in space if holds(space[key], settings.get(key))})
+    trial = copy.ask({**space})
+    point = {key: _rounded(value, settings.get(key)) for key, value in trial.params.items()}
+    trial.set_user_attr("point", point)
+    study.add_trial(copy.trials[-1])
+    return Candidate(number, metric, point, [])
 
 
 def effective(values: Mapping[str, Any], experiment: Experiment) -> dict[str, Any]:
@@ -284,10 +308,11 @@ def _rounded(value: Value, setting: Value) -> Value:
     return float(f"{value:.2g}") if isinstance(value, float) and value != setting else value
 
 
-def _study(values: Mapping[str, Any], search: Search, space: Space, file: Path) -> optuna.Study:
+def _study(values: Mapping[str, Any], search: Search, space: Space, metric: str, file: Path) -> optuna.Study:
     """Return Optuna's study in ``file``, or a new study if there is no such file."""
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)  # about the pruner below
+    # the pruner and the sampler are experimental, and the first candidates may all fail
+    warnings.filterwarnings("ignore", ".*(WilcoxonPruner|multivariate)")
     with damage_errors(file, "; to search again, set tune.directory to a new folder"):
         if file.exists():
             # Optuna would append to a last line that a kill or a full disk has cut off
@@ -299,20 +324,21 @@ def _study(values: Mapping[str, Any], search: Search, space: Space, file: Path) 
             storage=optuna.storages.JournalStorage(backend),
             study_name="tune",
             load_if_exists=True,
-            direction="maximize",
+            direction="maximize" if sign_of(metric) > 0 else "minimize",
             pruner=optuna.pruners.WilcoxonPruner(p_threshold=0.1, n_startup_steps=4),
         )
-        # a resumed search must not draw the same candidates again
-        seed = len(study.get_trials(deepcopy=False))
-        study.sampler = optuna.samplers.TPESampler(seed=seed, multivariate=True)
-        budget: dict[str, Any] = {"seeds": search.seeds, "seconds": search.seconds}
+        budget: dict[str, Any] = {"seeds": search.seeds, "seconds": search.seconds, "sign": sign_of(metric)}
         budget["space"] = {key: optuna.distributions.distribution_to_json(d) for key, d in space.items()}
-        question = json.dumps({"settings": dict(values), **budget}, sort_keys=True)
+        code = code_of(parse_settings(values))
+        question = json.dumps({"settings": dict(values), "code": code, **budget}, sort_keys=True)
         recorded = json.loads(study.user_attrs.setdefault("question", question))
         same = is_record_of(recorded["settings"], parse_settings(values))
-        if not same or any(recorded[key] != budget[key] for key in budget):
+        if not same or any(recorded.get(key, value) != value for key, value in budget.items()):
             advice = "set tune.directory to a new folder"
             raise InputError(f"{search.directory} contains a different search: {advice}")
+        if recorded.get("code", code) != code:
+            advice = "to compute all scores again, set tune.directory to a new folder"
+            say(f"{search.directory}: the code of plugins has changed, but earlier scores count; {advice}")
         study.set_user_attr("question", question)
     return study
 
@@ -322,12 +348,9 @@ def _final(study: optuna.Study, search: Search, score: Score, experiment: Experi
     first = FIRST_SEED + search.seeds
     seeds = range(first, first + search.final_seeds)
     scores: dict[str, float] = dict(study.user_attrs.get("final", {}))
-    complete = [
-        Candidate(t.number, experiment.metric, t.user_attrs["point"], [*t.intermediate_values.values()])
-        for t in study.get_trials(deepcopy=False, states=[TrialState.COMPLETE])
-        if len(t.intermediate_values) == search.seeds
-    ]
-    finalists = sorted(complete, key=lambda c: c.mean, reverse=True)[: search.finalists]
+    sign, evaluated = sign_of(experiment.metric), _candidates(study, experiment.metric, TrialState.COMPLETE)
+    complete = [c for c in evaluated if len(c.scores) == search.seeds]
+    finalists = sorted(complete, key=lambda c: -sign * c.mean)[: search.finalists]
     names = {f"{c.number} {seed}": (c.point, seed) for c in finalists for seed in seeds}
     futures = {score(*names[name]): name for name in names if name not in scores}
     for future in as_completed(futures):
@@ -339,5 +362,6 @@ def _final(study: optuna.Study, search: Search, score: Score, experiment: Experi
     ranked = []
     for c in finalists:
         final = [scores[f"{c.number} {seed}"] for seed in seeds]
-        ranked.append(replace(c, final=final, error=standard_error(final, overlap, samples)))
-    return sorted(ranked, key=lambda c: c.mean, reverse=True)
+        if math.isfinite(sum(final)):
+            ranked.append(replace(c, final=final, error=standard_error(final, overlap, samples)))
+    return sorted(ranked, key=lambda c: -sign * c.mean)

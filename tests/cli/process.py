@@ -27,6 +27,7 @@ from hydra.core.hydra_config import HydraConfig
 from nsvm_cli import plugins
 from nsvm_cli.cli import ENDING, main
 from nsvm_cli.datasets import DATASETS
+from nsvm_cli.metrics import METRICS
 from nsvm_cli.models.kernels import KERNELS
 from nsvm_cli.models.losses import LOSSES
 from nsvm_cli.models.networks import NETWORKS
@@ -44,6 +45,7 @@ REGISTRIES: list[dict[str, Any]] = [
     KERNELS,
     LOGGERS,
     LOSSES,
+    METRICS,
     NETWORKS,
     OPTIMIZERS,
     TRAINERS,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import shlex
 import shutil
 import signal
@@ -176,16 +177,79 @@ def test_a_damaged_search_is_refused(searched: Path) -> None:
     assert "search/study.log is damaged" in refusal(*SMALL, cwd=searched)
 
 
-def test_a_metric_of_the_users_chooses(tmp_path: Path) -> None:
-    (tmp_path / "own.py").write_text(
-        "from nsvm_cli.metrics import metric\n\n\n@metric()\ndef recall_of_first(y, predicted, weights):\n"
-        "    return ((predicted == 0) & (y == 0)).sum() / (y == 0).sum()\n"
-    )
-    own = ["plugins=[own]", "metric=recall_of_first"]
-    done = nsvm("tune", *SHORT, HERE, *own, "tune.trials=2", "tune.jobs=1", cwd=tmp_path, code=0)
-    assert "recall of first" in done.stdout
-    searched = [trial.values[0] for trial in trials(tmp_path)]
-    assert len(searched) == 2
-    assert all(0 <= score <= 1 for score in searched)
-    again = nsvm("tune", *SHORT, HERE, *own, "tune.trials=2", "tune.jobs=1", cwd=tmp_path, code=0)
-    assert again.stdout == done.stdout
+COST = """
+from nsvm_cli.metrics import metric
+
+@metric(greater_is_better=False)
+def cost(y, predicted, weights):
+    return ((y != predicted) * (1 + 4 * y)).mean()
+"""
+FEW = ["algorithm=pegasos", "algorithm.steps=60", "tune.finalists=2", "tune.final_seeds=2", "tune.jobs=1"]
+FEW += ["tune.seeds=2"]
+OWN = ["plugins=[own]", "metric=cost", "dataset.samples=400", "tune.validation=40", "tune.trials=13"]
+
+
+def finalists_of(folder: Path) -> list[dict[str, str]]:
+    return [*csv.DictReader((folder / "search" / "finalists.csv").read_text().splitlines())]
+
+
+@pytest.mark.usefixtures("inline_workers")
+def test_killed_and_resumed_it_finds_the_same_by_a_metric_of_the_users(tmp_path: Path) -> None:
+    outcomes, words = [], ["tune", *FEW, *OWN, HERE]
+    for name in ("whole", "killed"):
+        (folder := tmp_path / name).mkdir()
+        (folder / "own.py").write_text(COST)
+        before: list[optuna.trial.FrozenTrial] = []
+        if name == "killed":
+            process = start(*words, cwd=folder)
+            wait_for(lambda folder=folder: len(trials(folder)) >= 11, process)  # type: ignore[misc]
+            process.kill()
+            process.communicate()
+            assert 11 <= len(before := trials(folder)) < 13
+        done = nsvm(*words, cwd=folder, code=0)
+        after = trials(folder)
+        assert [t.datetime_complete for t in after[: len(before)]] == [t.datetime_complete for t in before]
+        found = [(t.number, t.user_attrs["point"], t.intermediate_values) for t in after]
+        outcomes.append((found, finalists_of(folder), done.stdout, done.stderr))
+    assert outcomes[0] == outcomes[1]
+
+    (folder / "own.py").write_text(f"{COST}\nUNITS = 'euros'\n")
+    done = nsvm(*words, cwd=folder, code=0)
+    assert done.stderr.startswith("search: the code of plugins has changed, but earlier scores count; ")
+    (folder / "own.py").write_text(COST.replace("False", "True"))
+    assert refusal(*words, cwd=folder).startswith("search contains a different search: ")
+
+
+def test_a_search_of_an_earlier_version_goes_on(searched: Path) -> None:
+    before, journal = finalists_of(searched), searched / "search" / "study.log"
+    text = re.sub(r'\\"(code|sign)\\": [^,}]+, ', "", journal.read_text())
+    assert "sign" not in text
+    journal.write_text(text)
+    assert "the code" not in nsvm(*SMALL, cwd=searched, code=0).stderr
+    assert finalists_of(searched) == before
+
+
+@pytest.mark.usefixtures("inline_workers")
+@pytest.mark.parametrize(
+    ("metric", "words"),
+    [
+        ("cost", OWN),
+        ("rmse", ["metric=rmse", "task=regression", "dataset=csv", "dataset.path=line.csv", "tune.trials=6"]),
+        ("log_loss", ["metric=log_loss", "dataset.samples=400", "tune.validation=0.2", "tune.trials=6"]),
+    ],
+)
+def test_the_smallest_is_best_where_smaller_is_better(metric: str, words: list[str], tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(COST)
+    rows = [f"{x},{3 * x % 7},{2 * x - 3 * x % 7}" for x in range(60)]
+    (tmp_path / "line.csv").write_text("\n".join(["x,z,label", *rows]))
+    done = nsvm("tune", *FEW, *words, HERE, cwd=tmp_path, code=0)
+    means = [trial.values[0] for trial in trials(tmp_path)]
+    best, second = finalists_of(tmp_path)
+    assert sorted(float(row[f"search_{metric}"]) for row in (best, second)) == sorted(means)[:2]
+    assert float(best[metric]) <= float(second[metric])
+    shown = [means[int(number)] for number in re.findall(r"^candidate (\d+)", done.stderr, re.MULTILINE)]
+    assert len(shown) > 1
+    assert shown == sorted({min(means[: n + 1]) for n in range(len(means))}, reverse=True)
+    command = shlex.split(done.stdout.splitlines()[-1])
+    assert " ".join(command).endswith(best["overrides"])
+    nsvm(*command[1:], "curves=false", cwd=tmp_path, code=0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from nsvm_cli.compose.composition import compose_settings
 from nsvm_cli.config.registry import construct
 from nsvm_cli.config.settings import parse_settings, with_values
 from nsvm_cli.datasets import Splits
-from nsvm_cli.errors import InputError
+from nsvm_cli.errors import InputError, RunError
 from nsvm_cli.runs.experiment import prepare
 from nsvm_cli.tuning.search import (
     Candidate,
@@ -170,12 +171,34 @@ def test_the_first_candidate_is_the_settings_as_far_as_the_space_holds_them(tmp_
         assert float(f"{point['optimizer.lr']:.2g}") == point["optimizer.lr"]
 
 
+def prepared_score(values: dict[str, Any], metric: str) -> Any:
+    experiment = prepare(parse_settings({**values, "seed": 3}))
+    part = experiment.data.splits["validation"]
+    return experiment.train().score(part.x, part.y)[metric]
+
+
 def test_the_score_is_what_a_run_on_validation_data_records() -> None:
-    experiment = prepare(parse_settings({**SETTINGS, "seed": 3}))
-    model, part = experiment.train(), experiment.data.splits["validation"]
-    assert validation_score(SETTINGS, 3) == model.score(part.x, part.y)["accuracy"]
-    assert validation_score(with_values(SETTINGS, {"optimizer.lr": 1e39}), 3) == 0, "not finite"
-    assert validation_score(SETTINGS, 3, seconds=1e-9) == 0, "it takes longer"
+    assert validation_score(SETTINGS, 3) == prepared_score(SETTINGS, "accuracy")
+    assert validation_score(with_values(SETTINGS, {"optimizer.lr": 1e39}), 3) == -math.inf, "not finite"
+    assert validation_score(SETTINGS, 3, seconds=1e-9) == -math.inf, "it takes longer"
+    of_losses = {**SETTINGS, "metric": "log_loss", "calibration": "sigmoid"}
+    assert validation_score(of_losses, 3) == prepared_score(of_losses, "log_loss")
+    assert validation_score(of_losses, 3, seconds=1e-9) == math.inf, "worse than every loss"
+
+
+@pytest.mark.usefixtures("inline_workers")
+@pytest.mark.parametrize("metric", ["accuracy", "log_loss"])
+def test_a_candidate_that_fails_is_worse_than_all_others(metric: str, tmp_path: Path) -> None:
+    values = {**with_values(SETTINGS, {"optimizer.lr": 1e39}), "metric": metric, "calibration": "sigmoid"}
+    budget = {"trials": 5, "seeds": 2, "final_seeds": 2, "jobs": 1}
+    wanted = search(space={"optimizer": {"lr": [1e39, 0.01]}}, directory=str(tmp_path / "both"), **budget)
+    tried: list[Candidate] = []
+    finalists = tune(values, wanted, {}, tried.append)
+    assert {c.point["optimizer.lr"] for c in finalists} == {0.01}
+    assert {len(c.scores) for c in tried if c.point["optimizer.lr"] > 1} == {1}, "no further seeds"
+    hopeless = search(space={"optimizer": {"lr": [1e39]}}, directory=str(tmp_path / "hopeless"), **budget)
+    with pytest.raises(RunError, match="no candidate completed training with every seed"):
+        tune(values, hopeless, {}, tried.append)
 
 
 def test_finalists_are_ranked_by_their_further_seeds() -> None:
