@@ -17,6 +17,7 @@ from nsvm_cli.parallel.signals import ONE_REQUEST
 from nsvm_cli.storage.files import locked
 from nsvm_cli.storage.run_directory import checkpoints_in
 from tests.cli.process import nsvm, refusal, start, wait_for
+from tests.cli.test_tune import COST
 from tests.patience import PATIENCE
 from tests.runs.test_train import bits
 
@@ -155,6 +156,62 @@ def test_a_sweep_goes_on_where_it_was(tmp_path: Path) -> None:
     resumed = [json.loads((sweep / str(job) / "result.json").read_text())["resumed"] for job in range(3)]
     assert resumed == [0, 1, 0]
     assert not [file for file in tmp_path.rglob("*") if file.is_file() and b"hush-hush" in file.read_bytes()]
+
+
+SWEEPER = """
+import optuna
+from hydra.core.plugins import Plugins
+from hydra.plugins.sweeper import Sweeper
+
+class Chooser(Sweeper):
+    def __init__(self, **_):
+        pass
+
+    def setup(self, **given):
+        self.launcher = Plugins.instance().instantiate_launcher(**given)
+
+    def sweep(self, arguments):
+        sampler = optuna.samplers.TPESampler(seed=0, n_startup_trials=2)
+        study = optuna.create_study(direction="minimize", sampler=sampler)
+        for number in range(5):
+            trial = study.ask()
+            word = f"algorithm.lam={trial.suggest_float('lam', 1e-5, 1, log=True)}"
+            (job,) = self.launcher.launch([[*arguments, word]], initial_job_idx=number)
+            study.tell(trial, job.return_value)
+        with open("best", "w") as file:
+            print(study.best_trial.number, study.best_value, study.best_params, file=file)
+"""
+
+
+@pytest.mark.thorough
+def test_a_sweeper_that_chooses_by_a_metric_of_the_users_chooses_the_same(tmp_path: Path) -> None:
+    """One like Optuna's, which requires an older Optuna than nsvm tune."""
+    (tmp_path / "plugins" / "hydra_plugins").mkdir(parents=True)
+    (tmp_path / "plugins" / "hydra_plugins" / "chooser.py").write_text(SWEEPER)
+    path = os.pathsep.join([str(tmp_path / "plugins"), str(Path(nsvm_cli.__file__).parents[1])])
+    words = ["train", "-m", "hydra.sweeper._target_=hydra_plugins.chooser.Chooser", "hydra.sweep.dir=sweep"]
+    words += ["algorithm=alg1", "algorithm.steps=400", "engine=torch", "checkpoint.every=20", "curves=false"]
+    words += ["dataset.samples=300", "dataset.validation=60", "plugins=[own]", "metric=cost"]
+    for name in (names := ("whole", "killed")):
+        (folder := tmp_path / name).mkdir()
+        (folder / "own.py").write_text(COST)
+        run = start(*words, cwd=folder, env={"PYTHONPATH": path})
+        if name == "killed":
+            wait_for(lambda: len({file.parent for file in tmp_path.glob("killed/sweep/*/step-*")}) > 3, run)
+            run.kill()
+            run.communicate()
+            assert len([*folder.rglob("result.json")]) < 5
+            run = start(*words, cwd=folder, env={"PYTHONPATH": path})
+        assert "5 finished, 0 failed, 0 interrupted" in run.communicate()[0]
+        assert run.returncode == 0
+    whole, again = ({run.name: bits(run) for run in (tmp_path / name / "sweep").iterdir()} for name in names)
+    assert whole == again
+    assert (tmp_path / "whole" / "best").read_text() == (tmp_path / "killed" / "best").read_text()
+    rows = re.findall(r"^\| lam=.*$", nsvm("compare", "sweep", cwd=folder, code=0).stdout, re.MULTILINE)
+    scores = [float(row.split("|")[3]) for row in rows]
+    assert len(scores) == 5
+    assert len({*scores}) > 1
+    assert scores == sorted(scores)
 
 
 def test_a_directory_that_another_command_has_open(tmp_path: Path) -> None:
