@@ -45,8 +45,12 @@ def trials(folder: Path) -> list[optuna.trial.FrozenTrial]:
     file = folder / "search" / "study.log"
     if not (file.exists() and file.stat().st_size):
         return []
-    study = optuna.load_study(study_name=None, storage=JournalStorage(JournalFileBackend(str(file))))
-    return study.get_trials(states=[optuna.trial.TrialState.COMPLETE])
+    return study_in(folder).get_trials(states=[optuna.trial.TrialState.COMPLETE])
+
+
+def study_in(folder: Path) -> optuna.Study:
+    file = str(folder / "search" / "study.log")
+    return optuna.load_study(study_name=None, storage=JournalStorage(JournalFileBackend(file)))
 
 
 def test_it_never_reads_the_test_set_and_ends_with_overrides_that_train_takes(
@@ -243,6 +247,7 @@ def test_the_smallest_is_best_where_smaller_is_better(metric: str, words: list[s
     rows = [f"{x},{3 * x % 7},{2 * x - 3 * x % 7}" for x in range(60)]
     (tmp_path / "line.csv").write_text("\n".join(["x,z,label", *rows]))
     done = nsvm("tune", *FEW, *words, HERE, cwd=tmp_path, code=0)
+    assert study_in(tmp_path).direction == optuna.study.StudyDirection.MINIMIZE
     means = [trial.values[0] for trial in trials(tmp_path)]
     best, second = finalists_of(tmp_path)
     assert sorted(float(row[f"search_{metric}"]) for row in (best, second)) == sorted(means)[:2]
