@@ -145,6 +145,9 @@ class LookAhead(Trainer[S]):
     def on_violation(self, problem: Problem, state: S, t: int, at: Evaluation, a: Amount) -> None:
         """Update theta and alpha in step t. The samples ``at`` violate the margin, and add ``a`` to alpha."""
 
+    def step(self, problem: Problem, state: S) -> None:
+        self.advance(problem, state, state.t + 1)
+
     def advance(self, problem: Problem, state: S, until: int) -> None:
         while state.t < until:
             ahead = state.engine

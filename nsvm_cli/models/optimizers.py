@@ -90,12 +90,12 @@ class Rule(ABC):
 
 
 class Optimizer:
-    """A rule, the parameters that it updates, and the tensors that it keeps for each parameter."""
+    """The rule ``settings``, which may be replaced between steps, its parameters and their tensors."""
 
     def __init__(self, settings: Rule, theta: Mapping[str, Tensor]) -> None:
-        self.settings, self.parameters = settings, [*theta.values()]
+        self.settings, self.names, self.parameters = settings, [*theta], [*theta.values()]
         self.state = {name: [like(p) for p in self.parameters] for name, like in settings.state.items()}
-        self.groups = settings.grouped([*theta])
+        settings.grouped(self.names)  # which raises an InputError
 
     @torch.no_grad()
     def step(self, gradients: Sequence[Tensor], progress: float) -> None:
@@ -107,7 +107,7 @@ class Optimizer:
             gradient if gradient.stride() == p.stride() else torch.empty_like(p).copy_(gradient)
             for p, gradient in zip(self.parameters, gradients, strict=True)
         ]
-        for rule, members in self.groups:
+        for rule, members in self.settings.grouped(self.names):
             theta, grad_theta = ([tensors[n] for n in members] for tensors in (self.parameters, laid_out))
             state = {name: [tensors[n] for n in members] for name, tensors in self.state.items()}
             if members:

@@ -63,13 +63,23 @@ def compare(
 def wherever_it_pauses(
     trainer: Trainer[Any], literal: Trainer[Any], small: Small, pauses: list[int], gradient: Any = None
 ) -> State:
-    """Compare two trainers' states at every pause and at the end, and return the first one's."""
+    """Compare two trainers' states at every pause and at the end, and return the first one's.
+
+    After a pause, a single step is taken, and the steps go on with another lambda and another learning rate.
+    """
     state, twin = (t.start(small.problem, small.theta(1e-3)) for t in (trainer, literal))
     state.F.kernel_gradient = twin.F.kernel_gradient = gradient
     for until in (*sorted(pauses), literal.total):
         trainer.advance(small.problem, state, until)
         literal.advance(small.problem, twin, until)
         assert_same(*((u, t.finish(small.problem, u)) for u, t in ((state, trainer), (twin, literal))))
+        if until < literal.total:
+            trainer.step(small.problem, state)
+            literal.step(small.problem, twin)
+            for F in (state.F, twin.F):
+                F.optimizer.settings = replace(F.optimizer.settings, lr=2 * F.optimizer.settings.lr)
+            if literal.trains_svm:
+                trainer, literal = (replace(t, lam=1.5 * t.lam) for t in (trainer, literal))
     return state
 
 
