@@ -37,6 +37,7 @@ from nsvm_cli.runs.experiment import prepare
 from nsvm_cli.runs.loop import Callback, OnLog
 from nsvm_cli.runs.open_model import open_model
 from nsvm_cli.tasks import encode
+from nsvm_cli.terminal.progress import Progress
 
 if TYPE_CHECKING:
     from typing import Self
@@ -90,6 +91,7 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
             ``dataset.validation``, samples are held out to calibrate probabilities.
         class_weight: the weights of classes, as in scikit-learn: "balanced" or a dictionary.
         callbacks: objects that observe training. They are called after the callbacks in ``settings``.
+        verbose: whether ``fit`` shows progress, as bars in a notebook or terminal.
         random_state: an integer, which is the seed, or any other ``random_state`` of scikit-learn.
         dtype, device, engine, threads: the settings of ``nsvm train`` with these names.
 
@@ -118,6 +120,7 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
     settings: Mapping[str, Any] | None = None
     class_weight: str | Mapping[Any, float] | None = None
     callbacks: Sequence[Callback] = ()
+    verbose: bool = False
     random_state: Any = 0
     dtype: str = "float32"
     device: str = "auto"
@@ -240,10 +243,7 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
     def _train(
         self, X: Any, y: np.ndarray, weight: Any, held_out: tuple[Any, Any], classes: Iterable[Any] = ()
     ) -> None:
-        """Train on samples with labels ``y``: the codes of their ``classes``, or real targets.
-
-        ``held_out`` contains the samples and labels of the validation set, or is (None, None).
-        """
+        """Train on codes of ``classes`` or real targets; ``held_out`` is X_val, y_val, or (None, None)."""
         w = None if weight is None else _check_sample_weight(weight, y, dtype=np.float64)
         X, y, m = self._joined(X, y, *held_out)
         w = None if w is None else np.concatenate([w, np.ones(len(y) - m)])
@@ -259,7 +259,10 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
             data = split_data(samples, source.validation, settings.seed, x.ndim > 2, self._task, table=table)
             self.records_: list[dict[str, Any]] = []
             keep_record = OnLog(lambda record: self.records_.append({**record}))
-            self._take(prepare(settings, data=data).train([*self.callbacks, keep_record]))
+            run = prepare(settings, data=data)
+            progress = Progress("fit", run.trainer) if self.verbose else contextlib.nullcontext(Callback())
+            with progress as shown:
+                self._take(run.train([*self.callbacks, keep_record, shown]))
 
     def _joined(self, X: Any, y: np.ndarray, X_val: Any, y_val: Any) -> tuple[Any, np.ndarray, int]:
         """Return all samples, those for validation last, their labels, and the number of training samples."""

@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from safetensors.torch import load_file
 from sklearn.base import BaseEstimator, clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.compose import ColumnTransformer
@@ -27,6 +28,7 @@ from sklearn.utils.estimator_checks import check_estimator, check_sample_weight_
 
 import nsvm_cli
 from nsvm_cli import NSVMClassifier, NSVMRegressor
+from nsvm_cli.artifacts.model_file import save_model
 from nsvm_cli.compose.composition import compose_settings
 from nsvm_cli.config.settings import parse_settings
 from nsvm_cli.datasets import Table, split_data
@@ -37,6 +39,7 @@ from nsvm_cli.models.kernels import KERNELS, RBF, Kernel, squared_distances
 from nsvm_cli.models.optimizers import Adam
 from nsvm_cli.runs.experiment import prepare
 from nsvm_cli.runs.loop import Callback
+from nsvm_cli.trainers import TRAINERS
 from nsvm_cli.trainers.alg1 import Alg1
 from tests.cli.process import nsvm, trained
 from tests.small_tables import small_table
@@ -118,6 +121,66 @@ def test_the_model_of_nsvm_train_to_the_bit(kind: str, algorithm: str, tmp_path:
     state = theirs.network.state_dict()
     assert all(torch.equal(tensor, state[name]) for name, tensor in ours.model_.network.state_dict().items())
     assert ours.n_support_ == len(theirs.expansion.alpha)
+
+
+@pytest.mark.parametrize("single", [False, True], ids=["advance", "step"])
+@pytest.mark.parametrize("algorithm", ["pegasos", "alg1", "alg2", "alg3", "alg4"])
+def test_one_model_from_the_command_line_the_estimator_and_steps_by_hand(
+    algorithm: str, single: bool, tmp_path: Path
+) -> None:
+    X, y = make_moons(150, noise=0.3, random_state=0)
+    for name, rows in {"train": slice(0, 120), "test": slice(120, 150)}.items():
+        pd.DataFrame(X[rows], columns=["a", "b"]).assign(label=y[rows]).to_csv(
+            tmp_path / f"{name}.csv", index=False
+        )
+    engine = "literal" if single else "auto"
+    words = ["dataset=csv", f"dataset.path={tmp_path}/train.csv", f"dataset.test_path={tmp_path}/test.csv"]
+    words += [f"algorithm={algorithm}", "algorithm.steps=40", f"engine={engine}", "seed=3"]
+    trained(*words, "curves=false", cwd=tmp_path)
+    X, y = pd.DataFrame(X[:120], columns=["a", "b"]), y[:120]
+    fitted = NSVMClassifier(algorithm, steps=40, engine=engine, random_state=3).fit(X, y)
+    fitted.save(tmp_path / "fitted.safetensors")
+    run = prepare(parse_settings(compose_settings(words)))
+    state = run.trainer.start(run.problem, run.F)
+    while state.t < run.trainer.total:
+        if single:
+            run.trainer.step(run.problem, state)
+        else:
+            run.trainer.advance(run.problem, state, until=state.t + 1)
+    save_model(tmp_path / "by_hand.safetensors", run.final_model(state, pytest.fail))
+    theirs = load_file(tmp_path / "run" / "final.safetensors")
+    for ours in map(load_file, (tmp_path / "fitted.safetensors", tmp_path / "by_hand.safetensors")):
+        assert ours.keys() == theirs.keys()
+        assert [name for name in ours if not torch.equal(ours[name], theirs[name])] == []
+    assert len(theirs["alpha"]) > 5
+
+
+def test_what_a_notebook_shows_is_one_line(tmp_path: Path) -> None:
+    columns = {f"column {n}": np.random.default_rng(n).normal(size=300) for n in range(30)}
+    frame = pd.DataFrame({**columns, "label": np.tile([*"abcdefghij"], 30)})
+    frame.to_csv(tmp_path / "table.csv", index=False)
+    words = ["dataset=csv", f"dataset.path={tmp_path}/table.csv", "kernel=linear", "engine=literal"]
+    data = None
+    for name in TRAINERS:
+        run = prepare(parse_settings(compose_settings([*words, f"algorithm={name}"])), data)
+        data = run.data
+        state = run.trainer.start(run.problem, run.F)
+        run.trainer.advance(run.problem, state, min(5, run.trainer.total))
+        samples, split, batch = run.data.samples, run.data.splits["train"], run.problem[np.arange(9)][0]
+        shown = [run, state, run.problem, run.F, run.data, samples, split, batch, run.metadata]
+        for text in map(repr, [*shown, run.untrained(), run.untrained().expansion]):
+            assert len(text) < 400
+            assert "\n" not in text
+        assert repr(split) == f"Split(x=Tensor({len(split)}, 30), y=Tensor({len(split)}), weight=None)"
+
+
+def test_progress_of_fit(capsys: pytest.CaptureFixture[str]) -> None:
+    X, y = make_moons(60, noise=0.2, random_state=0)
+    NSVMClassifier("alg1", steps=20, verbose=True).fit(X, y)
+    first, *others = capsys.readouterr().err.splitlines()
+    assert first == "fit: 20 steps"
+    assert len(others) < 15
+    assert others[-1].startswith("step 20/20  ")
 
 
 def test_grid_search_over_values_of_numpy() -> None:

@@ -24,6 +24,7 @@ from pydantic import (
 )
 
 from nsvm_cli.errors import InputError, did_you_mean
+from nsvm_cli.output import shortened
 from nsvm_cli.plugins import location
 
 T = TypeVar("T")
@@ -262,3 +263,19 @@ def shown(value: object) -> str:
         return reprlib.repr(value)
     except ValueError:
         return "an integer of thousands of digits"  # Python 3.11 refuses to print it
+
+
+class OneLine:
+    """Base class of objects that are shown in one line, with the shapes of arrays and no long values."""
+
+    def __init_subclass__(cls) -> None:
+        cls.__repr__ = cls.__repr__  # type: ignore[method-assign]  # a dataclass replaces only what it inherits
+
+    def __repr__(self) -> str:
+        values = ", ".join(f"{name}={_brief(value)}" for name, value in vars(self).items())
+        return shortened(f"{type(self).__name__}({values})", 399)
+
+
+def _brief(value: Any) -> str:
+    shape = ", ".join(map(str, value.shape)) if hasattr(value, "ndim") else "..."
+    return text if len(text := repr(value)) < 40 and "\n" not in text else f"{type(value).__name__}({shape})"

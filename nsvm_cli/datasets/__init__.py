@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float64
 from torch import Tensor
 
-from nsvm_cli.config.registry import Registry, build
+from nsvm_cli.config.registry import OneLine, Registry, build
 from nsvm_cli.config.settings import ClassWeight
 from nsvm_cli.datasets.arrays import NPY
 from nsvm_cli.datasets.base import Samples, Source, Split, Table, TableSource, Validation
@@ -70,7 +70,7 @@ class Splits(dict[str, Split]):
 
 
 @dataclass(frozen=True)
-class Data:
+class Data(OneLine):
     """A data set and its splits. For a table, also descriptions of its columns, and its encoder."""
 
     samples: Samples

@@ -15,7 +15,7 @@ from jaxtyping import Float, Float64, UInt8
 from pydantic import AfterValidator, BeforeValidator, Field
 from torch import Tensor
 
-from nsvm_cli.config.registry import STRICT, Text, expecting
+from nsvm_cli.config.registry import STRICT, OneLine, Text, expecting
 from nsvm_cli.datasets.notation import Doubt, Numbers, notations
 from nsvm_cli.errors import InputError, did_you_mean
 from nsvm_cli.tasks import Regression, Task, Values, task_for
@@ -41,7 +41,7 @@ ARRAYS = "arrays"
 
 
 @dataclass(frozen=True)
-class Samples:
+class Samples(OneLine):
     """The samples of a data set.
 
     Attributes:
@@ -191,7 +191,7 @@ class TableSource(Source):
 
 
 @dataclass(frozen=True)
-class Table:
+class Table(OneLine):
     """The rows of a table before encoding; cells may hold text or be empty.
 
     Attributes:
@@ -257,7 +257,7 @@ class Table:
 
 
 @dataclass(frozen=True)
-class Split:
+class Split(OneLine):
     """The samples of one split as tensors; see ``Samples``."""
 
     x: Float[Tensor, "m ..."] | UInt8[Tensor, "m ..."]

@@ -19,6 +19,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from nsvm_cli.config.registry import OneLine
 from nsvm_cli.config.settings import Init, Settings
 from nsvm_cli.errors import InputError, NotFiniteError
 from nsvm_cli.models.composed_kernels import kernel_of, learnt, with_initial_parameters
@@ -44,7 +45,7 @@ Augment = Callable[[Float[Tensor, "p ..."], Int64[np.ndarray, " p"], int], Float
 
 
 @dataclass(frozen=True)
-class Batch:
+class Batch(OneLine):
     """Samples x and their indices i in the training set, which determine dropout and augmentation."""
 
     x: Float[Tensor, "p ..."]
@@ -127,7 +128,7 @@ def features(network: nn.Module, x: Float[Tensor, "m ..."]) -> Float[Tensor, "m 
     return z
 
 
-class FeatureMap:
+class FeatureMap(OneLine):
     """The network F_theta, with everything that its training needs: optimizer, dropout and augmentation.
 
     ``F(x)`` returns F_theta(x), of shape (m, n), in evaluation mode and without recording gradients.

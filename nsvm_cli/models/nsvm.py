@@ -15,7 +15,7 @@ from pydantic import Field, NonNegativeInt, PositiveInt
 from torch import Tensor, nn
 from torch.nn import functional
 
-from nsvm_cli.config.registry import STRICT, NonNegative, Positive
+from nsvm_cli.config.registry import STRICT, NonNegative, OneLine, Positive
 from nsvm_cli.config.settings import Settings
 from nsvm_cli.datasets.encoding import MOST_CLASSES, Columns, Name, TableEncoder
 from nsvm_cli.datasets.scaling import Scaling
@@ -32,7 +32,7 @@ ROUNDING = 1e-3
 
 
 @dataclass(frozen=True)
-class Expansion:
+class Expansion(OneLine):
     """The decision function g, given by the non-zero terms of f in the RKHS of K (paper, Section 4)::
 
         g(x) = 1/scale sum_s alpha_s K(z_s, F_theta(x)) + bias
@@ -148,7 +148,7 @@ SHA256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 
 @pydantic.dataclasses.dataclass(frozen=True, kw_only=True, config=STRICT)
-class ModelMetadata:
+class ModelMetadata(OneLine):
     """The metadata of a trained model, its data and its training, which a model file stores as JSON.
 
     Attributes:

@@ -15,7 +15,7 @@ from jaxtyping import Float, Float64
 from pydantic import ValidationError
 from torch import Tensor
 
-from nsvm_cli.config.registry import OWN_PART, build, construct, one_line
+from nsvm_cli.config.registry import OWN_PART, OneLine, build, construct, one_line
 from nsvm_cli.config.settings import Settings, code_of, parse_settings, plain, with_values
 from nsvm_cli.datasets import Data, load_data
 from nsvm_cli.datasets.augmentation import build_augmentation
@@ -48,7 +48,7 @@ CONSTANT = (
 
 
 @dataclass(frozen=True)
-class Experiment:
+class Experiment(OneLine):
     """A run that is ready to start, with settings that have been checked.
 
     Attributes:

@@ -214,10 +214,10 @@ def _steps(
     step_intervals = [c.step_every for c in callbacks if c.step_every]
     chunk = 1
     while state.t < trainer.total:
-        multiples = (_next_multiple(state.t, n) for n in log_intervals)
+        multiples = ((state.t // n + 1) * n for n in log_intervals)
         log_at = min(*(t for t in last_steps if t > state.t), *multiples)
         start_time, start_step = time.monotonic(), state.t
-        until = min(log_at, state.t + chunk, *(_next_multiple(state.t, n) for n in step_intervals))
+        until = min(log_at, state.t + chunk, *((state.t // n + 1) * n for n in step_intervals))
         try:
             trainer.advance(problem, state, until)
         except NotFiniteError as error:
@@ -233,10 +233,6 @@ def _steps(
         if any(callback.should_interrupt(state) for callback in callbacks):
             break
     return None
-
-
-def _next_multiple(t: int, n: int) -> int:
-    return t + n - t % n
 
 
 def _log(trainer: Trainer[Any], state: State, callbacks: Sequence[Callback], means: bool) -> str | None:

@@ -17,25 +17,29 @@ from nsvm_cli.words import figures_of
 
 
 class Progress(Callback):
-    """Shows progress on stderr: a bar with metrics for each part, or about ten lines without a terminal."""
+    """Shows a bar with metrics for each part in a terminal or notebook, and about ten lines elsewhere."""
 
     seconds = 10.0  # interval of the first lines with the elapsed time; later intervals are longer
 
     def __init__(self, title: str, trainer: Trainer[Any]) -> None:
-        self.steps, self.total = trainer.part_steps, trainer.total
-        self.chooses_steps = [part.chooses_steps for part in trainer.parts]
+        self.trainer, self.steps, self.total = trainer, trainer.part_steps, trainer.total
         self.next_line, self.has_ended = 0.0, threading.Event()
         self.figures: dict[str, Any] = {}
         self.console = Console(sys.stderr)
         figures = TextColumn("{task.fields[figures]}", table_column=Column(no_wrap=True, ratio=2))
         self.bar = progress_bar(self.console, figures)
         self._begin(title, 1)
-        if not self.console.is_terminal:
-            self.say(f"{title}: {self.total} steps")
+        self.draw: Any = str  # in a notebook, replaces the bars that are shown
+        self.has_bars = self.console.is_terminal or self.console.is_jupyter
 
     def __enter__(self) -> Progress:
         self.bar.start()
-        if not self.console.is_terminal:
+        if self.console.is_jupyter:
+            from IPython.display import display
+
+            self.draw = display(self.bar, display_id=True).update
+        if not self.has_bars:
+            self.say(f"{self.bar.tasks[0].description}: {self.total} steps")
             threading.Thread(target=self._watch, daemon=True).start()
         return self
 
@@ -44,6 +48,7 @@ class Progress(Callback):
         if error is None:
             self._end()
         self.bar.stop()
+        self.draw(self.bar)
 
     def _watch(self) -> None:
         while not self.has_ended.wait(max(self.seconds, (self.bar.tasks[-1].elapsed or 0) / 10)):
@@ -55,6 +60,7 @@ class Progress(Callback):
 
     def on_step_end(self, state: State) -> None:
         self._move(state.t, state.part)
+        self.draw(self.bar)
 
     def on_train_end(self, state: State, stopped: str | None) -> None:
         self._begin("model and scores")
@@ -62,7 +68,7 @@ class Progress(Callback):
     def _begin(self, title: str, part: int = 0) -> None:
         """Fill the last bar, and add a bar for a part or, by default, for the work after the last step."""
         self._end()
-        total = self.steps[part - 1] if part and not self.chooses_steps[part - 1] else None
+        total = self.steps[part - 1] if part and not self.trainer.parts[part - 1].chooses_steps else None
         self.task = self.bar.add_task(title, total=total, figures="")
 
     def _end(self) -> None:
@@ -84,12 +90,11 @@ class Progress(Callback):
         step, figures = record["step"], figures_of(self.figures)
         self._move(step, state.part)
         self.bar.update(self.task, figures=" ".join(figures))
-        if not self.console.is_terminal and (step >= self.next_line or step == self.total):
+        if not self.has_bars and (step >= self.next_line or step == self.total):
             self.next_line = step + self.total / 10
             elapsed, remaining = self.bar.tasks[0].elapsed, self.bar.tasks[-1].time_remaining
-            times = [f"{_clock(elapsed)} elapsed"]
-            times += [] if remaining is None else [f"{_clock(remaining)} left"]
-            self.say("  ".join([f"step {step}/{self.total}", ", ".join(times), *figures]))
+            left = "" if remaining is None else f", {_clock(remaining)} left"
+            self.say("  ".join([f"step {step}/{self.total}", f"{_clock(elapsed)} elapsed{left}", *figures]))
 
 
 def _clock(seconds: float | None) -> timedelta:

@@ -15,7 +15,7 @@ from jaxtyping import Float, Float64, Int64
 from pydantic import Field
 from torch import Tensor
 
-from nsvm_cli.config.registry import Registry, build
+from nsvm_cli.config.registry import OneLine, Registry, build
 from nsvm_cli.errors import InputError, NotFiniteError
 from nsvm_cli.memory import MEMORY_BUDGET
 from nsvm_cli.models.feature_map import Batch, FeatureMap, Objective
@@ -35,7 +35,7 @@ PairedBatchSize = Annotated[int, Field(ge=2, le=10**6)]
 
 
 @dataclass(frozen=True)
-class Problem:
+class Problem(OneLine):
     """The input of every algorithm (paper, Section 4): data set D, kernel K, loss and seed."""
 
     x: Float[Tensor, "m ..."]  # standardised samples, (m, d) or (m, channels, height, width)
@@ -118,7 +118,7 @@ class Problem:
 
 
 @dataclass(kw_only=True)
-class State(Saved):
+class State(Saved, OneLine):
     """Everything that a step reads or writes, apart from the problem."""
 
     # every field is saved unless its metadata exclude it; see ``nsvm_cli.storage.state_dict``

@@ -72,3 +72,37 @@ def test_lines_about_what_has_no_steps(
             time.sleep(0.01)
             told += capsys.readouterr().err
     assert re.search(rf"^{name}: [\d:]+ elapsed$", told, re.MULTILINE)
+
+
+CELL = """
+from sklearn.datasets import make_moons
+from nsvm_cli import NSVMClassifier
+
+print("before")
+NSVMClassifier(steps=200, verbose=True).fit(*make_moons(200, noise=0.2, random_state=0))
+"""
+
+
+@pytest.mark.thorough
+def test_a_notebook_shows_bars_in_one_place() -> None:
+    nbformat = pytest.importorskip("nbformat")
+    client = pytest.importorskip("nbclient")
+    updates = []
+
+    class Client(client.NotebookClient):  # type: ignore[misc, name-defined]
+        def process_message(self, message: Any, *given: Any) -> Any:
+            if message["msg_type"] == "update_display_data":
+                updates.append(message["content"]["data"]["text/plain"])
+            return super().process_message(message, *given)
+
+    (cell,) = cells = [nbformat.v4.new_code_cell(CELL)]
+    Client(nbformat.v4.new_notebook(cells=cells), timeout=PATIENCE, kernel_name="python3").execute()
+    printed, bars, result = cell.outputs
+    assert printed["text"] == "before\n"
+    assert result["output_type"] == "execute_result"
+    assert len(updates) > 2
+    assert bars["data"]["text/plain"] == updates[-1]
+    assert "text/html" in bars["data"]
+    first, *_, last = re.sub(r"\x1b\[[0-9;]*m", "", updates[-1]).splitlines()
+    assert re.match(r"fit +━+ (\d+)/\1 .* objective ", first)
+    assert re.match(r"model and scores +━+ 1/1 ", last)
