@@ -8,22 +8,21 @@ TYPE_CHECKING = False  # importing typing takes so long that Ctrl-C may interrup
 if TYPE_CHECKING:
     from typing import Any
 
+    from nsvm_cli.comparison.records import load_runs
+    from nsvm_cli.estimators import NSVMClassifier, NSVMRegressor, load_model
+
 __version__ = "0.1.0"
 
-FACE = {
-    "NSVMClassifier": "nsvm_cli.estimators",
-    "NSVMRegressor": "nsvm_cli.estimators",
-    "load_model": "nsvm_cli.estimators",
-    "load_runs": "nsvm_cli.comparison.records",
-}
-"""The public names and their modules, which are imported on first use, since torch takes seconds."""
+__all__ = ["NSVMClassifier", "NSVMRegressor", "load_model", "load_runs"]
+"""The public names, whose modules are imported on first use, since torch takes seconds."""
 
 
 def __getattr__(name: str) -> Any:
-    if name not in FACE:
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(FACE[name]), name)
+    module = "comparison.records" if name == "load_runs" else "estimators"
+    return getattr(import_module(f"{__name__}.{module}"), name)
 
 
 def __dir__() -> list[str]:
-    return [*globals(), *FACE]
+    return [*globals(), *__all__]

@@ -90,6 +90,7 @@ def test_imports_point_downwards() -> None:
 
 def test_no_module_imports_itself_by_way_of_others() -> None:
     graph = {module: {*imports(file)} & MODULES.keys() - {module} for module, file in MODULES.items()}
+    del graph["nsvm_cli"]  # it imports its public names on first use, or for type checkers
     graphlib.TopologicalSorter(graph).prepare()  # raises if there is a circle
 
 

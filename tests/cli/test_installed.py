@@ -8,6 +8,8 @@ import sys
 import zipfile
 from pathlib import Path
 
+import pytest
+
 from tests.patience import PATIENCE
 
 ROOT = Path(__file__).parents[2]
@@ -50,3 +52,57 @@ def test_a_wheel_carries_conf_and_trains_and_evaluates_from_a_foreign_folder(tmp
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[0] == str(site / "nsvm_cli" / "__init__.py")
     assert '"samples": 36' in done.stdout
+
+
+PROGRAM = """
+from dataclasses import dataclass
+from typing import assert_type
+
+import numpy as np
+import pandas as pd
+from torch import Tensor
+
+from nsvm_cli import NSVMClassifier, NSVMRegressor, load_model, load_runs
+from nsvm_cli.metrics import metric
+from nsvm_cli.models.kernels import KERNELS, Kernel, squared_distances
+from nsvm_cli.models.nsvm import NSVM
+
+
+@metric()
+def share(y: np.ndarray, prediction: np.ndarray, weights: np.ndarray | None) -> float:
+    return float((y == prediction).mean())
+
+
+@KERNELS.register("matern52")
+@dataclass(frozen=True)
+class Matern52(Kernel):
+    length: float = 1.0
+
+    def __call__(self, a: Tensor, b: Tensor) -> Tensor:
+        d = assert_type(squared_distances(a, b), Tensor).sqrt() / self.length
+        return (1 + d) * (-d).exp()
+
+
+assert_type(Matern52(2.0).length, float)
+X, y = np.eye(4), np.array([0, 1, 0, 1])
+classifier = NSVMClassifier("alg4", kernel=Matern52(2.0), steps=10, settings={"metric": "share"}).fit(X, y)
+assert_type(classifier, NSVMClassifier)
+assert_type(classifier.history_, pd.DataFrame)
+assert_type(classifier.predict(X), np.ndarray)
+classifier.save("model.safetensors")
+assert_type(NSVMRegressor.load("model.safetensors"), NSVMRegressor)
+model = assert_type(load_model("model.safetensors"), NSVM)
+assert_type(model.parameters, int)
+assert_type(load_runs("outputs"), pd.DataFrame)
+"""
+
+
+@pytest.mark.thorough
+def test_a_users_program_has_types(tmp_path: Path) -> None:
+    """mypy --strict finds no error, and knows what the names of the package are."""
+    (tmp_path / "program.py").write_text(PROGRAM)
+    # as for an installed package, only errors in the program itself count
+    command = [sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent", "program.py"]
+    env = {**os.environ, "MYPYPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=PATIENCE)
+    assert done.returncode == 0, done.stdout + done.stderr
