@@ -120,11 +120,11 @@ def _zeros(model: NSVM) -> float:
 
 def _kernel_figures(model: NSVM, train: Split, held_out: Split) -> dict[str, Any]:
     """Return the alignments with the labels, and metrics of the matrix K(a, b) / sqrt(K(a, a) K(b, b))."""
-    task, kernel, seed = model.task, model.kernel, model.settings.seed
+    task, kernel = model.task, model.kernel
 
     def alignment(z: Tensor, y: Tensor) -> Any:
         codes = task.code(task.targets(y).to(z))
-        return dataset_alignment(kernel, z, codes, seed, task.centred)["alignment"]
+        return dataset_alignment(kernel, z, codes, task.centred)["alignment"]
 
     z = train.x[:MOST_IN_MATRIX]
     K = kernel.unbiased(z, z).double()

@@ -16,7 +16,7 @@ from torch import Tensor
 from nsvm_cli.config.registry import OneLine, Registry, build
 from nsvm_cli.config.settings import ClassWeight
 from nsvm_cli.datasets.arrays import NPY
-from nsvm_cli.datasets.base import Samples, Source, Split, Table, TableSource, Validation
+from nsvm_cli.datasets.base import BLOCK_ROWS, Rows, Samples, Source, Split, Table, TableSource, Validation
 from nsvm_cli.datasets.columns import Column, describe, summary, suspicions, unseen_categories
 from nsvm_cli.datasets.csv import CSV
 from nsvm_cli.datasets.encoding import TableEncoder, features, fit_encoder, labelled
@@ -64,8 +64,11 @@ class Splits(dict[str, Split]):
 
     def __missing__(self, name: str) -> Split:
         s, rows = self._samples, self.rows[name]
-        arrays = [array[rows] for array in (s.x, s.y, s.weight) if array is not None]
-        self[name] = split = Split(*(torch.from_numpy(np.ascontiguousarray(array)) for array in arrays))
+        y = torch.from_numpy(s.y[rows])
+        w = None if s.weight is None else torch.from_numpy(s.weight[rows])
+        mapped = isinstance(s.x, np.memmap) and s.x.dtype == np.uint8
+        x = Rows(s.x, rows) if mapped else torch.from_numpy(np.ascontiguousarray(s.x[rows]))
+        self[name] = split = Split(x, y, w)
         return split
 
 
@@ -128,7 +131,7 @@ class Data(OneLine):
     def duplicates(self) -> int:
         """Number of held-out samples with exactly the same features as a training sample."""
         trained, held_out = (
-            [hash((row + 0).tobytes()) for row in split.x.numpy()]  # no -0.0
+            [hash((row + 0).tobytes()) for x in split.x.split(BLOCK_ROWS) for row in x[:].numpy()]  # no -0.0
             for split in (self.splits["train"], self.held_out)
         )
         return int(np.isin(held_out, trained).sum())

@@ -1,13 +1,15 @@
-"""Samples in NumPy files."""
+"""Samples in files of arrays: NumPy's .npy and .npz, and .safetensors."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
+from zipfile import BadZipFile
 
 import numpy as np
 from pydantic.dataclasses import dataclass
+from safetensors import SafetensorError, safe_open
 
 from nsvm_cli.config.registry import STRICT
 from nsvm_cli.datasets.augmentation import Augment
@@ -16,13 +18,16 @@ from nsvm_cli.errors import InputError, message_of
 from nsvm_cli.storage.files import open_regular
 from nsvm_cli.tasks import encode
 
+COLLECTIONS = (".npz", ".safetensors")
+"""Endings of files that contain several arrays."""
+
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
 class NPY(Source):
-    """Arrays in files (.npy) of samples, of shape (m, ...), and of their labels, of shape (m,).
+    """Arrays of samples, of shape (m, ...), and of their labels, of shape (m,) or (m, 1).
 
     Labels of a floating-point type are real targets. All other labels are the names of classes. Arrays of
-    bytes with more than two dimensions are images.
+    bytes with more than two dimensions are images, which are moved to the shape (m, channels, height, width).
     """
 
     global_scaling: ClassVar[None] = None
@@ -42,8 +47,11 @@ class NPY(Source):
                 expected = f"expected samples of shape {x.shape[1:]}, as in {self.path}"
                 raise InputError(f"dataset.test_path={self.test_path}: {expected}, got {x_test.shape[1:]}")
             x, y = np.concatenate([x, x_test]), np.concatenate([y, y_test])
-        is_image = x.dtype == np.uint8 and x.ndim > 2
-        x = np.ascontiguousarray(x, np.uint8 if is_image else np.float64)
+        if is_image := x.dtype == np.uint8 and x.ndim > 2:
+            x = x[:, None] if x.ndim == 3 else x
+            last = x.ndim == 4 and x.shape[-1] in (1, 3) and x.shape[1] not in (1, 3)
+            x = np.moveaxis(x, -1, 1) if last else x
+        x = x if is_image else np.ascontiguousarray(x, np.float64)
         if y.dtype.kind == "f":
             return Samples(x, y.astype(np.float64), (), self.path, m)
         names = np.unique(y)
@@ -55,6 +63,7 @@ class NPY(Source):
         if x.dtype.kind not in "iufb" or x.ndim < 2:
             found = f"{x.dtype} of shape {x.shape}"
             raise InputError(f"dataset.{path}: expected numbers of shape (m, ...), got {found}")
+        y = y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
         if y.dtype.kind not in "iufbU" or y.shape != x.shape[:1]:
             expected = (
                 f"expected numbers or text of shape ({len(x)},), as dataset.{path} has {len(x)} samples"
@@ -64,11 +73,27 @@ class NPY(Source):
 
 
 def open_array(setting: str, path: str | None) -> np.ndarray:
-    """Return the array in a NumPy file (.npy), whose path is the value of a setting, as a memory map."""
+    """Return the array at a path, which is the value of a setting.
+
+    The path is a NumPy file (.npy), which is opened as a memory map, or FILE:NAME for an array in a file of
+    several arrays (.npz or .safetensors).
+    """
+    file, _, name = str(path or "").rpartition(":")
+    if not file.endswith(COLLECTIONS):
+        file, name = path or "", ""
+    at = Path(os.path.expanduser(file))
+    is_npz = file.endswith(".npz")
     try:
-        file = Path(os.path.expanduser(path or ""))
-        open_regular(file).close()  # settings from an untrusted source may contain any path
-        return np.lib.format.open_memmap(file, mode="r")  # No pickle: it refuses objects
-    except (OSError, ValueError) as error:
+        with open_regular(at) as content:  # settings from an untrusted source may contain any path
+            if not file.endswith(COLLECTIONS):
+                return np.lib.format.open_memmap(at, mode="r")  # No pickle: it refuses objects
+            opened: Any = np.load(content) if is_npz else safe_open(at, "numpy")  # No pickle, as above
+            with opened as arrays:
+                if name in (names := [*arrays.keys()]):
+                    array: np.ndarray = arrays[name] if is_npz else arrays.get_tensor(name)
+                    return array
+    except (OSError, ValueError, TypeError, SafetensorError, BadZipFile) as error:
         reason = message_of(error) if isinstance(error, OSError) else error
         raise InputError(f"{setting}={path} cannot be read as an array: {reason}") from None
+    hint = f"write {setting}={file}:NAME with one of the names {', '.join(names)}"
+    raise InputError(f"{setting}={path}: expected the name of an array in the file; {hint}")

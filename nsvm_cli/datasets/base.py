@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 import pydantic
 import torch
-from jaxtyping import Float, Float64, UInt8
+from jaxtyping import Float64, Real, UInt8
 from pydantic import AfterValidator, BeforeValidator, Field
 from torch import Tensor
 
@@ -25,6 +25,38 @@ if TYPE_CHECKING:
 
 BLOCK_ROWS = 256
 """Number of samples converted at a time, to save memory."""
+
+
+class Rows:
+    """The samples ``array[rows]``, read from the array only when they are indexed, to save memory.
+
+    Indexing returns a tensor. ``split`` and ``len`` work as for tensors.
+    """
+
+    dtype, device = torch.uint8, torch.device("cpu")
+
+    def __init__(self, array: UInt8[np.ndarray, "m ..."], rows: np.ndarray) -> None:
+        self.array, self.rows = array, rows
+        self.shape, self.ndim = torch.Size([len(rows), *array.shape[1:]]), array.ndim
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, chosen: int | slice | Tensor) -> UInt8[Tensor, "..."]:
+        rows = self.rows[chosen.numpy() if isinstance(chosen, Tensor) else chosen]
+        return torch.from_numpy(np.asarray(np.take(self.array, rows, axis=0)))
+
+    def split(self, size: int) -> list[Rows]:
+        return [Rows(self.array, self.rows[at : at + size]) for at in range(0, len(self), size)]
+
+
+RawSamples: TypeAlias = Real[Tensor, "m ..."] | Rows
+"""Type of unscaled samples of shape (m, ...)."""
+
+
+def over_blocks(x: RawSamples, f: Callable[[Tensor], Tensor]) -> Tensor:
+    """Return the values of a function of samples for all blocks of ``BLOCK_ROWS`` samples, stacked."""
+    return torch.stack([f(rows[:]) for rows in x.split(BLOCK_ROWS)])
 
 
 def as_float(x: Values) -> Values:
@@ -45,7 +77,7 @@ class Samples(OneLine):
     """The samples of a data set.
 
     Attributes:
-        x: features, or images as bytes (see ``as_float``).
+        x: features, or images as bytes (see ``as_float``). A memory map of bytes is never read as a whole.
         y: codes of ``classes`` (-1 and +1 for two classes, otherwise 0, 1, 2, ...), or real targets.
         official_validation, official_test: index of the first row of each official set. The official sets
             follow the training set.
@@ -81,7 +113,7 @@ class Samples(OneLine):
         if not len(self.x) == len(self.y) == len(weight):
             got = f"{len(self.x)} samples, {len(self.y)} labels and {len(weight)} weights"
             raise ValueError(f"Samples: expected a label and a weight for each sample, got {got}")
-        for row in np.argwhere(~np.isfinite(self.x))[:1, 0].tolist():
+        for row in np.argwhere(~np.isfinite(self.x))[:1, 0].tolist() if x == "float64" else ():
             raise InputError(
                 f"{self.source}: sample {row + 1}: expected finite features, got NaN or infinity"
             )
@@ -258,9 +290,9 @@ class Table(OneLine):
 
 @dataclass(frozen=True)
 class Split(OneLine):
-    """The samples of one split as tensors; see ``Samples``."""
+    """The samples of one split; see ``Samples``."""
 
-    x: Float[Tensor, "m ..."] | UInt8[Tensor, "m ..."]
+    x: Any  # RawSamples
     y: Float64[Tensor, " m"]
     weight: Float64[Tensor, " m"] | None = None
 

@@ -93,6 +93,8 @@ def uncovered_by_numba(trainer: Trainer[Any], problem: Problem, F: FeatureMap) -
         return "penalties"
     if base is Pegasos:
         return None  # Pegasos takes the features of any network
+    if not isinstance(problem.x, Tensor):
+        return "images that take more memory than memory_budget"
     if F.kernel_gradient is not None:
         return "kernel.gradient"
     if covered_parts(F.network) is None:

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from nsvm_cli.config.registry import OneLine
 from nsvm_cli.config.settings import Init, Settings
+from nsvm_cli.datasets.scaling import ScaledSamples
 from nsvm_cli.errors import InputError, NotFiniteError
 from nsvm_cli.models.composed_kernels import kernel_of, learnt, with_initial_parameters
 from nsvm_cli.models.dropout import Masks, dropout_masks
@@ -111,9 +112,9 @@ Objective = Callable[[Training, Kernel], Float[Tensor, ""]]
 """A function of F_theta and K that is differentiated with respect to theta."""
 
 
-def features(network: nn.Module, x: Float[Tensor, "m ..."]) -> Float[Tensor, "m n"]:
+def features(network: nn.Module, x: ScaledSamples) -> Float[Tensor, "m n"]:
     """Return F_theta(x_j) for all j, in chunks and without gradients. The network must be in eval mode."""
-    rows = max(1, CHUNK // x[:1].numel()) if len(x) else 1
+    rows = max(1, CHUNK // math.prod(x.shape[1:])) if len(x) else 1
     if len(x) > SMALL_BATCH:
         widest = max((len(p) for p in network.parameters() if p.ndim), default=1)
         rows = max(1, rows // math.ceil(widest / WIDE_LAYER))
@@ -123,8 +124,8 @@ def features(network: nn.Module, x: Float[Tensor, "m ..."]) -> Float[Tensor, "m 
             return first
         z = first.new_empty(len(x), *first.shape[1:])  # joining chunks would fragment memory
         z[:rows] = first
-        for z_chunk, chunk in zip(z[rows:].split(rows), x[rows:].split(rows), strict=True):
-            z_chunk.copy_(network(chunk))
+        for z_chunk, at in zip(z[rows:].split(rows), range(rows, len(x), rows), strict=True):
+            z_chunk.copy_(network(x[at : at + rows]))
     return z
 
 
@@ -199,7 +200,7 @@ class FeatureMap(OneLine):
                     "the same features; draw random numbers only in training mode, with 'if self.training:'"
                 )
 
-    def __call__(self, x: Float[Tensor, "m ..."] | Batch) -> Float[Tensor, "m n"]:
+    def __call__(self, x: ScaledSamples | Batch) -> Float[Tensor, "m n"]:
         return features(self.network, x.x if isinstance(x, Batch) else x)
 
     def state_dict(self) -> StateDict:

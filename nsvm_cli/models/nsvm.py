@@ -10,15 +10,16 @@ from typing import Annotated, Any
 import numpy as np
 import pydantic
 import torch
-from jaxtyping import Bool, Float, Float64, Int64, Real
+from jaxtyping import Bool, Float, Float64, Int64
 from pydantic import Field, NonNegativeInt, PositiveInt
 from torch import Tensor, nn
 from torch.nn import functional
 
 from nsvm_cli.config.registry import STRICT, NonNegative, OneLine, Positive
 from nsvm_cli.config.settings import Settings
+from nsvm_cli.datasets.base import RawSamples
 from nsvm_cli.datasets.encoding import MOST_CLASSES, Columns, Name, TableEncoder
-from nsvm_cli.datasets.scaling import Scaling
+from nsvm_cli.datasets.scaling import Scaled, Scaling
 from nsvm_cli.errors import RunError
 from nsvm_cli.memory import rows_at_a_time
 from nsvm_cli.metrics import own_metrics, own_scores
@@ -254,12 +255,12 @@ class NSVM:
         """The learnt settings and other parameters of the kernel by name, as numbers or lists."""
         return {name: value.tolist() for name, value in learnt_values(self.kernel).items()}
 
-    def features(self, x: Real[Tensor, "p ..."]) -> Float[Tensor, "p n"]:
+    def features(self, x: RawSamples) -> Float[Tensor, "p n"]:
         """Return F_theta(x) for raw samples, which may be floats or bytes, on any device."""
         like = self.expansion.z
-        return features(self.network, self.scaling(x, like.dtype).to(like.device))
+        return features(self.network, Scaled(x, self.scaling, like.dtype, like.device))
 
-    def decision_function(self, x: Real[Tensor, "p ..."]) -> Float[Tensor, " p *outputs"]:
+    def decision_function(self, x: RawSamples) -> Float[Tensor, " p *outputs"]:
         """Return g(x) for raw samples. Raise a RunError if a decision value is not finite."""
         g = self.expansion.z.new_empty(len(x), *self.task.outputs)  # joining blocks would fragment memory
         for g_part, part in zip(g.split(self._rows), x.split(self._rows), strict=True):
@@ -270,7 +271,7 @@ class NSVM:
             raise RunError(f"the decision function is not finite on these samples; {advice}")
         return g
 
-    def is_constant(self, x: Real[Tensor, "p ..."]) -> bool:
+    def is_constant(self, x: RawSamples) -> bool:
         """Return whether the decision function has the same value for all of these raw samples."""
         g = self.decision_function(x)
         return bool(g.eq(g[0]).all())
@@ -280,7 +281,7 @@ class NSVM:
         z, alpha = self.expansion.z, self.expansion.alpha
         return rows_at_a_time(max(z.shape[1] * z.element_size(), OUTPUT_BYTES * math.prod(alpha.shape[1:])))
 
-    def predict(self, x: Real[Tensor, "p ..."]) -> Tensor:
+    def predict(self, x: RawSamples) -> Tensor:
         """Return the predictions for raw samples: coded classes, or targets in the units of the data."""
         return torch.cat([self.task.decide(self.decision_function(part)) for part in x.split(self._rows)])
 
@@ -294,7 +295,7 @@ class NSVM:
         """Return a copy of the model with changed metadata. Raise a ValueError for invalid metadata."""
         return replace(self, metadata=replace(self.metadata, **changes))
 
-    def calibrated(self, x: Real[Tensor, "p ..."], y: Float[Tensor, " p"]) -> NSVM:
+    def calibrated(self, x: RawSamples, y: Float[Tensor, " p"]) -> NSVM:
         """Return a copy of the model with probabilities, fitted to raw samples outside the training set."""
         return replace(self, sigmoids=fit_sigmoids(self.decision_function(x).cpu(), self._positive(y)))
 
@@ -317,7 +318,7 @@ class NSVM:
 
     def score(
         self,
-        x: Real[Tensor, "p ..."],
+        x: RawSamples,
         y: Float[Tensor, " p"],
         weights: Float64[Tensor, " p"] | None = None,
     ) -> dict[str, Any]:

@@ -14,6 +14,7 @@ import torch
 from jaxtyping import Float, Float64, Int64
 from torch import Tensor, nn
 
+from nsvm_cli.datasets.scaling import ScaledSamples
 from nsvm_cli.errors import RunError
 from nsvm_cli.models.composed_kernels import learnt_values
 from nsvm_cli.models.feature_map import features
@@ -140,23 +141,20 @@ ALIGNMENT_LOSSES: dict[str, Callable[[float, Value], Value]] = {
 """The loss L(beta, gamma) in Part 1 of Algorithm 4, by name, for an alignment gamma with the target beta."""
 
 ALIGNMENT_SAMPLES = 10_000
-"""Maximum number of samples in ``dataset_alignment``, which subsamples larger data sets."""
+"""Maximum number of training samples for which a result contains ``dataset_alignment``."""
 
 KERNEL_ROWS = 64
 """Number of rows of a data set's kernel matrix that are computed at a time."""
 
 
 def dataset_alignment(
-    K: Kernel, z: Float[Tensor, "m n"], c: Float[Tensor, " m *outputs"], seed: int, centred: bool = False
+    K: Kernel, z: Float[Tensor, "m n"], c: Float[Tensor, " m *outputs"], centred: bool = False
 ) -> dict[str, float | int | bool | None]:
     """Return the ``alignment`` of a data set, the number of samples used, and whether it is centred.
 
     The alignment is None if all kernel values are 0 or, if ``centred``, equal. A RunError is raised if a
     kernel value is not finite.
     """
-    if len(c) > ALIGNMENT_SAMPLES:
-        chosen = random_subset(len(c), ALIGNMENT_SAMPLES, seed, c.device)
-        z, c = z[chosen], c[chosen]
     c = c.double()
     if centred:
         # <H U H, K> = <H U H, H K H>, so K need not be centred here; a constant column of c becomes 0
@@ -188,6 +186,11 @@ def random_subset(m: int, size: int, seed: int, device: torch.device) -> Int64[T
     return torch.from_numpy(rows).to(device)
 
 
+def at_most(size: int, m: int, seed: int, device: torch.device) -> Int64[Tensor, " size"] | slice:
+    """Return the indices of ``size`` random samples out of m, or a slice of all if m is not larger."""
+    return random_subset(m, size, seed, device) if m > size else slice(None)
+
+
 MAX_SAMPLES = 1000
 """Maximum number of samples in ``feature_change``, which subsamples larger data sets."""
 
@@ -208,15 +211,14 @@ def _norm(tensors: list[Tensor]) -> float:
     return math.hypot(*(float(torch.linalg.vector_norm(tensor.detach().double())) for tensor in tensors))
 
 
-def feature_change(before: Map, after: Map, x: Float[Tensor, "m ..."], seed: int) -> float | None:
+def feature_change(before: Map, after: Map, x: ScaledSamples, seed: int) -> float | None:
     """Return 1 - <H K_0 H, H K_T H> / (||H K_0 H|| ||H K_T H||), from 0 (the same kernel) to 1.
 
     This is 1 minus the centred kernel alignment (Kornblith et al. 2019, "Similarity of neural network
     representations revisited"), where H = I - 1 1^T / m, and K_0 and K_T are the kernel matrices of x before
     and after training. The result is None if a matrix is constant or not finite.
     """
-    if len(x) > MAX_SAMPLES:
-        x = x[random_subset(len(x), MAX_SAMPLES, seed, x.device)]
+    x = x[at_most(MAX_SAMPLES, len(x), seed, x.device)]
     K_0, K_T = (_centred(K, features(network, x)) for network, K in (before, after))
     if K_0 is None or K_T is None:
         return None

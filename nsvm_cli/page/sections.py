@@ -20,6 +20,7 @@ from nsvm_cli.artifacts.diagnosis import diagnose, random_samples
 from nsvm_cli.artifacts.prediction import explain
 from nsvm_cli.config.settings import flat
 from nsvm_cli.datasets import Data, Split
+from nsvm_cli.datasets.base import over_blocks
 from nsvm_cli.datasets.columns import remarks_on
 from nsvm_cli.errors import InputError, RunError
 from nsvm_cli.models.nsvm import NSVM
@@ -211,7 +212,7 @@ def _samples(model: NSVM, data: Data, caption: str, x: Iterable[Tensor], texts: 
     """Return samples and their texts as images or as rows of a table."""
     if _are_images(model):
         train = data.splits["train"].x
-        bounds = float(train.min()), float(train.max())
+        bounds = float(over_blocks(train, torch.min).min()), float(over_blocks(train, torch.max).max())
         return Images(caption, [image(*pair, bounds) for pair in zip(x, texts, strict=True)])
     encoder, values = model.metadata.encoder, [sample.flatten().tolist() for sample in x]
     cells = [

@@ -19,7 +19,7 @@ from nsvm_cli.config.registry import OWN_PART, OneLine, build, construct, one_li
 from nsvm_cli.config.settings import Settings, code_of, parse_settings, plain, with_values
 from nsvm_cli.datasets import Data, load_data
 from nsvm_cli.datasets.augmentation import build_augmentation
-from nsvm_cli.datasets.scaling import Scaling, fit_scaling
+from nsvm_cli.datasets.scaling import Scaled, Scaling, fit_scaling
 from nsvm_cli.engines import Engine, compile_steps, select, taken_by, why_slower
 from nsvm_cli.errors import InputError, did_you_mean
 from nsvm_cli.metrics import METRICS
@@ -28,7 +28,7 @@ from nsvm_cli.models.feature_map import FeatureMap, at_start, features
 from nsvm_cli.models.kernels import check_kernel
 from nsvm_cli.models.losses import build_loss
 from nsvm_cli.models.nsvm import NSVM, Expansion, ModelMetadata
-from nsvm_cli.models.objectives import feature_change, random_subset, theta_change
+from nsvm_cli.models.objectives import at_most, feature_change, theta_change
 from nsvm_cli.models.penalties import Penalties
 from nsvm_cli.output import Say, say
 from nsvm_cli.runs.loggers import Logger, build_logger
@@ -178,8 +178,7 @@ class Experiment(OneLine):
     def final_model(self, state: State, say: Say) -> NSVM:
         """Return the model at the end of training, with probabilities. Show a warning if it is constant."""
         model, x = self.model(state), self.data.splits["train"].x
-        if len(x) > PROBE_SAMPLES:
-            x = x[random_subset(len(x), PROBE_SAMPLES, self.settings.seed, x.device)]
+        x = x[at_most(PROBE_SAMPLES, len(x), self.settings.seed, x.device)]
         if not self.algorithm.is_constant and model.is_constant(x):
             reason = CONSTANT if self.algorithm.trains_svm else ""
             say(f"the model has the same decision value for all samples{reason}")
@@ -235,13 +234,16 @@ def prepare(settings: Settings, data: Data | None = None) -> Experiment:
     (task, y), train, dtype = data.training, data.splits["train"], getattr(torch, settings.dtype)
     kind = settings.dataset.get("scaling", "standard")
     scaling = fit_scaling(train.x, data.global_scaling, kind, train.weight)
-    x, shape = scaling(train.x, dtype).to(device), tuple(train.x.shape[1:])
-    network, K = at_start(settings, shape, task.outputs, x)
+    x: Any = Scaled(train.x, scaling, dtype, device)
+    shape = tuple(x.shape[1:])
+    if train.x.dtype != torch.uint8 or math.prod(x.shape) * dtype.itemsize <= settings.memory_budget * 2**20:
+        x = x[:]
+    network, K = at_start(settings, shape, task.outputs, x[:0])
     asked, named, algorithm = settings, algorithm, algorithm.for_samples(len(train.y))
     chosen = _in_place_of_null(asked, named, algorithm, partial(features, network, x), train.weight)
     settings = parse_settings(with_values(plain(asked), chosen))
     if settings.kernel != asked.kernel:
-        network, K = at_start(settings, shape, task.outputs, x)
+        network, K = at_start(settings, shape, task.outputs, x[:0])
     problem = Problem(
         x,
         y.to(device, dtype),

@@ -18,7 +18,7 @@ from nsvm_cli.config.settings import code_of, plain
 from nsvm_cli.metrics import own_metrics
 from nsvm_cli.models.feature_map import features
 from nsvm_cli.models.nsvm import NSVM
-from nsvm_cli.models.objectives import dataset_alignment
+from nsvm_cli.models.objectives import ALIGNMENT_SAMPLES, at_most, dataset_alignment
 from nsvm_cli.output import Say
 from nsvm_cli.parallel.signals import Signals
 from nsvm_cli.runs.checkpoint import CheckpointManager
@@ -88,7 +88,8 @@ def train_run(
 def result_of(experiment: Experiment, state: State, model: NSVM) -> dict[str, Any]:
     """Return the fields of the result about the trained model, its data and its training."""
     e, p, svm = experiment, experiment.problem, experiment.trainer.trains_svm
-    z, labels = features(model.network, p.x), p.task.code(p.y)
+    rows = at_most(ALIGNMENT_SAMPLES, len(p.y), p.seed, p.y.device)
+    z, labels = features(model.network, p.x[rows]), p.task.code(p.y[rows])
     own = own_metrics(p.task.kind)
     return {
         "metric": e.metric,
@@ -101,7 +102,7 @@ def result_of(experiment: Experiment, state: State, model: NSVM) -> dict[str, An
         "parameters": model.parameters,
         "support_vectors": len(model.expansion.alpha) if svm else None,
         **state.figures,
-        **dataset_alignment(model.kernel, z, labels, p.seed, p.task.centred),
+        **dataset_alignment(model.kernel, z, labels, p.task.centred),
         **_circumstances(e),
         "theta_change": model.metadata.theta_change,
         "feature_change": model.metadata.feature_change,

@@ -38,7 +38,7 @@ PairedBatchSize = Annotated[int, Field(ge=2, le=10**6)]
 class Problem(OneLine):
     """The input of every algorithm (paper, Section 4): data set D, kernel K, loss and seed."""
 
-    x: Float[Tensor, "m ..."]  # standardised samples, (m, d) or (m, channels, height, width)
+    x: Any  # ScaledSamples: standardised samples, (m, d) or (m, channels, height, width)
     y: Float[Tensor, " m"]  # labels as the task codes them: -1 and +1 for two classes
     K: Kernel
     seed: int

@@ -7,8 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from safetensors.numpy import load_file, save_file
 
-from nsvm_cli.datasets import load_data
+from nsvm_cli.datasets import load_data, scaling
+from nsvm_cli.datasets.base import ScalingKind
+from nsvm_cli.datasets.scaling import fit_scaling
 from nsvm_cli.errors import InputError
 from nsvm_cli.runs.open_model import evaluate_model, open_model
 from tests.small_runs import small_run
@@ -61,6 +65,59 @@ def test_a_model_is_trained_and_evaluated(tmp_path: Path) -> None:
     file, model = open_model(tmp_path / "run")
     assert model.metadata.shape == (1, 8, 8)
     assert evaluate_model(file, model, None, None, {})["accuracy"] == result["test_accuracy"]
+
+
+@pytest.mark.parametrize("ending", ["npz", "safetensors"])
+def test_files_of_several_arrays(ending: str, tmp_path: Path) -> None:
+    grey, file = IMAGES[:, 0], tmp_path / f"a:b.{ending}"
+    arrays = {"x": grey, "y": (np.arange(60) % 2)[:, None]}
+    np.savez_compressed(file, **arrays) if ending == "npz" else save_file(arrays, file)
+    named = {"name": "npy", "path": f"{file}:x", "labels": f"{file}:y"}
+    data = load_data(named, seed=0)
+    np.testing.assert_array_equal(data.samples.x, IMAGES)
+    np.testing.assert_array_equal(data.samples.y, np.tile([-1, 1], 30))
+    for path in (str(file), f"{file}:z"):
+        with pytest.raises(InputError, match=r"expected the name of an array in the file; .* names x, y$"):
+            load_data({**named, "path": path}, seed=0)
+    file.write_bytes(file.read_bytes()[:50])
+    with pytest.raises(InputError, match="cannot be read as an array"):
+        load_data(named, seed=0)
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_the_channels_of_images_may_be_first_or_last(channels: int, tmp_path: Path) -> None:
+    x = RNG.integers(256, size=(60, channels, 8, 9), dtype=np.uint8)
+    for array in (x, np.moveaxis(x, 1, -1)):
+        data = load_data(section(tmp_path, array, np.arange(60) % 2), seed=0)
+        np.testing.assert_array_equal(data.samples.x, x)
+        assert data.splits["train"].x[:].equal(torch.from_numpy(x[data.splits.rows["train"]]))
+
+
+@pytest.mark.parametrize("algorithm", ["alg1", "alg2", "alg3", "alg4", "pegasos"])
+def test_images_that_exceed_the_memory_budget_give_the_same_bits(algorithm: str, tmp_path: Path) -> None:
+    x = np.random.default_rng(1).integers(256, size=(2000, 1, 12, 12), dtype=np.uint8)
+    dataset, bits = section(tmp_path, x, x[:, 0, 0, 0] > 127, validation=100), []
+    for budget in (1, 1024):
+        same = {"algorithm": {"name": algorithm, "steps": 60}, "dataset": dataset, "engine": "torch"}
+        result = small_run(tmp_path / str(budget), **same, memory_budget=budget)
+        metrics = {name: value for name, value in result.items() if name.endswith(("accuracy", "ment"))}
+        bits.append((load_file(tmp_path / str(budget) / "final.safetensors"), metrics))
+    (few, few_metrics), (many, many_metrics) = bits
+    assert few_metrics == many_metrics
+    assert all(few[name].tobytes() == many[name].tobytes() for name in {**few, **many})
+
+
+@pytest.mark.parametrize("kind", ["standard", "channels", "minmax", "none"])
+def test_blocks_of_images_are_scaled_like_all_images(
+    kind: ScalingKind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x = RNG.integers(256, size=(600, 3, 4, 5), dtype=np.uint8)
+    mapped = load_data(section(tmp_path, x, np.arange(600) % 2), seed=0).splits["train"].x
+    whole = fit_scaling(mapped[:], True, kind)
+    monkeypatch.setattr(scaling, "WHOLE", 0)
+    blocks = fit_scaling(mapped, True, kind)
+    torch.testing.assert_close(blocks.mean, whole.mean, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(blocks.std, whole.std, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize(
