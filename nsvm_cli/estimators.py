@@ -66,7 +66,7 @@ EXTRA = (
 )
 """Settings of ``nsvm train`` that can be set only in the parameter ``settings``."""
 
-DATASET = ("scaling", "validation", "drop", "include", "text", "missing", "decimal", "thousands")
+DATASET = ("scaling", "validation", "drop", "include", "text", "missing", "decimal", "thousands", "augment")
 """Settings of data sets that apply to arrays and data frames."""
 
 APPLY = (*PARTS, *SAME_NAMES, *EXTRA, "seed", *(f"dataset.{key}" for key in DATASET))

@@ -44,6 +44,13 @@ SEEDING = threading.RLock()
 """The lock that a thread holds while it has seeded the global generators."""
 
 
+def seed_generators(seed: int) -> None:
+    """Seed the global generators of torch on the CPU, NumPy and Python."""
+    torch.default_generator.manual_seed(seed)
+    np.random.seed(seed % 2**32)
+    random.seed(seed)
+
+
 @contextmanager
 def seeded(seed: int, device: str = "cpu") -> Iterator[None]:
     """Context manager: seed the global generators of torch, NumPy and Python, and restore them on exit."""
@@ -54,8 +61,7 @@ def seeded(seed: int, device: str = "cpu") -> Iterator[None]:
             generator.manual_seed(seed)
         restored.callback(np.random.set_state, np.random.get_state())
         restored.callback(random.setstate, random.getstate())
-        np.random.seed(seed % 2**32)
-        random.seed(seed)
+        seed_generators(seed)
         yield
 
 

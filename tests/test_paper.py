@@ -22,7 +22,7 @@ from nsvm_cli.models.kernels import RBF, Kernel, Linear, Normalized, Polynomial
 from nsvm_cli.models.networks import build_network
 from nsvm_cli.models.objectives import alignment, norm_surrogate
 from nsvm_cli.models.optimizers import SGD
-from nsvm_cli.models.penalties import PENALTIES, Penalties, distance_identity
+from nsvm_cli.models.penalties import PENALTIES, distance_identity
 from nsvm_cli.trainers import Trainer
 from nsvm_cli.trainers.alg1 import Alg1
 from nsvm_cli.trainers.alg2 import Alg2
@@ -258,7 +258,7 @@ def test_terms_are_added_to_the_objective_of_every_algorithm(trainer: Trainer[An
     """They move theta by the rate times their gradient, on the batch of the step."""
     s, weights = small(0), {"entropy": 0.3, "identity": 0.5, "ones": 0.7, "l1": 0.02}
     thetas = []
-    for penalties in (Penalties(), Penalties(**weights)):
+    for penalties in ({}, weights):
         problem, F = replace(s.problem, penalties=penalties), plain(s)
         state = trainer.start(problem, F)
         while F.theta_steps < 1:
@@ -266,7 +266,7 @@ def test_terms_are_added_to_the_objective_of_every_algorithm(trainer: Trainer[An
         thetas.append(parameters(F.network))
     theta, x_A = [*s.network.parameters()], problem[state.sampler(state.t)][0].x
     K_A = problem.K(z := s.network(x_A), z)
-    terms = sum(weights[name] * term(K_A) for name, term in PENALTIES.items())
+    terms = sum(weights[name] * PENALTIES[name](K_A) for name in ("entropy", "identity", "ones"))
     grad_theta = torch.autograd.grad(terms + weights["l1"] * sum(p.abs().sum() for p in theta), theta)
     moved = descended(theta, grad_theta) - parameters(s.network)
     torch.testing.assert_close(thetas[1] - thetas[0], moved, rtol=0, atol=1e-12)

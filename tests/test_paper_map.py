@@ -18,7 +18,7 @@ from nsvm_cli.compose.composition import compose_settings
 from nsvm_cli.config.registry import construct
 from nsvm_cli.config.settings import Settings, parse_settings
 from nsvm_cli.models.networks import build_network
-from nsvm_cli.models.penalties import Penalties
+from nsvm_cli.models.penalties import with_weight
 from nsvm_cli.trainers import build_parts
 from tests.cli.process import nsvm
 from tests.page.models import load
@@ -122,7 +122,7 @@ def test_options(options: str) -> None:
     """With the parts of which they are settings."""
     settings = parse_settings(compose_settings(shlex.split(options)))
     build_parts(settings)
-    construct(Penalties, "penalties", settings.penalties)
+    construct(with_weight, "", {"penalties": settings.penalties})
     build_network(settings.network, (1, 28, 28), 0)
 
 

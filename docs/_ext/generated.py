@@ -30,13 +30,14 @@ from sphinx.environment import BuildEnvironment
 import nsvm_cli
 from nsvm_cli.cli import main
 from nsvm_cli.compose.composition import compose_settings
+from nsvm_cli.config.registry import NonNegative
 from nsvm_cli.config.settings import Settings
 from nsvm_cli.datasets import DATASETS
 from nsvm_cli.models.kernels import KERNELS
 from nsvm_cli.models.losses import LOSSES
 from nsvm_cli.models.networks import NETWORKS, Output
 from nsvm_cli.models.optimizers import OPTIMIZERS
-from nsvm_cli.models.penalties import Penalties
+from nsvm_cli.models.penalties import PENALTIES
 from nsvm_cli.runs.loggers import LOGGERS
 from nsvm_cli.trainers import TRAINERS
 from nsvm_cli.trainers.samplers import SAMPLERS
@@ -209,8 +210,9 @@ def run_settings(_: str) -> str:
     rows = _rows("", plain, _types(Settings), text)
     for key in [key for key in values if key not in plain]:
         below = text[text.index(f"\n{key}:") :]
-        section = Penalties if key == "penalties" else get_type_hints(Settings)[key]
-        rows += _rows(key, values[key], _types(section), below)
+        weights = dict.fromkeys(PENALTIES, _type(NonNegative))
+        types = weights if key == "penalties" else _types(get_type_hints(Settings)[key])
+        rows += _rows(key, values[key], types, below)
     return _table(COLUMNS, rows)
 
 

@@ -151,6 +151,7 @@ def _parts_known(words: Sequence[str]) -> Iterator[None]:
     store, kinds = ConfigStore.instance(), _groups() & Registry.kinds.keys()
     before, store.repo = store.repo, store.repo | {kind: {**store.repo.get(kind, {})} for kind in kinds}
     try:
+        store.store("penalties", {"penalties": dict.fromkeys(Registry.kinds.get("penalties", ()))})
         for kind in kinds:
             for name in Registry.kinds[kind]:
                 if stored := _without_file(folders, kind, name):
@@ -266,6 +267,8 @@ def plain_values(config: DictConfig, complete: bool = True) -> dict[str, Any]:
     for key, part in parts.items():
         if OmegaConf.is_config(part):
             parts[key] = OmegaConf.to_container(part, resolve=True, throw_on_missing=complete)
+    if isinstance(weights := parts.get("penalties"), dict):
+        parts["penalties"] = {name: weight for name, weight in weights.items() if weight is not None}
     return parts
 
 

@@ -160,6 +160,7 @@ def code_of(settings: Settings) -> str | None:
     """Return the SHA-256 of the plugins' code that affects the result of a run, or None if there is none."""
     metrics = {name: entry.function for name, entry in own_metrics().items()}
     names = _leaves(with_effect(plain(settings)))
+    names += [name for name, weight in settings.penalties.items() if weight]
     parts = [named.get(name) for name in names for named in (metrics, *NAMED)]
     for kind, registry in with_effect(Registry.kinds).items():
         for name in _leaves(getattr(settings, kind, settings.callbacks)):

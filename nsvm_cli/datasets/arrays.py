@@ -12,7 +12,6 @@ from pydantic.dataclasses import dataclass
 from safetensors import SafetensorError, safe_open
 
 from nsvm_cli.config.registry import STRICT
-from nsvm_cli.datasets.augmentation import Augment
 from nsvm_cli.datasets.base import Samples, Source
 from nsvm_cli.errors import InputError, message_of
 from nsvm_cli.storage.files import open_regular
@@ -36,7 +35,6 @@ class NPY(Source):
     labels: str
     test_path: str | None = None
     test_labels: str | None = None
-    augment: Augment = ()
 
     def load(self, rng: np.random.Generator) -> Samples:
         x, y = self._arrays("path", "labels")

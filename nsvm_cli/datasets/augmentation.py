@@ -1,33 +1,42 @@
-"""Image augmentation with torchvision's ``transforms.v2``.
+"""Random transforms of samples: torchvision's ``transforms.v2`` for images, and the user's own.
 
 Augmentation acts only in the forward pass of a theta step, like dropout. Margins, stored features and
-predictions use the original images.
+predictions use the original samples.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int64
+from jaxtyping import Float, Float64, Int64
 from pydantic import BeforeValidator
-from torch import Tensor, nn
+from torch import Tensor
 
-from nsvm_cli.config.registry import build, shown
-from nsvm_cli.datasets.scaling import Scaling
+from nsvm_cli.config.registry import NAMED, OWN_PART, build, shown
 from nsvm_cli.datasets.torchvision_import import import_torchvision
 from nsvm_cli.errors import InputError, did_you_mean
-from nsvm_cli.randomness import number_at, seeded
+from nsvm_cli.plugins import location
+from nsvm_cli.randomness import number_at, seed_generators, seeded
 
-TRANSFORMS = (
-    *("RandomCrop", "RandomResizedCrop", "RandomHorizontalFlip", "RandomVerticalFlip", "RandomRotation"),
-    *("RandomAffine", "RandomPerspective", "RandomErasing"),
-    *("ElasticTransform", "ColorJitter", "GaussianBlur"),
+Transform = Callable[[Float[Tensor, "..."]], Any]
+
+AUGMENTATIONS: dict[str, Callable[..., Any] | None] = dict.fromkeys(
+    (
+        *("RandomCrop", "RandomResizedCrop", "RandomHorizontalFlip", "RandomVerticalFlip", "RandomRotation"),
+        *("RandomAffine", "RandomPerspective", "RandomErasing"),
+        *("ElasticTransform", "ColorJitter", "GaussianBlur"),
+    )
 )
-"""Classes of ``torchvision.transforms.v2`` that ``dataset.augment`` may contain."""
+"""Transforms that ``dataset.augment`` may contain. None stands for torchvision's class of the same name.
+
+All others are functions of one sample and settings, or classes whose instances are functions of one sample.
+"""
+NAMED.append(AUGMENTATIONS)
 
 
 def _section(value: object) -> Mapping[str, Any]:
@@ -36,8 +45,9 @@ def _section(value: object) -> Mapping[str, Any]:
         raise ValueError(
             f"expected a transform such as RandomCrop or {{name: RandomCrop}}, got {shown(value)}"
         )
-    if (name := section.get("name")) not in TRANSFORMS:
-        raise ValueError(f"there is no transform {shown(name)}; {did_you_mean(name, TRANSFORMS)}")
+    if (name := section.get("name")) not in [*AUGMENTATIONS]:
+        hint = f"{did_you_mean(name, AUGMENTATIONS)}; {OWN_PART}"
+        raise ValueError(f"there is no transform {shown(name)}; {hint}")
     return section
 
 
@@ -50,55 +60,63 @@ Augment = Annotated[
 
 @dataclass(frozen=True)
 class Augmentation:
-    """Apply random transforms to standardised images.
+    """Apply random transforms to samples x that were scaled to (x - mean) / std.
 
-    The result depends only on the image, its index in the training set and the key of the step.
+    The result depends only on the sample, its index in the training set and the key of the step.
     """
 
-    transforms: Sequence[nn.Module]
-    scaling: Scaling
+    transforms: Sequence[Transform]
+    mean: Float64[Tensor, "..."]
+    std: Float64[Tensor, "..."]
 
     def __call__(
-        self, x: Float[Tensor, "p c h w"], i: Int64[np.ndarray, " p"], key: int
-    ) -> Float[Tensor, "p c h w"]:
-        """Return transformed copies of the images x, which have the indices i in the training set."""
-        mean, std = self.scaling.mean, self.scaling.std
-        images = x.to("cpu", torch.float64) * std + mean
-        with seeded(0):
+        self, x: Float[Tensor, "p ..."], i: Int64[np.ndarray, " p"], key: int
+    ) -> Float[Tensor, "p ..."]:
+        """Return transformed copies of the samples x, which have the indices i in the training set."""
+        samples = x.to("cpu", torch.float64) * self.std + self.mean
+        with seeded(0), torch.no_grad():
             for place, seed in enumerate(number_at(key, i).tolist()):
-                torch.default_generator.manual_seed(seed)
+                seed_generators(seed)
                 for transform in self.transforms:
-                    images[place] = transform(images[place])
-        return ((images - mean) / std).to(x)
+                    samples[place] = torch.as_tensor(transform(samples[place]))
+        return ((samples - self.mean) / self.std).to(x)
 
 
 def build_augmentation(
-    sections: Sequence[object] | None, scaling: Scaling, shape: tuple[int, ...]
+    sections: Sequence[object] | None,
+    mean: Float64[Tensor, "..."],
+    std: Float64[Tensor, "..."],
+    shape: tuple[int, ...],
 ) -> Augmentation | None:
-    """Return the augmentation for images of this shape, or None if there are no sections.
+    """Return the augmentation for samples of this shape, or None if there are no sections.
 
     Raises:
         InputError: an argument is invalid, or does not suit the shape.
     """
     if not sections:
         return None
-    if len(shape) != 3:
-        raise InputError(
-            f"dataset.augment: expected images, got samples of shape {shape}; remove dataset.augment"
-        )
-    v2, transforms = import_torchvision("transforms.v2"), []
+    transforms: list[Transform] = []
     for section in map(_section, sections):
-        name = section["name"]
-        size = {"size": list(shape[1:])} if name in ("RandomCrop", "RandomResizedCrop") else {}
-        transform: nn.Module = build({name: getattr(v2, name)}, "augmentation", {**size, **section})
+        name, size = section["name"], {}
+        if (part := AUGMENTATIONS[name]) is None:
+            if len(shape) != 3:
+                raise InputError(f"dataset.augment: expected images for {name}, got samples of shape {shape}")
+            part = getattr(import_torchvision("transforms.v2"), name)
+            size = {"size": list(shape[1:])} if name in ("RandomCrop", "RandomResizedCrop") else {}
+        make: Any = partial(build, {name: part}, "augmentation", {**size, **section})
+        transform: Transform = make() if isinstance(part, type) else make
         try:
             with seeded(0):  # torchvision rejects some arguments only when a transform is applied
-                image = transform(torch.zeros(shape))
+                sample = torch.as_tensor(transform(torch.zeros(shape, dtype=torch.float64)))
+        except InputError:
+            raise
         except (TypeError, ValueError, RuntimeError) as error:
-            raise InputError(f"dataset.augment: {name}: {str(error).splitlines()[0]}") from None
-        if image.shape != shape:
+            reason = next(iter(str(error).splitlines()), type(error).__name__)
+            raise InputError(f"dataset.augment: {name}: {reason}{location(error)}") from None
+        if sample.shape != shape:
             raise InputError(
-                f"dataset.augment: expected {name} to return images of shape {[*shape]}, got {[*image.shape]}"
+                f"dataset.augment: expected {name} to return samples of shape {[*shape]}, "
+                f"got {[*sample.shape]}"
             )
         transforms.append(transform)
-    return Augmentation(transforms, scaling)
+    return Augmentation(transforms, mean, std)

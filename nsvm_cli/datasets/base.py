@@ -16,6 +16,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from torch import Tensor
 
 from nsvm_cli.config.registry import STRICT, OneLine, Text, expecting
+from nsvm_cli.datasets.augmentation import Augment
 from nsvm_cli.datasets.notation import Doubt, Numbers, notations
 from nsvm_cli.errors import InputError, did_you_mean
 from nsvm_cli.tasks import Regression, Task, Values, task_for
@@ -194,6 +195,8 @@ class Source:
     validation: Validation = 0
 
     fold: Annotated[str, AfterValidator(_fold)] | None = None
+
+    augment: Augment = ()
 
     def load(self, rng: np.random.Generator) -> Samples | Table:
         """Return all samples, or raise an InputError if the data are bad. ``rng`` draws generated samples."""

@@ -18,7 +18,6 @@ from pydantic.dataclasses import dataclass
 from torch.nn import functional
 
 from nsvm_cli.config.registry import STRICT, Text
-from nsvm_cli.datasets.augmentation import Augment
 from nsvm_cli.datasets.base import Samples, Source
 from nsvm_cli.datasets.download import cache_folder, fetch
 from nsvm_cli.errors import InputError, did_you_mean, message_of
@@ -36,7 +35,6 @@ class Images(Source):
     global_scaling: ClassVar[bool] = True
 
     classes: tuple[Text, ...] | None = None
-    augment: Augment = ()
 
     def chosen(
         self, source: str, names: Sequence[str], parts: Mapping[str, tuple[np.ndarray, np.ndarray]]

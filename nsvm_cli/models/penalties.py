@@ -6,15 +6,19 @@ labels fit. If K_A is near the matrix of ones, nothing can be learnt.
 
 from __future__ import annotations
 
+import functools
+import inspect
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated
 
 import torch
 from jaxtyping import Float
-from pydantic.dataclasses import dataclass
+from pydantic import Field
 from torch import Tensor
 
-from nsvm_cli.config.registry import STRICT, NonNegative
+from nsvm_cli.config.registry import NonNegative, Registry, entry_of, shown
+from nsvm_cli.errors import InputError
 from nsvm_cli.models.feature_map import Batch, Objective, Training
 from nsvm_cli.models.kernels import Kernel
 
@@ -54,47 +58,58 @@ def distance_ones(K: Float[Tensor, "k k"]) -> Value:
     return distance(K, torch.ones_like(K))
 
 
-PENALTIES: dict[str, Callable[[Float[Tensor, "k k"]], Value]] = {
-    "entropy": lambda K: (2 * entropy(K) - 1) ** 2,
-    "identity": lambda K: (1 - distance_identity(K)) ** 2,
-    "ones": lambda K: (1 - distance_ones(K)).clamp_min(0) ** 2,  # the distance may exceed 1
-}
-"""Penalties as functions of K_A, from 0 (best) to 1 (worst)."""
-
-
 def l1(theta: Sequence[Tensor]) -> Value:
     """Return the sum of the absolute values of theta."""
     return torch.stack([p.abs().sum() for p in theta]).sum()
 
 
-@dataclass(frozen=True, config=STRICT)
-class Penalties:
-    """The weight of each term in the objective for theta; see ``PENALTIES`` and ``l1``."""
+PENALTIES: Registry[Callable[..., Value]] = Registry("penalties", object)
+PENALTIES |= {
+    "entropy": lambda K: (2 * entropy(K) - 1) ** 2,
+    "identity": lambda K: (1 - distance_identity(K)) ** 2,
+    "ones": lambda K: (1 - distance_ones(K)).clamp_min(0) ** 2,  # the distance may exceed 1
+    "l1": l1,
+}
+"""Functions of K_A or, if their parameter is called ``theta``, of the list of the trainable tensors.
 
-    entropy: NonNegative = 0.0
-    identity: NonNegative = 0.0
-    ones: NonNegative = 0.0
-    l1: NonNegative = 0.0
+The values of ``entropy``, ``identity`` and ``ones`` are from 0 (best) to 1 (worst).
+"""
 
-    def __bool__(self) -> bool:
-        return self != Penalties()
 
-    @property
-    def pairwise_term(self) -> str | None:
-        """The name of a selected term that requires at least two samples, or None."""
-        return next((name for name in PENALTIES if getattr(self, name)), None)
+Weights = dict[
+    Annotated[str, entry_of(PENALTIES)], Annotated[NonNegative, Field(strict=True, allow_inf_nan=False)]
+]
 
-    def added_to(self, objective: Objective, x_A: Batch) -> Objective:
-        """Return the objective plus the weighted terms on the batch x_A."""
 
-        def penalised(F: Training, K: Kernel) -> Value:
-            value = objective(F, K)
-            if self.pairwise_term:
-                z = F(x_A)
-                K_A = K.unbiased(z, z)
-                for name, term in PENALTIES.items():
-                    if weight := getattr(self, name):
-                        value = value + weight * term(K_A)
-            return value + self.l1 * l1(F.F.parameters) if self.l1 else value
+def with_weight(penalties: Weights) -> dict[str, float]:
+    """Return the penalties whose weight is not 0, in the order of ``PENALTIES``."""
+    return {name: penalties[name] for name in PENALTIES if penalties.get(name)}
 
-        return penalised
+
+@functools.cache
+def _of_theta(term: Callable[..., Value]) -> bool:
+    return "theta" in inspect.signature(term).parameters
+
+
+def of_pairs(penalties: Mapping[str, float]) -> str | None:
+    """Return the name of a penalty that requires at least two samples, or None."""
+    return next((name for name in penalties if not _of_theta(PENALTIES[name])), None)
+
+
+def penalised(objective: Objective, penalties: Mapping[str, float], x_A: Batch) -> Objective:
+    """Return the objective plus the weighted penalties on the batch x_A."""
+
+    def total(F: Training, K: Kernel) -> Value:
+        value, theta = objective(F, K), F.F.parameters
+        if of_pairs(penalties):
+            z = F(x_A)
+            K_A = K.unbiased(z, z)
+        for name, weight in penalties.items():
+            term = PENALTIES[name](theta if _of_theta(PENALTIES[name]) else K_A)
+            if getattr(term, "shape", None) != ():
+                found = shown(getattr(term, "shape", term))
+                raise InputError(f"penalties.{name}: expected a tensor of shape (), got {found}")
+            value = value + weight * term
+        return value
+
+    return total

@@ -29,7 +29,7 @@ from nsvm_cli.models.kernels import check_kernel
 from nsvm_cli.models.losses import build_loss
 from nsvm_cli.models.nsvm import NSVM, Expansion, ModelMetadata
 from nsvm_cli.models.objectives import at_most, feature_change, theta_change
-from nsvm_cli.models.penalties import Penalties
+from nsvm_cli.models.penalties import with_weight
 from nsvm_cli.output import Say, say
 from nsvm_cli.runs.loggers import Logger, build_logger
 from nsvm_cli.runs.loop import CALLBACKS, Callback, Scores, run
@@ -230,6 +230,7 @@ def prepare(settings: Settings, data: Data | None = None) -> Experiment:
     # errors here are raised before the data are loaded, which may take minutes
     algorithm, optimizer, gradient, device = build_parts(settings)
     logger = build_logger(settings.logger)
+    penalties = construct(with_weight, "", {"penalties": settings.penalties})
     data = data or load(settings)
     (task, y), train, dtype = data.training, data.splits["train"], getattr(torch, settings.dtype)
     kind = settings.dataset.get("scaling", "standard")
@@ -252,11 +253,11 @@ def prepare(settings: Settings, data: Data | None = None) -> Experiment:
         settings.memory_budget,
         task,
         build_loss(settings.loss, settings.multiclass, task),
-        construct(Penalties, "penalties", settings.penalties),
+        penalties,
         data.weights(settings.class_weight),
         settings.sampler,
     )
-    augment = build_augmentation(settings.dataset.get("augment"), scaling, shape)
+    augment = build_augmentation(settings.dataset.get("augment"), scaling.mean, scaling.std, shape)
     F = FeatureMap(network, optimizer, settings.seed, augment, gradient, K, settings.freeze)
     F.try_out(problem[np.arange(3) % len(x)][0])
     metadata = _metadata(data)

@@ -16,7 +16,6 @@ from nsvm_cli.models.feature_map import FeatureMap, Training
 from nsvm_cli.models.kernels import Kernel
 from nsvm_cli.models.nsvm import Expansion
 from nsvm_cli.models.objectives import ALIGNMENT_LOSSES, alignment
-from nsvm_cli.models.penalties import Penalties
 from nsvm_cli.storage.state_dict import RESTORED
 from nsvm_cli.trainers.base import BatchSize, BatchTrainer, PairedBatchSize, Problem, State, Trainer
 from nsvm_cli.trainers.direct import LinearSVM
@@ -118,7 +117,7 @@ class Alg4(BatchTrainer[Alg4State]):
 
     def check(self, problem: Problem, F: FeatureMap) -> None:
         super().check(problem, F)
-        self.svm.check(replace(problem, penalties=Penalties()), F)
+        self.svm.check(replace(problem, penalties={}), F)
 
     def start(self, problem: Problem, F: FeatureMap) -> Alg4State:
         mean = MeanTheta(F, self.average, self.last_theta_step) if self.average else None

@@ -22,7 +22,7 @@ from nsvm_cli.models.feature_map import Batch, FeatureMap, Objective
 from nsvm_cli.models.kernels import Kernel, kernel_sums
 from nsvm_cli.models.losses import Binary, Hinge, Loss, any_output
 from nsvm_cli.models.nsvm import Expansion
-from nsvm_cli.models.penalties import Penalties
+from nsvm_cli.models.penalties import of_pairs, penalised
 from nsvm_cli.randomness import Sampler
 from nsvm_cli.storage.state_dict import NOT_SAVED, RESTORED, Saved
 from nsvm_cli.tasks import BINARY, Task
@@ -45,7 +45,7 @@ class Problem(OneLine):
     memory_budget: int = MEMORY_BUDGET  # for kernel values, in MiB
     task: Task = BINARY
     loss: Loss = Binary(Hinge())  # noqa: RUF009  # frozen
-    penalties: Penalties = Penalties()  # noqa: RUF009  # frozen
+    penalties: Mapping[str, float] = field(default_factory=dict)  # weights by name
     weights: Float64[np.ndarray, " m"] | None = None  # positive, with a mean of 1; None if all are 1
     draws: Mapping[str, Any] = field(default_factory=lambda: {"name": "uniform"})  # the section ``sampler``
 
@@ -246,7 +246,7 @@ class Trainer(ABC, Generic[S]):
             raise InputError(
                 "penalties require a run that trains theta, but theta is fixed in this run; remove penalties"
             )
-        if self.k < 2 and (name := problem.penalties.pairwise_term):
+        if self.k < 2 and (name := of_pairs(problem.penalties)):
             raise InputError(
                 f"penalties.{name} requires batches of at least 2 samples; set algorithm.batch_size above 1"
             )
@@ -303,7 +303,7 @@ class Trainer(ABC, Generic[S]):
         """Take a step in theta on an objective plus the penalties, as part of step ``state.t + 1``."""
         t = state.t + 1
         if problem.penalties:
-            objective = problem.penalties.added_to(objective, problem[state.sampler(t)][0])
+            objective = penalised(objective, problem.penalties, problem[state.sampler(t)][0])
         state.objective = state.F.descend(objective, problem.K, t, self.last_theta_step)
         state.tally.add_objective(state.objective)
         if state.mean:

@@ -27,11 +27,14 @@ from hydra.core.hydra_config import HydraConfig
 from nsvm_cli import plugins
 from nsvm_cli.cli import ENDING, main
 from nsvm_cli.datasets import DATASETS
+from nsvm_cli.datasets.augmentation import AUGMENTATIONS
 from nsvm_cli.metrics import METRICS
 from nsvm_cli.models.kernels import KERNELS
 from nsvm_cli.models.losses import LOSSES
 from nsvm_cli.models.networks import NETWORKS
-from nsvm_cli.models.optimizers import OPTIMIZERS
+from nsvm_cli.models.objectives import ALIGNMENT_LOSSES
+from nsvm_cli.models.optimizers import OPTIMIZERS, SCHEDULES
+from nsvm_cli.models.penalties import PENALTIES
 from nsvm_cli.runs.checkpoint import CheckpointManager
 from nsvm_cli.runs.loggers import LOGGERS
 from nsvm_cli.runs.loop import CALLBACKS, Record
@@ -40,6 +43,8 @@ from tests.patience import PATIENCE
 
 NSVM = [sys.executable, "-m", "nsvm_cli"]
 REGISTRIES: list[dict[str, Any]] = [
+    ALIGNMENT_LOSSES,
+    AUGMENTATIONS,
     CALLBACKS,
     DATASETS,
     KERNELS,
@@ -48,6 +53,8 @@ REGISTRIES: list[dict[str, Any]] = [
     METRICS,
     NETWORKS,
     OPTIMIZERS,
+    PENALTIES,
+    SCHEDULES,
     TRAINERS,
 ]
 

@@ -90,7 +90,7 @@ def test_a_checkpoint_never_loads_code_by_itself(parts: Path) -> None:
     assert evaluated(checkpoint, "--plugins", "my_parts", cwd=parts)["steps"] == 40
 
 
-MOONS = "dataset.noise? (known: dataset.fold, dataset.name, dataset.noise, dataset.samples, dataset.scaling, "
+MOONS = "dataset.noise? (known: dataset.augment, dataset.fold, dataset.name, dataset.noise, "
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ MOONS = "dataset.noise? (known: dataset.fold, dataset.name, dataset.noise, datas
         ("train dataset=moons dataset.validation=-1", "dataset.validation: expected a number of samples"),
         ("train network=wide network.width=many", "network=wide: "),
         ("train dataset=moons dataset.noise2=3", MOONS),
-        ("tune dataset=moons dataset.noise2=3", "did you mean dataset.noise? (known: dataset.fold, "),
+        ("tune dataset=moons dataset.noise2=3", "did you mean dataset.noise? (known: dataset.augment, "),
         ("train kernel=cauchy kernel.gama=3", "kernel.gamma? (known: kernel.ard, kernel.bias, "),
         ("train kernel=cauchi", "there is no such kernel; did you mean cauchy? (known: cauchy, laplacian, "),
         ("train kernel=needy", "kernel.gamma requires a value"),
@@ -434,13 +434,18 @@ def test_every_command_explains_a_plugin_that_fails(broken: Path, inline_workers
 
 
 FUNCTIONS = """
-import math
+import torch
+from nsvm_cli.datasets.augmentation import AUGMENTATIONS
 from nsvm_cli.models.objectives import ALIGNMENT_LOSSES
 from nsvm_cli.models.optimizers import SCHEDULES
+from nsvm_cli.models.penalties import PENALTIES
 from nsvm_cli.runs.loop import CALLBACKS, Callback
 
 SCHEDULES["halves"] = lambda progress: 0.5 if progress > 0.5 else 1.0
 ALIGNMENT_LOSSES["fourth"] = lambda target, value: (target - value) ** 4
+AUGMENTATIONS["noise"] = lambda x, std=0.1: x + std * torch.randn_like(x)
+PENALTIES["absolute"] = lambda theta: sum(p.abs().sum() for p in theta)
+PENALTIES["even"] = lambda K: (1 - K).square().mean()
 
 @CALLBACKS.register("writes")
 class Writes(Callback):
@@ -465,5 +470,34 @@ def test_functions_of_ones_own_are_settings_and_their_code_counts(tmp_path: Path
     _, result = trained(*words, *own, "overwrite=true", cwd=tmp_path)
     assert result["plugins_sha256"]
     assert (run / "note.txt").read_text() == "begun"
-    said = refusal("train", *words, "optimizer.schedule=third", cwd=tmp_path)
-    assert said.endswith("there is no 'third'; expected one of: constant, cosine, halves, linear")
+    for word, said in (
+        ("optimizer.schedule=third", "is no 'third'; expected one of: constant, cosine, halves, linear"),
+        ("penalties.evn=1", "did you mean penalties.even? (known: penalties.absolute, "),
+        ("penalties.even=-1", "penalties.even should be greater than or equal to 0, got -1"),
+        ("dataset.augment=[nose]", "there is no transform 'nose'; did you mean noise? (known: ColorJitter, "),
+    ):
+        assert said in refusal("train", *words, word, "overwrite=true", cwd=tmp_path)
+
+
+def test_penalties_and_transforms_of_ones_own_are_settings_and_resume(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(FUNCTIONS)
+    words = ["plugins=[mine]", "algorithm=alg3", "algorithm.steps=30", "dataset.samples=200", "curves=false"]
+    words += ["checkpoint.every=5", "engine=torch", "overwrite=true"]
+    changes = {}
+    for word in (
+        *("seed=0", "penalties.l1=0.1", "penalties.absolute=0.1", "penalties.even=0.1"),
+        *("penalties.even=0", "dataset.augment=[noise]", "dataset.augment=[{name: noise, std: 0.2}]"),
+    ):
+        _, result = trained(*words, word, cwd=tmp_path)
+        changes[word] = result["theta_change"]
+        own = word not in ("seed=0", "penalties.l1=0.1", "penalties.even=0")
+        assert (result["plugins_sha256"] is not None) == own, word
+    plain = changes.pop("seed=0")
+    assert changes.pop("penalties.absolute=0.1") == changes.pop("penalties.l1=0.1") != plain
+    assert changes.pop("penalties.even=0") == plain
+    assert len({plain, *changes.values()}) == 4
+    words += ["dataset.augment=[noise]", "penalties.even=0.1"]
+    whole = trained(*words, cwd=tmp_path)[0].rename(tmp_path / "whole")
+    killed(*words, "hydra.run.dir=run", step=15, cwd=tmp_path)
+    nsvm("train", "resume=run", "plugins=[mine]", cwd=tmp_path, code=0)
+    assert bits(tmp_path / "run") == bits(whole)

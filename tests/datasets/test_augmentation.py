@@ -1,7 +1,8 @@
-"""Augmentation: torchvision's transforms on standardised images, drawn independently for each image."""
+"""Augmentation: random transforms of scaled samples, drawn independently for each sample."""
 
 from __future__ import annotations
 
+import random
 import re
 import sys
 from collections.abc import Sequence
@@ -9,9 +10,9 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from nsvm_cli.datasets.augmentation import TRANSFORMS, Augmentation, build_augmentation
+from nsvm_cli.datasets.augmentation import AUGMENTATIONS, Augmentation, build_augmentation
 from nsvm_cli.datasets.scaling import Scaling
 from nsvm_cli.errors import InputError
 from tests.datasets.helpers import load, refusal
@@ -31,7 +32,7 @@ NEEDED = {
 
 
 def augmentation(*sections: object, shape: tuple[int, ...] = SHAPES[0]) -> Augmentation:
-    return build_augmentation(sections, SCALING, shape)  # type: ignore[return-value]
+    return build_augmentation(sections, SCALING.mean, SCALING.std, shape)  # type: ignore[return-value]
 
 
 def apply(augment: Augmentation, x: Tensor, key: int = 0, i: Sequence[int] | None = None) -> Tensor:
@@ -43,9 +44,9 @@ def images(m: int, shape: tuple[int, ...] = SHAPES[0]) -> Tensor:
     return SCALING(torch.rand(m, *shape, generator=torch.Generator().manual_seed(9)).double(), torch.float32)
 
 
-@pytest.mark.parametrize("name", TRANSFORMS)
+@pytest.mark.parametrize("name", AUGMENTATIONS)
 def test_how_an_image_changes_depends_on_its_index_and_the_key_alone(name: str) -> None:
-    shape = SHAPES[TRANSFORMS.index(name) % 2]
+    shape = SHAPES[[*AUGMENTATIONS].index(name) % 2]
     augment, x = augmentation({"name": name, **NEEDED.get(name, {})}, shape=shape), images(12, shape)
     before = x.clone()
     changed = apply(augment, x, 3)
@@ -72,7 +73,52 @@ def test_without_augmentation_torchvision_is_not_imported(monkeypatch: pytest.Mo
     monkeypatch.setitem(sys.modules, "torchvision", None)  # to import it is an error
     load("digits", augment=None)
     load("digits", augment=["RandomCrop", {"name": "RandomRotation", "degrees": 5}])
-    assert build_augmentation(None, SCALING, (20,)) is None
+    assert build_augmentation(None, SCALING.mean, SCALING.std, (20,)) is None
+    own(monkeypatch)
+    load("ringnorm", samples=100, augment=["noise", {"name": "rolled", "most": 2}])
+    assert augmentation("noise", "rolled", shape=(20,))
+
+
+class Noise(nn.Module):
+    def __init__(self, std: float = 0.1) -> None:
+        super().__init__()
+        self.std = nn.Parameter(torch.tensor(std))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.std * torch.randn_like(x)
+
+
+def rolled(x: Tensor, most: int = 5, shift: float = 0.0) -> np.ndarray:
+    """Draw from the generators of NumPy and of Python, and return an array."""
+    return np.roll(x.numpy(), np.random.randint(1, most + 1), -1) + shift * random.random()
+
+
+def own(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, part in (("noise", Noise), ("rolled", rolled), ("cut", lambda x: x[..., 1:])):
+        monkeypatch.setitem(AUGMENTATIONS, name, part)
+
+
+@pytest.mark.parametrize("shape", [(20,), (20, 4), *SHAPES])
+@pytest.mark.parametrize("section", ["noise", "rolled", {"name": "rolled", "most": 1, "shift": 0.5}], ids=str)
+def test_a_transform_of_ones_own_draws_for_a_sample_and_a_step_alone(
+    section: object, shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own(monkeypatch)
+    augment, x = augmentation(section, shape=shape), images(1, shape).expand(12, *shape)
+    changed = apply(augment, x, 3)
+    assert len(changed.unique(dim=0)) > 1, "each sample has its own draw"
+    assert torch.equal(apply(augment, x[:2], 3, i=[7, 4]), changed[[7, 4]])
+    assert not torch.equal(apply(augment, x, 4), changed)
+    assert not changed.requires_grad
+
+
+def test_a_transform_of_ones_own_sees_samples_in_their_original_units(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(AUGMENTATIONS, "least", lambda x, bound: x.clamp_min(bound))
+    x = images(5)
+    pixels = apply(augmentation({"name": "least", "bound": 0.5}), x) * SCALING.std + SCALING.mean
+    torch.testing.assert_close(pixels, (x * SCALING.std + SCALING.mean).clamp_min(0.5))
 
 
 @pytest.mark.parametrize(
@@ -91,19 +137,30 @@ def test_bad_names_are_refused_in_one_line(augment: object, said: str) -> None:
 @pytest.mark.parametrize(
     ("section", "said"),
     [
-        ("RandomCrop", ": expected images, got samples of shape (20,)"),
+        ("RandomCrop", "dataset.augment: expected images for RandomCrop, got samples of shape (20,)"),
+        ({"name": "noise", "sd": 3}, "augmentation.sd: noise has no such setting; did you mean std"),
+        ({"name": "rolled", "mot": 3}, "augmentation.mot: rolled has no such setting; did you mean most"),
+        ({"name": "rolled", "most": "x"}, "augmentation.most should be a valid integer, got 'x'"),
+        ({"name": "rolled", "most": 0}, "augmentation=rolled: "),
+        (
+            {"name": "cut"},
+            "expected cut to return samples of shape [1, 28, 28], got [1, 28, 27]",
+        ),
         ({"name": "RandomCrop", "pading": 3}, "augmentation.pading: RandomCrop has no such setting; did you"),
         ({"name": "RandomCrop", "padding": "x"}, "augmentation.padding: 'str' instances are not allowed"),
         (
             {"name": "RandomCrop", "size": 20},
-            "RandomCrop to return images of shape [1, 28, 28], got [1, 20, 20]",
+            "RandomCrop to return samples of shape [1, 28, 28], got [1, 20, 20]",
         ),
         ({"name": "RandomErasing", "p": 2}, "augmentation=RandomErasing: "),
         ({"name": "RandomRotation"}, "augmentation.degrees requires a value for augmentation=RandomRotation"),
         ({"name": "ElasticTransform", "sigma": 9}, "dataset.augment: ElasticTransform: "),
     ],
 )
-def test_bad_arguments_are_refused_in_one_line(section: object, said: str) -> None:
+def test_bad_arguments_are_refused_in_one_line(
+    section: object, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own(monkeypatch)
     with pytest.raises(InputError, match=re.escape(said)) as caught:
         augmentation(section, shape=SHAPES[0] if isinstance(section, dict) else (20,))
     assert "\n" not in str(caught.value)

@@ -49,7 +49,7 @@ def test_every_data_set_has_a_validation_setting(name: str) -> None:
         ("digits", {"classes": [4]}, "scikit-learn's digits, 28x28: expected at least 2 classes, got 1"),
         ("digits", {"classes": [3, 3]}, "scikit-learn's digits, 28x28: expected at least 2 classes, got 1"),
         ("digits", {"classes": ["zero", 1]}, "dataset.classes: there is no class 'zero'; expected one"),
-        ("ringnorm", {"augment": ["RandomCrop"]}, "dataset.augment: ringnorm has no such setting"),
+        ("ringnorm", {"classes": [0, 1]}, "dataset.classes: ringnorm has no such setting"),
         ("ringnorm", {"samples": 19}, "dataset.samples should be greater than or equal to 20, got 19"),
         ("ringnorm", {"samples": 100.5}, "dataset.samples should be a valid integer, got 100.5"),
         (

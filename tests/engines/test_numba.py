@@ -21,7 +21,6 @@ from nsvm_cli.models.kernels import RBF, Biased, Normalized
 from nsvm_cli.models.losses import Binary, Hinge, Logistic, OneVsRest
 from nsvm_cli.models.networks import build_network
 from nsvm_cli.models.optimizers import SGD, Adam, Rule
-from nsvm_cli.models.penalties import Penalties
 from nsvm_cli.trainers import Trainer, build_trainer
 from tests.conftest import MakeSmall, Small, short, train
 from tests.engines.test_contract import compare, overlapping, thorough
@@ -130,7 +129,7 @@ def test_what_is_not_covered_is_said(small: MakeSmall) -> None:
         (alg1, {"K": Biased(RBF(1.0))}, of(s), "kernel Biased"),
         (alg1, {"K": OwnKernel(1.0)}, of(s), "kernel OwnKernel"),
         (alg1, {"loss": Binary(Logistic())}, of(s), "losses other than hinge"),
-        (trainer_of("alg4"), {"penalties": Penalties(l1=1e-3)}, of(s), "penalties"),
+        (trainer_of("alg4"), {"penalties": {"l1": 1e-3}}, of(s), "penalties"),
         (trainer_of("alg4"), {"loss": OneVsRest(Hinge())}, of(s), "losses other than hinge"),
         (alg1, {}, images, "networks other than mlp and cnn"),
         (alg1, {}, augmented, "augmentation"),

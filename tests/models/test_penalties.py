@@ -10,18 +10,26 @@ import torch
 from torch import nn
 
 from nsvm_cli.engines import select, taken_by
-from nsvm_cli.errors import RunError
+from nsvm_cli.errors import InputError, RunError
 from nsvm_cli.models.feature_map import FeatureMap, Training
 from nsvm_cli.models.kernel_gradients import build_gradient
 from nsvm_cli.models.kernels import RBF, Biased, Kernel, Laplacian, Linear, Polynomial
 from nsvm_cli.models.optimizers import SGD
-from nsvm_cli.models.penalties import PENALTIES, Penalties, distance_identity, distance_ones, entropy
+from nsvm_cli.models.penalties import (
+    PENALTIES,
+    distance_identity,
+    distance_ones,
+    entropy,
+    penalised,
+    with_weight,
+)
 from nsvm_cli.runs.experiment import prepare
 from tests.conftest import LOSSES, STEPPING, MakeSmall, batch, parameters, short, train
 from tests.small_runs import small_settings
 
 pytestmark = pytest.mark.usefixtures("shapes")
 
+OF_K = {name: PENALTIES[name] for name in ("entropy", "identity", "ones")}
 EYE, ONES = torch.eye(5, dtype=torch.float64), torch.ones(5, 5, dtype=torch.float64)
 
 
@@ -41,19 +49,19 @@ def test_the_limits_are_those_of_the_identity_and_of_a_constant_kernel() -> None
 @pytest.mark.parametrize("gamma", [0.01, 1.0, 100.0])
 def test_penalties_are_from_0_to_1(gamma: float) -> None:
     z = torch.randn(8, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    assert all(0 <= float(term(RBF(gamma)(z, z))) <= 1 + 1e-9 for term in PENALTIES.values())
+    assert all(0 <= float(term(RBF(gamma)(z, z))) <= 1 + 1e-9 for term in OF_K.values())
 
 
 Z = torch.randn(5, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
 
 
-@pytest.mark.parametrize("term", PENALTIES.values(), ids=PENALTIES)
+@pytest.mark.parametrize("term", OF_K.values(), ids=OF_K)
 def test_gradients_are_those_of_finite_differences(term: Callable[[torch.Tensor], torch.Tensor]) -> None:
     z = Z.clone().requires_grad_()
     assert torch.autograd.gradcheck(lambda z: term(RBF(0.5)(z, z)), (z,))
 
 
-@pytest.mark.parametrize("term", PENALTIES.values(), ids=PENALTIES)
+@pytest.mark.parametrize("term", OF_K.values(), ids=OF_K)
 def test_the_scale_of_a_kernel_does_not_matter(term: Callable[[torch.Tensor], torch.Tensor]) -> None:
     K = Linear()(Z, Z)
     assert float(term(100 * K)) == pytest.approx(float(term(K)), rel=1e-12)
@@ -76,7 +84,7 @@ identity, and one with eigenvalues of 0.
 @pytest.mark.parametrize("case", DEGENERATE)
 def test_where_eigenvalues_coincide_gradients_are_finite(case: str, K: Kernel, dtype: torch.dtype) -> None:
     z = DEGENERATE[case].to(dtype).requires_grad_()
-    for name, term in PENALTIES.items():
+    for name, term in OF_K.items():
         value = term(K(z, z))
         assert -1e-6 <= value.item() <= 1 + 1e-6, name
         assert torch.autograd.grad(value, z)[0].isfinite().all(), name
@@ -89,13 +97,21 @@ def test_a_bias_is_no_part_of_the_kernel_matrix(gradient: str | None) -> None:
     F.kernel_gradient = build_gradient({"gradient": gradient})
     with F.differentiable(Biased(RBF(1.0)), 1) as kernel:
         for name, value in {"ones": 0, "identity": 1, "entropy": 1}.items():
-            objective = Penalties(**{name: 1}).added_to(lambda F, K: torch.zeros(()), x)
+            objective = penalised(lambda F, K: torch.zeros(()), {name: 1.0}, x)
             assert objective(Training(F, 1), kernel).item() == pytest.approx(value, abs=1e-9), name
+
+
+@pytest.mark.parametrize(("value", "got"), [(EYE, r"torch.Size\(\[5, 5\]\)"), (0.5, "0.5"), (None, "None")])
+def test_a_penalty_that_is_no_number(value: object, got: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(PENALTIES, "mine", lambda K: value)
+    objective = penalised(lambda F, K: torch.zeros(()), {"mine": 1.0}, batch(Z))
+    with pytest.raises(InputError, match=rf"penalties.mine: expected a tensor of shape \(\), got {got}"):
+        objective(Training(FeatureMap(nn.Identity(), SGD(0.1), seed=0), 1), RBF(1.0))
 
 
 def test_what_is_not_finite_stays_so() -> None:
     """LAPACK would end the run with an error of its own."""
-    for name, term in PENALTIES.items():
+    for name, term in OF_K.items():
         for value in (torch.nan, torch.inf):
             assert not term(torch.full((4, 4), value)).isfinite(), name
 
@@ -109,7 +125,7 @@ def test_a_penalty_moves_theta_and_a_weight_of_0_does_not(name: str, kind: str, 
     s = small(1, loss=LOSSES[kind])
 
     def theta_of(**weights: float) -> torch.Tensor:
-        problem, F = replace(s.problem, penalties=Penalties(**weights)), s.theta(1e-3)
+        problem, F = replace(s.problem, penalties=with_weight(weights)), s.theta(1e-3)
         trainer = short(name, 15, 4, "literal", lam=1e-2)
         train(taken_by(select("torch", trainer, problem, F), trainer), problem, F)
         assert F.theta_steps > 0
@@ -117,7 +133,7 @@ def test_a_penalty_moves_theta_and_a_weight_of_0_does_not(name: str, kind: str, 
 
     none = theta_of()
     assert torch.equal(theta_of(entropy=0.0, identity=0.0, ones=0.0, l1=0.0), none)
-    for penalty in [*PENALTIES, "l1"]:
+    for penalty in PENALTIES:
         assert (theta := theta_of(**{penalty: 0.1})).isfinite().all()
         assert not torch.equal(theta, none), penalty
 

@@ -19,7 +19,6 @@ from nsvm_cli.errors import InputError, NotFiniteError
 from nsvm_cli.models.feature_map import FeatureMap
 from nsvm_cli.models.kernels import RBF, Linear
 from nsvm_cli.models.optimizers import SGD, Adam, Rule
-from nsvm_cli.models.penalties import Penalties
 from nsvm_cli.runs.loop import OnLog, record, run
 from nsvm_cli.storage import tensor_file
 from nsvm_cli.storage.state_dict import nested
@@ -85,7 +84,7 @@ def test_a_resumed_run_has_the_same_bits(
     network, K = (network, RBF(1.0)) if svm else ({**network, "head": True}, Linear())
     s = small(1, network=network, K=K, m=60, loss=LOSSES[kind])
     if "penalised" in name:
-        s.problem = replace(s.problem, penalties=Penalties(entropy=1, identity=1, ones=1, l1=1e-3))
+        s.problem = replace(s.problem, penalties={"entropy": 1, "identity": 1, "ones": 1, "l1": 1e-3})
     if "weighted" in name:
         s.problem = replace(s.problem, weights=np.linspace(0.5, 1.5, 60))
     options = LITERAL.get(name.removesuffix(" penalised"), {}) | ({"lam": 1e-2} if svm else {})
