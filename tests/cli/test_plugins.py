@@ -479,6 +479,16 @@ def test_functions_of_ones_own_are_settings_and_their_code_counts(tmp_path: Path
         assert said in refusal("train", *words, word, "overwrite=true", cwd=tmp_path)
 
 
+def test_the_penalties_and_transforms_of_the_page(tmp_path: Path) -> None:
+    section = PAGE.read_text().split("## Penalties and transforms", 1)[1].split("\n## ", 1)[0]
+    assert write_files_of(section, tmp_path) == {"my_functions.py"}
+    words = ["plugins=[my_functions]", "algorithm=alg3", "algorithm.steps=20", "dataset.samples=200"]
+    own = ["penalties.l2=0.01", "penalties.constant=0.1", "dataset.augment=[scaled, {name: noise, std: 0.2}]"]
+    run, result = trained(*words, *own, "curves=false", cwd=tmp_path)
+    assert result["plugins_sha256"]
+    assert evaluated(run, "--plugins=my_functions", cwd=tmp_path)["errors"] == result["test_errors"]
+
+
 def test_penalties_and_transforms_of_ones_own_are_settings_and_resume(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(FUNCTIONS)
     words = ["plugins=[mine]", "algorithm=alg3", "algorithm.steps=30", "dataset.samples=200", "curves=false"]
