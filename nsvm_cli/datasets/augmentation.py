@@ -23,8 +23,6 @@ from nsvm_cli.errors import InputError, did_you_mean
 from nsvm_cli.plugins import location
 from nsvm_cli.randomness import number_at, seed_generators, seeded
 
-Transform = Callable[[Float[Tensor, "..."]], Any]
-
 AUGMENTATIONS: dict[str, Callable[..., Any] | None] = dict.fromkeys(
     (
         *("RandomCrop", "RandomResizedCrop", "RandomHorizontalFlip", "RandomVerticalFlip", "RandomRotation"),
@@ -45,9 +43,8 @@ def _section(value: object) -> Mapping[str, Any]:
         raise ValueError(
             f"expected a transform such as RandomCrop or {{name: RandomCrop}}, got {shown(value)}"
         )
-    if (name := section.get("name")) not in [*AUGMENTATIONS]:
-        hint = f"{did_you_mean(name, AUGMENTATIONS)}; {OWN_PART}"
-        raise ValueError(f"there is no transform {shown(name)}; {hint}")
+    if (name := section.get("name")) not in (known := [*AUGMENTATIONS]):
+        raise ValueError(f"there is no transform {shown(name)}; {did_you_mean(name, known)}; {OWN_PART}")
     return section
 
 
@@ -65,7 +62,7 @@ class Augmentation:
     The result depends only on the sample, its index in the training set and the key of the step.
     """
 
-    transforms: Sequence[Transform]
+    transforms: Sequence[Callable[[Tensor], Any]]
     mean: Float64[Tensor, "..."]
     std: Float64[Tensor, "..."]
 
@@ -83,10 +80,7 @@ class Augmentation:
 
 
 def build_augmentation(
-    sections: Sequence[object] | None,
-    mean: Float64[Tensor, "..."],
-    std: Float64[Tensor, "..."],
-    shape: tuple[int, ...],
+    sections: Sequence[object] | None, mean: Tensor, std: Tensor, shape: tuple[int, ...]
 ) -> Augmentation | None:
     """Return the augmentation for samples of this shape, or None if there are no sections.
 
@@ -95,7 +89,7 @@ def build_augmentation(
     """
     if not sections:
         return None
-    transforms: list[Transform] = []
+    transforms: list[Callable[[Tensor], Any]] = []
     for section in map(_section, sections):
         name, size = section["name"], {}
         if (part := AUGMENTATIONS[name]) is None:
@@ -104,12 +98,10 @@ def build_augmentation(
             part = getattr(import_torchvision("transforms.v2"), name)
             size = {"size": list(shape[1:])} if name in ("RandomCrop", "RandomResizedCrop") else {}
         make: Any = partial(build, {name: part}, "augmentation", {**size, **section})
-        transform: Transform = make() if isinstance(part, type) else make
+        transform = make() if isinstance(part, type) else make
         try:
             with seeded(0):  # torchvision rejects some arguments only when a transform is applied
                 sample = torch.as_tensor(transform(torch.zeros(shape, dtype=torch.float64)))
-        except InputError:
-            raise
         except (TypeError, ValueError, RuntimeError) as error:
             reason = next(iter(str(error).splitlines()), type(error).__name__)
             raise InputError(f"dataset.augment: {name}: {reason}{location(error)}") from None

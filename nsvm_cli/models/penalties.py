@@ -106,9 +106,8 @@ def penalised(objective: Objective, penalties: Mapping[str, float], x_A: Batch) 
             K_A = K.unbiased(z, z)
         for name, weight in penalties.items():
             term = PENALTIES[name](theta if _of_theta(PENALTIES[name]) else K_A)
-            if getattr(term, "shape", None) != ():
-                found = shown(getattr(term, "shape", term))
-                raise InputError(f"penalties.{name}: expected a tensor of shape (), got {found}")
+            if (got := getattr(term, "shape", term)) != ():
+                raise InputError(f"penalties.{name}: expected a tensor of shape (), got {shown(got)}")
             value = value + weight * term
         return value
 
