@@ -70,22 +70,26 @@ class NPY(Source):
         return x, y
 
 
+def file_and_name(path: str | None) -> tuple[Path, str]:
+    """Return the file of a path FILE or FILE:NAME, and the name, which is empty if there is none."""
+    file, _, name = str(path or "").rpartition(":")
+    file, name = (file, name) if file.endswith(COLLECTIONS) else (path or "", "")
+    return Path(os.path.expanduser(file)), name
+
+
 def open_array(setting: str, path: str | None) -> np.ndarray:
     """Return the array at a path, which is the value of a setting.
 
     The path is a NumPy file (.npy), which is opened as a memory map, or FILE:NAME for an array in a file of
     several arrays (.npz or .safetensors).
     """
-    file, _, name = str(path or "").rpartition(":")
-    if not file.endswith(COLLECTIONS):
-        file, name = path or "", ""
-    at = Path(os.path.expanduser(file))
-    is_npz = file.endswith(".npz")
+    file, name = file_and_name(path)
+    is_npz = file.suffix == ".npz"
     try:
-        with open_regular(at) as content:  # settings from an untrusted source may contain any path
-            if not file.endswith(COLLECTIONS):
-                return np.lib.format.open_memmap(at, mode="r")  # No pickle: it refuses objects
-            opened: Any = np.load(content) if is_npz else safe_open(at, "numpy")  # No pickle, as above
+        with open_regular(file) as content:  # settings from an untrusted source may contain any path
+            if file.suffix not in COLLECTIONS:
+                return np.lib.format.open_memmap(file, mode="r")  # No pickle: it refuses objects
+            opened: Any = np.load(content) if is_npz else safe_open(file, "numpy")  # No pickle, as above
             with opened as arrays:
                 if name in (names := [*arrays.keys()]):
                     array: np.ndarray = arrays[name] if is_npz else arrays.get_tensor(name)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -18,6 +17,7 @@ from torch import Tensor
 from nsvm_cli.config.registry import OWN_PART, OneLine, build, construct, one_line
 from nsvm_cli.config.settings import Settings, code_of, parse_settings, plain, with_values
 from nsvm_cli.datasets import Data, load_data
+from nsvm_cli.datasets.arrays import file_and_name
 from nsvm_cli.datasets.augmentation import build_augmentation
 from nsvm_cli.datasets.scaling import Scaled, Scaling, fit_scaling
 from nsvm_cli.engines import Engine, compile_steps, select, taken_by, why_slower
@@ -80,8 +80,8 @@ class Experiment(OneLine):
     @cached_property
     def kernel_sha256(self) -> str | None:
         """The checksum of the file at ``kernel.path``; None if there is no such file."""
-        path = str(self.settings.kernel.get("path", ""))
-        return file_sha256(path) if os.path.isfile(os.path.expanduser(path)) else None
+        file, _ = file_and_name(self.settings.kernel.get("path"))
+        return file_sha256(str(file)) if file.is_file() else None
 
     @property
     def metric(self) -> str:

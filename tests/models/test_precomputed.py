@@ -15,6 +15,9 @@ from nsvm_cli.errors import InputError
 from nsvm_cli.models import kernels
 from nsvm_cli.models.composed_kernels import build_kernel
 from nsvm_cli.models.kernels import Kernel, Precomputed
+from nsvm_cli.runs.experiment import prepare
+from nsvm_cli.storage.files import file_sha256
+from tests.small_runs import small_settings
 
 
 @pytest.fixture
@@ -47,6 +50,22 @@ def test_it_takes_blocks_of_the_matrix(
     assert K(a, b).equal(expected)
     assert K(torch.stack([a, a]), torch.stack([b, b])).equal(torch.stack([expected, expected]))
     assert K.diag(a).tolist() == torch.from_numpy(matrix.diagonal()[i].astype(float)).to(a).tolist()
+
+
+def test_it_takes_a_matrix_in_a_file_of_several_arrays(tmp_path: Path) -> None:
+    np.savez(tmp_path / "many.npz", K=gram())
+    path, a = f"{tmp_path}/many.npz:K", torch.arange(20, dtype=torch.float64)[:, None]
+    np.testing.assert_array_equal(built(path)(a, a), gram())
+    for name, array in (("x", a.numpy()), ("y", np.arange(20) % 2)):
+        np.save(tmp_path / f"{name}.npy", array)
+    rows = {"path": str(tmp_path / "x.npy"), "labels": str(tmp_path / "y.npy")}
+    settings = small_settings(
+        dataset={"name": "npy", "scaling": "none", **rows},
+        network={"name": "identity"},
+        kernel={"name": "precomputed", "path": path},
+        algorithm={"name": "pegasos", "steps": 5},
+    )
+    assert prepare(settings).kernel_sha256 == file_sha256(str(tmp_path / "many.npz"))
 
 
 def test_it_is_normalised_and_biased_like_others(save: Callable[[np.ndarray], str]) -> None:
@@ -107,7 +126,7 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
     (tmp_path / "pickled").write_bytes(pickle.dumps(np.eye(3)))
     np.save(tmp_path / "cut.npy", np.eye(30))
     (tmp_path / "cut.npy").write_bytes((tmp_path / "cut.npy").read_bytes()[:-1])
-    for name in ("objects.npy", "many.npz", "pickled", "cut.npy", "nowhere.npy"):
+    for name in ("objects.npy", "pickled", "cut.npy", "nowhere.npy"):
         with pytest.raises(InputError, match=f"{name} cannot be read as an array: "):
             built(str(tmp_path / name))
     for endless in ("/dev/zero", str(tmp_path)):
