@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import io
 import json
 import re
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from safetensors.torch import load_file
 
 from nsvm_cli import NSVMClassifier, load_model
@@ -151,10 +153,34 @@ def test_an_estimator_takes_indices(folder: Path, monkeypatch: pytest.MonkeyPatc
 def test_the_spectrum_kernel_of_the_page_tells_sequences_apart(algorithm: str, tmp_path: Path) -> None:
     page = PAGE.with_name("samples-without-features.md").read_text()
     files = write_files_of(page, tmp_path)
-    assert files == {"make_dna.py", "spectrum.py"}
+    assert {"make_dna.py", "spectrum.py"} <= files
     subprocess.run([sys.executable, "make_dna.py"], cwd=tmp_path, check=True)
     command = re.findall(r"nsvm train ('plugins=.*?)algorithm=svc\n", page, flags=re.DOTALL)[0]
     words = [word.strip("'") for word in command.replace("\\\n", " ").split()]
     run, result = trained(*words, f"algorithm={algorithm}", "curves=false", cwd=tmp_path)
     assert result["test_accuracy"] > 0.95
     assert evaluated(run, "--plugins=spectrum", cwd=tmp_path)["errors"] == result["test_errors"]
+
+
+def test_padding_stays_out_of_the_features_of_the_network_of_the_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = PAGE.with_name("samples-without-features.md").read_text()
+    write_files_of(page, tmp_path)
+    subprocess.run([sys.executable, "make_sets.py"], cwd=tmp_path, check=True)
+    command = re.findall(r"nsvm train ('plugins=\[set_network.*?)\n```", page, flags=re.DOTALL)[0]
+    words = [word.strip("'") for word in command.replace("\\\n", " ").split()]
+    run, result = trained(*words, "curves=false", cwd=tmp_path)
+    assert result["test_accuracy"] > 0.95
+    assert evaluated(run, "--plugins=set_network", cwd=tmp_path)["errors"] == result["test_errors"]
+
+    monkeypatch.syspath_prepend(tmp_path)
+    sets = importlib.import_module("set_network")
+    x, y = np.load(tmp_path / "sets.npy"), np.load(tmp_path / "labels.npy")
+    other = np.where(x[..., -1:] == 1, x, [5.0, -7.0, 0.0])
+    unscaled = {"dataset.scaling": "none"}
+    ours = NSVMClassifier("alg4", network="sets", steps=20, dtype="float64", settings=unscaled).fit(x, y)
+    np.testing.assert_allclose(ours.decision_function(other), ours.decision_function(x), rtol=0, atol=1e-10)
+    network = sets.Sets(x.shape[1:]).double().eval()
+    longer = torch.from_numpy(np.pad(x, [(0, 0), (0, 7), (0, 0)]))
+    torch.testing.assert_close(network(longer), network(torch.from_numpy(x)), rtol=0, atol=1e-10)
