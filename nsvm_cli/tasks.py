@@ -78,10 +78,6 @@ class Classification(Task):
     kind = "classification"
     metric = "accuracy"
 
-    @abstractmethod
-    def index(self, y: Values) -> Values:
-        """Return, for each coded label, the index of its class in ``classes``."""
-
     def correct(self, y: np.ndarray, g: np.ndarray) -> int:
         return int(np.count_nonzero(self.decide(g) == y))
 
@@ -196,9 +192,6 @@ class MulticlassClassification(Classification):
     @property
     def outputs(self) -> tuple[int, ...]:
         return (len(self.classes),)
-
-    def index(self, y: Values) -> Values:
-        return y
 
     def code(self, y: Float[Tensor, " k"]) -> Float[Tensor, "k C"]:
         """Return c_r for class r: 1 at r and -1/(C-1) elsewhere, divided by its norm.
