@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Float64
 from scipy.optimize import nnls
 
+from nsvm_cli.engines import compile_steps
 from nsvm_cli.output import WARN, Say
 from nsvm_cli.runs.experiment import Experiment
 from nsvm_cli.runs.loop import Callback, run
@@ -66,7 +67,7 @@ def estimate(experiment: Experiment, say: Say = str) -> list[Part]:
 
     The experiment cannot be used afterwards. No files are written.
     """
-    experiment.compile(say)
+    compile_steps(experiment.engine, experiment.algorithm, experiment.problem, say)
     parts = experiment.trainer.parts
     token = WARN.set(str)  # warnings are hidden, since a trial may not converge although the run will
     try:

@@ -20,7 +20,7 @@ from nsvm_cli.datasets import Data, load_data
 from nsvm_cli.datasets.arrays import file_and_name
 from nsvm_cli.datasets.augmentation import build_augmentation
 from nsvm_cli.datasets.scaling import Scaled, Scaling, fit_scaling
-from nsvm_cli.engines import Engine, compile_steps, select, taken_by, why_slower
+from nsvm_cli.engines import Engine, select, taken_by, why_slower
 from nsvm_cli.errors import InputError, did_you_mean
 from nsvm_cli.metrics import METRICS
 from nsvm_cli.models.composed_kernels import with_gamma_of_scale
@@ -124,10 +124,6 @@ class Experiment(OneLine):
         """The callback that scores the model, and the callbacks of the settings, which may use the scores."""
         sections = [{"name": c} if isinstance(c, str) else c for c in self.settings.callbacks]
         return Scores(self), [build(CALLBACKS, "callback", section, self) for section in sections]
-
-    def compile(self, say: Say) -> None:
-        """Compile the steps and show a message, unless they are already compiled."""
-        compile_steps(self.engine, self.algorithm, self.problem, say)
 
     def with_grid_choice(self) -> Experiment:
         """Return the experiment with the values that the algorithm chooses from its grid, if any."""

@@ -15,6 +15,7 @@ import torch
 from nsvm_cli import __version__
 from nsvm_cli.artifacts.model_file import load_model, save_model
 from nsvm_cli.config.settings import code_of, plain
+from nsvm_cli.engines import compile_steps
 from nsvm_cli.metrics import own_metrics
 from nsvm_cli.models.feature_map import features
 from nsvm_cli.models.nsvm import NSVM
@@ -63,7 +64,7 @@ def train_run(
     settings = plain(experiment.asked)
     for remark in experiment.remarks():
         say(remark)
-    experiment.compile(say)
+    compile_steps(experiment.engine, experiment.algorithm, experiment.problem, say)
     step = 0 if state is None else state.t
     with Tracking(experiment.logger, directory.path, settings, sweep, step, say) as tracking:
         if state is None or not checkpoints.stopped:
