@@ -138,7 +138,10 @@ class Sweep:
             SweepDirectory.sweep = None
         outcomes = self._report()
         if failed := [job for job in outcomes if job["status"] in ("failed", "interrupted")]:
-            raise _failure(failed)
+            first, *others = failed
+            line = f"job {first['job']} ({' '.join(first['overrides'])}): {first['message']}"
+            line += f"; failed jobs in total: {len(failed)}" if others else ""
+            raise InputError(line) if all(job.get("exit_code") == 2 for job in failed) else RunError(line)
         if self._missing:
             jobs = f"{self._missing} of the sweep's jobs wrote no status to {self.directory}"
             raise RunError(f"{jobs}: check that the jobs can write to this folder")
@@ -232,10 +235,3 @@ def _score(path: Path) -> str:
             caution = decapitalised(no_better(result).rstrip("."))
             return f", {split} {figure.name} {figure.written(value)}{', ' * bool(caution)}{caution}"
     return ""
-
-
-def _failure(failed: Sequence[dict[str, Any]]) -> InputError | RunError:
-    first = failed[0]
-    line = f"job {first['job']} ({' '.join(first['overrides'])}): {first['message']}"
-    line += f"; failed jobs in total: {len(failed)}" if failed[1:] else ""
-    return InputError(line) if all(job.get("exit_code") == 2 for job in failed) else RunError(line)
