@@ -209,7 +209,11 @@ class Job:
             return None
         finally:
             for folder in {created, directory}:
-                _remove_if_unused(folder)
+                with contextlib.suppress(OSError):  # only empty folders can be removed
+                    folder.rmdir()
+                    if folder.parent.parent.name == "outputs":
+                        folder.parent.rmdir()
+                        folder.parent.parent.rmdir()
 
 
 @dataclass
@@ -348,12 +352,3 @@ def expect_flag(key: str, value: object) -> bool:
     if not isinstance(value, bool):
         raise InputError(f"{key}: expected true or false, got {value!r}")
     return value
-
-
-def _remove_if_unused(directory: Path) -> None:
-    """Remove a directory that Hydra created, and in ``outputs`` also its parents, if they are empty."""
-    with contextlib.suppress(OSError):
-        directory.rmdir()
-        if directory.parent.parent.name == "outputs":
-            directory.parent.rmdir()
-            directory.parent.parent.rmdir()
