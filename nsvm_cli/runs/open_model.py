@@ -43,8 +43,11 @@ def open_model(
     path, runtime = Path(path), runtime or {}
     final = path / "final.safetensors" if path.is_dir() else path
     unfinished = path.is_dir() and not final.is_file()
-    if not unfinished and not _is_checkpoint(final):
-        return final, load_model(final, runtime)
+    if not unfinished:
+        try:
+            tensor_file.read(final, KIND)
+        except InputError:  # it is not a checkpoint, or load_model says what is wrong
+            return final, load_model(final, runtime)
     newest = newest_intact(checkpoints_in(path) if unfinished else [final], say)
     if newest is None:
         if (path / CONFIG).is_file():
@@ -68,14 +71,6 @@ def load_trained(run: Path, runtime: Mapping[str, Any], say: Say = str) -> tuple
     if i is not None and len(i) and (last := int(i.max())) >= m:
         raise InputError(f"the model file refers to training sample {last}, but the data have only {m}")
     return model, data
-
-
-def _is_checkpoint(path: Path) -> bool:
-    try:
-        tensor_file.read(path, KIND)
-    except InputError:  # load_model will say why
-        return False
-    return True
 
 
 def _model_of(file: Path, checkpoint: Checkpoint, runtime: Mapping[str, Any], say: Say) -> NSVM:
