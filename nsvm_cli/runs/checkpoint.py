@@ -220,20 +220,18 @@ class CheckpointManager(Callback):
         state = restore_state(self.experiment, checkpoint)
         if not changes:
             self.stopped = checkpoint.stopped
-            self._restore_callbacks(checkpoint.values["callbacks"])
+            saved = checkpoint.values["callbacks"]
+            try:
+                for i, callback in enumerate(self.callbacks if {**saved} else ()):
+                    callback.load_state_dict(saved.get(str(i), {}))  # a file has no empty states
+            except (ValueError, TypeError) as error:
+                raise InputError(f"the checkpoint does not fit the callbacks: {error}") from None
         self.directory.resume(plain(self.experiment.asked), checkpoint.metrics)
         self.seconds_before += checkpoint.seconds
         self.resumed, self.exact = checkpoint.resumed + 1, checkpoint.bitwise and not changes
         why = f", where training had stopped early: {self.stopped}" if self.stopped else ""
         self.say(f"resuming after step {checkpoint.step} of {self.experiment.trainer.total}{why}")
         return state
-
-    def _restore_callbacks(self, saved: StateDict) -> None:
-        try:
-            for i, callback in enumerate(self.callbacks if {**saved} else ()):
-                callback.load_state_dict(saved.get(str(i), {}))  # a file has no empty states
-        except (ValueError, TypeError) as error:
-            raise InputError(f"the checkpoint does not fit the callbacks: {error}") from None
 
     def _newest(self) -> Checkpoint | None:
         paths, metrics = checkpoints_in(self.directory.path), self.directory.path / METRICS
