@@ -271,11 +271,6 @@ class NSVM:
             raise RunError(f"the decision function is not finite on these samples; {advice}")
         return g
 
-    def is_constant(self, x: RawSamples) -> bool:
-        """Return whether the decision function has the same value for all of these raw samples."""
-        g = self.decision_function(x)
-        return bool(g.eq(g[0]).all())
-
     @property
     def _rows(self) -> int:
         z, alpha = self.expansion.z, self.expansion.alpha

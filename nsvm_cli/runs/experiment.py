@@ -175,7 +175,7 @@ class Experiment(OneLine):
         """Return the model at the end of training, with probabilities. Show a warning if it is constant."""
         model, x = self.model(state), self.data.splits["train"].x
         x = x[at_most(PROBE_SAMPLES, len(x), self.settings.seed, x.device)]
-        if not self.algorithm.is_constant and model.is_constant(x):
+        if not self.algorithm.is_constant and (g := model.decision_function(x)).eq(g[0]).all():
             reason = CONSTANT if self.algorithm.trains_svm else ""
             say(f"the model has the same decision value for all samples{reason}")
         return self.calibrated(model)
