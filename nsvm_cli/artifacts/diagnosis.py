@@ -279,24 +279,17 @@ VERDICTS = {
 }
 """The reason for each verdict except ``healthy``, with advice."""
 
-SCORE = "the score on {held_out} is {test}"
-"""The start of the reason for ``healthy``."""
-
-UNFINISHED = ", but {refit} for an exact SVM on the same features; train for more steps"
-"""The end of the reason for ``healthy`` if an exact SVM on the same features is much better."""
-
-COMPARED = (
-    "; an exact SVM on {fitted} scores {refit} with the trained features, {frozen} with the initial features"
-)
-"""The end of the reason for ``healthy`` if theta was trained."""
-
 
 def verdict(figures: Mapping[str, Any]) -> dict[str, str]:
     """Return the worst problem (``verdict``), and a sentence with the reason and its values (``why``)."""
     scores = {name: figures[f"{name}_{figures['metric']}"] for name in SCORES}
     name = _worst(figures, scores)
-    compared = "" if scores["frozen"] is None else COMPARED
-    healthy = SCORE + (UNFINISHED if _much_better(scores, "refit", "test") else compared)
+    healthy = "the score on {held_out} is {test}"
+    if _much_better(scores, "refit", "test"):
+        healthy += ", but {refit} for an exact SVM on the same features; train for more steps"
+    elif scores["frozen"] is not None:
+        healthy += "; an exact SVM on {fitted} scores {refit} with the trained features, {frozen} with the "
+        healthy += "initial features"
     texts = {name: "undefined" if score is None else f"{score:.4f}" for name, score in scores.items()}
     why = VERDICTS.get(name, healthy).format(**figures, **texts, **sample_counts(figures))
     return {"verdict": name, "why": why}
