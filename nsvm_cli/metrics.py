@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar, get_args
-
-import numpy as np
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -111,18 +108,6 @@ def own_metrics(*kinds: str) -> dict[str, Metric]:
         for name, entry in METRICS.items()
         if entry.function and (not kinds or {*kinds} & {*entry.tasks})
     }
-
-
-def own_scores(
-    kind: str, y: np.ndarray, weights: np.ndarray | None, given: Mapping[str, np.ndarray | None]
-) -> dict[str, float | None]:
-    """Return the scores of ``own_metrics``, except those that need what is None in ``given``."""
-    scores = {}
-    for name, entry in own_metrics(kind).items():
-        if given[entry.needs] is not None and entry.function:
-            value = entry.function(y, given[entry.needs], weights)
-            scores[name] = float(value) if value is not None and math.isfinite(value) else None
-    return scores
 
 
 def recorded_signs(result: Mapping[str, Any]) -> dict[str, bool]:

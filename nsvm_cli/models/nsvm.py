@@ -22,7 +22,7 @@ from nsvm_cli.datasets.encoding import MOST_CLASSES, Columns, Name, TableEncoder
 from nsvm_cli.datasets.scaling import Scaled, Scaling
 from nsvm_cli.errors import RunError
 from nsvm_cli.memory import rows_at_a_time
-from nsvm_cli.metrics import own_metrics, own_scores
+from nsvm_cli.metrics import own_metrics
 from nsvm_cli.models.composed_kernels import learnt_values
 from nsvm_cli.models.feature_map import at_start, features, theta_of
 from nsvm_cli.models.kernels import Kernel, kernel_sums
@@ -330,13 +330,16 @@ class NSVM:
         y, g = y.cpu(), torch.cat(values)
         decided = task.decide(g)
         scores = task.score(y, decided) | task.rank_scores(y.numpy(), g.numpy()) | means
-        if not own_metrics(task.kind):
-            return scores
-        true, predicted = (task.index(part).numpy() for part in (y, decided))
-        p = self.probabilities(g)
-        given = {
-            "labels": predicted,
-            "decisions": g.numpy(),
-            "probabilities": None if p is None else p.numpy(),
-        }
-        return scores | own_scores(task.kind, true, None if weights is None else weights.numpy(), given)
+        if own := own_metrics(task.kind):
+            true, predicted = (task.index(part).numpy() for part in (y, decided))
+            p, w = self.probabilities(g), None if weights is None else weights.numpy()
+            given = {
+                "labels": predicted,
+                "decisions": g.numpy(),
+                "probabilities": None if p is None else p.numpy(),
+            }
+            for name, entry in own.items():
+                if entry.function and given[entry.needs] is not None:
+                    value = entry.function(true, given[entry.needs], w)
+                    scores[name] = float(value) if value is not None and math.isfinite(value) else None
+        return scores
