@@ -109,7 +109,7 @@ def _plot(axis: Axes, cell: Cell, course: Course, title: str, colour: str) -> An
     axis.plot(x, scores.mean(axis=0), linewidth=1.4, color=colour)
     axis.fill_between(x, scores.min(axis=0), scores.max(axis=0), color=colour, alpha=0.1, linewidth=0)
     final = np.maximum(0.0, [*cell.scores.values()])
-    mean = final.mean()
+    mean = final.mean().clip(final.min(), final.max())  # rounding may exceed equal scores
     bar = [[mean - final.min()], [final.max() - mean]]
     return axis.errorbar(cell.mean(ENDS[title]), mean, bar, fmt="o", markersize=4, capsize=2, color=colour)
 

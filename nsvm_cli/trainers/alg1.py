@@ -14,6 +14,7 @@ from pydantic import Field, PositiveInt
 from torch import Tensor
 
 from nsvm_cli.config.registry import STRICT, Count, Positive, entry_of
+from nsvm_cli.errors import InputError
 from nsvm_cli.models.feature_map import FeatureMap, Training
 from nsvm_cli.models.kernels import Kernel
 from nsvm_cli.models.nsvm import Expansion
@@ -126,8 +127,11 @@ class Alg1State(State):
     def reduce(self, K: Kernel, budget: int | None, maintenance: str) -> None:
         """Reduce the number of terms to ``budget``, by a method in ``MAINTENANCE``. None keeps all terms."""
         terms, before = Terms(self.i, self.z, self.alpha), len(self.i)
-        while budget and len(terms.i) > budget:
+        while budget and (size := len(terms.i)) > budget:
             terms = MAINTENANCE[maintenance](K, terms)
+            if len(terms.i) >= size:
+                expected = f"expected fewer than {size} terms, got {len(terms.i)}"
+                raise InputError(f"algorithm.maintenance={maintenance}: {expected}")
         self.i, self.z, self.alpha = terms
         self.removed += before - len(terms.i)
 

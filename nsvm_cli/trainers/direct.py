@@ -111,7 +111,8 @@ def expect_loss(name: str, problem: Problem, *supported: type[Formula]) -> None:
     """Raise an InputError unless the algorithm supports the loss."""
     if not any(keeps(type(problem.loss.l), loss, "slope", "value") for loss in supported):
         loss = {kind: word for word, kind in LOSSES.items()}.get(type(problem.loss.l), problem.loss.l)
-        raise InputError(f"{name} does not support loss={loss}; use pegasos")
+        advice = "set algorithm=pegasos or, with alg4, algorithm.solver=pegasos"
+        raise InputError(f"{name} does not support loss={loss}; {advice}")
 
 
 def expect_searchable(name: str, grid: Grid | None, searchable: Collection[str]) -> None:

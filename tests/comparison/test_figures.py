@@ -128,6 +128,16 @@ def test_without_a_course_there_are_points_and_damaged_metrics_are_named(tmp_pat
         drawn(records)
 
 
+def test_equal_scores_are_drawn_though_rounding_puts_their_mean_outside(tmp_path: Path) -> None:
+    equal = (runs_of({"alg1": [errors] * 3, "algo2": [400] * 3}) for errors in range(300))
+    records = next(runs for runs in equal if mean_score(runs[:3]) > max(cells(runs[:3])[0].scores.values()))
+    assert "curves" in drawn(validated(written(records, tmp_path)))
+
+
+def mean_score(records: Sequence[RunRecord]) -> float:
+    return float(np.mean([*cells(records)[0].scores.values()]))
+
+
 def test_a_data_set_on_which_none_of_the_best_was_tried_is_left_out() -> None:
     records = runs_of({f"a{n}": [n] for n in range(31)}) + runs_of({"a30": [5]}, "moons")
     (axis,) = drawn(records)["curves"].axes[:1]

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from nsvm_cli.errors import InputError
 from nsvm_cli.models.kernels import RBF, Biased, Kernel, Linear
 from nsvm_cli.models.losses import Binary, EpsilonInsensitive, Loss, Residual, Squared, SquaredHinge
 from nsvm_cli.trainers.alg1 import MAINTENANCE, NO_SAMPLE, PLACES, Alg1, Terms, merging, projection
@@ -37,6 +38,13 @@ def test_a_budget_is_kept(small: MakeSmall, how: str, kind: str) -> None:
     state, g = train(Alg1(100, 0.01, budget=5, maintenance=how), s.problem, s.theta(2e-3))
     assert len(g.alpha) <= state.support_vectors == len(state.z) == 5
     assert state.removed > 5
+
+
+def test_a_method_that_removes_no_terms_is_refused(small: MakeSmall, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(MAINTENANCE, "none", lambda K, terms: terms)
+    s = small(0)
+    with pytest.raises(InputError, match=r"algorithm.maintenance=none: expected fewer than 6 terms, got 6$"):
+        train(Alg1(100, 0.01, budget=5, maintenance="none"), s.problem, s.theta(2e-3))
 
 
 @pytest.mark.parametrize(("how", "kind"), [*zip(sorted(MAINTENANCE), sorted(LOSSES), strict=True)])
