@@ -20,7 +20,7 @@ from nsvm_cli.config.settings import Settings
 from nsvm_cli.datasets.base import RawSamples
 from nsvm_cli.datasets.encoding import MOST_CLASSES, Columns, Name, TableEncoder
 from nsvm_cli.datasets.scaling import Scaled, Scaling
-from nsvm_cli.errors import InputError, RunError
+from nsvm_cli.errors import RunError
 from nsvm_cli.memory import rows_at_a_time
 from nsvm_cli.metrics import own_metrics
 from nsvm_cli.models.composed_kernels import learnt_values
@@ -256,10 +256,8 @@ class NSVM:
         return {name: value.tolist() for name, value in learnt_values(self.kernel).items()}
 
     def features(self, x: RawSamples) -> Float[Tensor, "p n"]:
-        """Return F_theta(x) for raw samples, which are floats or bytes of shape (p, *metadata.shape)."""
+        """Return F_theta(x) for raw samples, which may be floats or bytes, on any device."""
         like = self.expansion.z
-        if (shape := tuple(x.shape[1:])) != self.metadata.shape:
-            raise InputError(f"X: expected samples of shape {self.metadata.shape}, got {shape}")
         return features(self.network, Scaled(x, self.scaling, like.dtype, like.device))
 
     def decision_function(self, x: RawSamples) -> Float[Tensor, " p *outputs"]:

@@ -7,7 +7,6 @@ import torch
 from torch import nn
 
 from nsvm_cli.datasets.scaling import Scaling
-from nsvm_cli.errors import InputError
 from nsvm_cli.models.feature_map import CHUNK
 from nsvm_cli.models.kernels import RBF, Linear, kernel_sums
 from nsvm_cli.models.nsvm import NSVM, Expansion, ModelMetadata
@@ -37,12 +36,6 @@ def test_decision_function_predictions_and_errors() -> None:
     score = model().score(x, y)
     assert (score["accuracy"], score["errors"]) == (2 / 3, 1)
     assert model().score(x, -y)["errors"] == 2
-
-
-def test_samples_of_another_shape_are_refused() -> None:
-    for x in (torch.zeros(3, 2), torch.zeros(3, 1, 1), torch.zeros(3)):
-        with pytest.raises(InputError, match=r"X: expected samples of shape \(1,\), got "):
-            model().predict(x.double())
 
 
 def test_chunks_change_nothing() -> None:
