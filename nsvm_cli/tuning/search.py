@@ -329,10 +329,10 @@ def _study(values: Mapping[str, Any], search: Search, space: Space, metric: str,
         )
         budget: dict[str, Any] = {"seeds": search.seeds, "seconds": search.seconds, "sign": sign_of(metric)}
         budget["space"] = {key: optuna.distributions.distribution_to_json(d) for key, d in space.items()}
-        code = code_of(parse_settings(values))
+        code = code_of(settings := parse_settings(values))
         question = json.dumps({"settings": dict(values), "code": code, **budget}, sort_keys=True)
         recorded = json.loads(study.user_attrs.setdefault("question", question))
-        same = is_record_of(recorded["settings"], parse_settings(values))
+        same = is_record_of(recorded["settings"], settings)
         if not same or any(recorded.get(key, value) != value for key, value in budget.items()):
             advice = "set tune.directory to a new folder"
             raise InputError(f"{search.directory} contains a different search: {advice}")
