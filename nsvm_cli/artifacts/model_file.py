@@ -89,7 +89,7 @@ def load_model(path: Path, runtime: Mapping[str, Any] | None = None) -> NSVM:
 
 
 def within_means(settings: Settings, changes: Mapping[str, Any]) -> Settings:
-    """Return a file's settings with ``changes``, and limit threads and memory to suit this machine."""
+    """Apply ``changes`` to a file's settings. Limit its threads and memory to the values of this machine."""
     threads = min(settings.threads, os.cpu_count() or 1) if settings.threads else None
     # the file may come from a larger machine, or from an untrusted source
     limits = {"threads": threads, "memory_budget": min(settings.memory_budget, MEMORY_BUDGET)}

@@ -24,7 +24,7 @@ TABLE_ROWS, BLOCK_IMAGES = 2**14, 256
 """Maximum number of rows of a table, and of images, to read at a time."""
 
 PER_NUMBER = 64
-"""Bytes of memory needed for each cell, feature and decision value of a sample."""
+"""Estimated memory in bytes for a cell of the table, a feature or a decision value."""
 
 Block = tuple[Real[Tensor, "m ..."], Mapping[str, Any]]
 """Samples as a tensor with m rows, and columns to copy: the ``file`` of each image, or columns of a table."""

@@ -42,7 +42,7 @@ def entropy(K: Float[Tensor, "k k"]) -> Value:
 
 
 def distance(K: Float[Tensor, "k k"], other: Float[Tensor, "k k"]) -> Value:
-    """Return the Frobenius norm of ``scaled(K) - other``, divided by the norm of identity minus all ones."""
+    """Return ``||scaled(K) - other|| / ||I - J||`` in the Frobenius norm, where all entries of J are 1."""
     k = len(K)
     value: Value = torch.linalg.vector_norm(scaled(K) - other) / math.sqrt(k * (k - 1))
     return value

@@ -305,7 +305,7 @@ def _features(model: NSVM, subset: Split) -> Iterator[tuple[str, Float[Tensor, "
     for stage, staged_model in {**initial, last: model}.items():
         z = staged_model.features(subset.x)
         if not z.isfinite().all():
-            raise RunError("features of these samples are not finite")
+            raise RunError(f"the features of the drawn samples are not finite ({stage})")
         yield stage, z
 
 

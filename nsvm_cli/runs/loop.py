@@ -236,7 +236,10 @@ def _steps(
 
 
 def _log(trainer: Trainer[Any], state: State, callbacks: Sequence[Callback], means: bool) -> str | None:
-    """Pass a record to the callbacks. Return the reason why a callback stops training, or None."""
+    """Pass a record to the callbacks. Return the reason why a callback stops training, or None.
+
+    Without ``means``, the record lies between two multiples of ``log_every``, and its running means are None.
+    """
     figures = record(state)
     if means:
         state.tally.clear()

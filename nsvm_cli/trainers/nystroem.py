@@ -20,9 +20,11 @@ from nsvm_cli.output import WARN
 from nsvm_cli.trainers.base import Problem, State, Trainer
 from nsvm_cli.trainers.direct import LinearSVM, svm_score
 
-LOSS_TOLERANCE, BYTES = 1e-3, 28
-"""Loss above which a sample is added to the ``first`` samples, and number of bytes that LIBLINEAR needs for
-a value of phi."""
+LOSS_TOLERANCE = 1e-3
+"""Minimum loss of a sample outside the ``first`` samples to be used for training."""
+
+BYTES = 28
+"""Memory in bytes that LIBLINEAR needs per value of phi."""
 
 
 @pydantic.dataclasses.dataclass(frozen=True, config=STRICT)

@@ -74,7 +74,7 @@ class SVMs(list[SVM]):
         kept = loaded_like(torch.zeros(len(self), dtype=torch.int64), saved[SIZES], SIZES).clamp_min(0)
         expected, got = len(saved["kept"]), sum(kept.tolist())
         if expected != got:  # otherwise, a file could make the next lines allocate any amount of memory
-            raise ValueError(f"{SIZES}: expected a sum of {expected}, got {got}")
+            raise ValueError(f"{SIZES}: the sizes must add up to the length of 'kept', {expected}, got {got}")
         pieces = {}
         for name in names:
             values = [getattr(svm.state, name) for svm in self]

@@ -304,7 +304,7 @@ def effective(values: Mapping[str, Any], experiment: Experiment) -> dict[str, An
 
 
 def _rounded(value: Value, setting: Value) -> Value:
-    """Round a float to two digits, unless it equals the setting, so that messages show the exact value."""
+    """Round a sampled float to two digits. Keep the value of a setting, which the user knows, as it is."""
     return float(f"{value:.2g}") if isinstance(value, float) and value != setting else value
 
 

@@ -229,5 +229,5 @@ def test_sizes_of_working_sets_that_do_not_add_up_are_refused(small: MakeSmall) 
     s = small(1, m=M, K=RBF(0.5), loss=LOSSES["two classes"])
     saved = SVC(LAM).start(s.problem, F := s.theta(0)).state_dict()
     saved["parts"]["kept_sizes"][0] = 2**62
-    with pytest.raises(ValueError, match="kept_sizes: expected a sum of 0"):
+    with pytest.raises(ValueError, match="kept_sizes: the sizes must add up to the length of 'kept', 0"):
         SVC(LAM).restore(s.problem, F, saved)

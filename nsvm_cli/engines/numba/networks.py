@@ -363,7 +363,11 @@ def _convolve_back(
 
 @jit
 def _unpool(D: Any, largest: Any, lower: int, n: int, out: Any) -> None:
-    """Write the gradient with respect to the upper (``lower`` = 0) or lower (1) pixels of the 2x2 squares."""
+    """Backpropagate the gradient D of max pooling to one row of pixels, ``out``.
+
+    ``lower`` is 0 for the upper row of the 2x2 squares, and 1 for the lower row. ``largest`` is the index (0
+    to 3) of the largest pixel of each square; the other pixels have gradient 0.
+    """
     zero, first = D.dtype.type(0), np.int8(2 * lower)
     for x in range(len(D) // n):
         D_x, which = D[x * n : (x + 1) * n], largest[x * n : (x + 1) * n]
