@@ -82,6 +82,7 @@ def did_you_mean(name: object, expected: Iterable[str], elsewhere: Iterable[str]
     parts = [*map(_last_part, names)]
     matches = get_close_matches(wanted, [*parts, *map(_last_part, further_names)], n=1, cutoff=0.75)
     matches = matches or [part for part in parts if wanted and part.startswith(wanted)][:1]
+    matches = matches or [part for part in parts if wanted and part.endswith(f"_{wanted}")][:1]
     for match in matches or get_close_matches(wanted, parts, n=1):
         meant = [[known for known in group if _last_part(known) == match] for group in (names, further_names)]
         return f"did you mean {' or '.join(meant[0] or meant[1])}? (known: {listed})"

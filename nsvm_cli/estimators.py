@@ -230,6 +230,8 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
                     f"settings: {key} cannot be set if {section} is an object; set it in the object"
                 )
         changes = {**shared_values, **(self.settings or {}), **short}
+        if isinstance(name := changes.get("sampler"), str):
+            changes["sampler"] = {"name": name}
         changes = json.loads(json.dumps(changes, default=lambda value: value.tolist()))  # for NumPy's numbers
         return parse_settings(with_values(composed, {**sections, **changes}))
 
@@ -301,8 +303,6 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
             x = encoder(_table(X, self.settings_.dataset))
         else:
             x = _numbers(validate_data(self, X, reset=False, allow_nd=True))
-        if x.shape[1:] != (shape := self.model_.metadata.shape):
-            raise InputError(f"X: expected samples of shape {shape}, got {x.shape[1:]}")
         ratio = as_float(x[:BLOCK_ROWS]).std() / float(self.model_.scaling.std.mean()) if x.ndim > 2 else 0
         if ratio and not 0.02 < ratio < 50:
             problem = f"X has {ratio:.3g} times the standard deviation of the training samples"

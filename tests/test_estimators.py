@@ -253,6 +253,9 @@ def test_images_and_tensors() -> None:
     assert fitted.classes_.tolist() == [0, 1]
     with pytest.raises(InputError, match=r"expected samples of shape \(1, 28, 28\), got \(1, 28\)"):
         fitted.predict(np.zeros((2, 1, 28)))
+    with pytest.raises(InputError, match=r"expected samples of shape \(1, 28, 28\), got \(28, 28\)"):
+        fitted.model_.predict(x[:, 0])
+    assert fitted.model_.predict(x.numpy()).equal(fitted.model_.predict(x))
     pixels = (128 * x).to(torch.uint8)
     g = fitted.decision_function(pixels)
     for same in (pixels.numpy(), pixels / 255):

@@ -217,6 +217,7 @@ def decide(model: NSVM, e: Expansion, z: Float[Tensor, "p n"]) -> Tensor:
     """Return the predictions for features ``z`` if ``e`` is the expansion of the model's f."""
     unscaled = Scaling(torch.zeros((), dtype=torch.float64), torch.ones((), dtype=torch.float64))
     svm = replace(model, scaling=unscaled, network=nn.Identity(), expansion=e, sigmoids=None)
+    svm = svm.with_metadata(shape=tuple(z.shape[1:]), columns=None)
     return svm.predict(z).cpu()
 
 

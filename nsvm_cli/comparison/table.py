@@ -139,12 +139,12 @@ def answers(rows: Sequence[Comparison]) -> list[str]:
             continue
         best, *rest = scored
         worse = [row for row in rest if row.p < 1 - LEVEL and row.minus is not None]
-        equal = [row.cell.candidate for row in rest if row not in worse]
+        equal = [row.cell.candidate for row in rest if row.p >= 1 - LEVEL]
         leads = (f"{row.cell.candidate} (by {row.minus.magnitude})" for row in worse if row.minus is not None)
         parts = [f"better than {', '.join(leads)}"] * bool(worse)
         parts += [f"no significant difference from {', '.join(equal)}"] * bool(equal)
         score = f"{title}: {best.cell.candidate} has the best score, {best.cell.score.spread}"
-        sentences.append(f"{score}: {'; '.join(parts)}.")
+        sentences.append(": ".join([score, *["; ".join(parts)] * bool(parts)]) + ".")
         for row in scored:
             runs = [run.figures for run in row.cell.runs.values()]
             if runs and all(map(no_better, runs)):

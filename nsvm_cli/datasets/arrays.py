@@ -25,8 +25,8 @@ COLLECTIONS = (".npz", ".safetensors")
 class NPY(Source):
     """Arrays of samples, of shape (m, ...), and of their labels, of shape (m,) or (m, 1).
 
-    Labels of a floating-point type are real targets. All other labels are the names of classes. Arrays of
-    bytes with more than two dimensions are images, which are moved to the shape (m, channels, height, width).
+    Labels of a floating-point type are real targets. All other labels are the names of classes. Arrays
+    with four dimensions, and arrays of bytes with three, are images of shape (m, channels, height, width).
     """
 
     global_scaling: ClassVar[None] = None
@@ -45,10 +45,10 @@ class NPY(Source):
                 expected = f"expected samples of shape {x.shape[1:]}, as in {self.path}"
                 raise InputError(f"dataset.test_path={self.test_path}: {expected}, got {x_test.shape[1:]}")
             x, y = np.concatenate([x, x_test]), np.concatenate([y, y_test])
-        if is_image := x.dtype == np.uint8 and x.ndim > 2:
-            x = x[:, None] if x.ndim == 3 else x
-            last = x.ndim == 4 and x.shape[-1] in (1, 3) and x.shape[1] not in (1, 3)
-            x = np.moveaxis(x, -1, 1) if last else x
+        is_image = x.dtype == np.uint8 and x.ndim > 2
+        x = x[:, None] if is_image and x.ndim == 3 else x
+        if x.ndim == 4 and x.shape[-1] in (1, 3) and x.shape[1] not in (1, 3):
+            x = np.moveaxis(x, -1, 1)
         x = x if is_image else np.ascontiguousarray(x, np.float64)
         if y.dtype.kind == "f":
             return Samples(x, y.astype(np.float64), (), self.path, m)

@@ -244,6 +244,9 @@ class FeatureMap(OneLine):
 
     def move(self, value: Tensor, term: Tensor, t: int, T: int) -> Float[Tensor, ""]:
         """Move theta in step t of T against the gradient of ``term``, and return ``value`` detached."""
+        if not isinstance(value, Tensor) or value.ndim:
+            found = f"shape {list(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
+            raise InputError(f"the loss and each penalty must return a single number, a tensor, got {found}")
         if not math.isfinite(value.detach()):
             raise NotFiniteError("the objective", t)
         if self.optimizer is not None:
@@ -303,13 +306,18 @@ def _theta_in(path: Path) -> Mapping[str, Tensor]:
         open_regular(file).close()  # settings from an untrusted source may contain any path
         if file.suffix != ".safetensors":
             loaded = torch.load(file, map_location="cpu", weights_only=True)  # No pickle: it runs no code
-            return {name: tensor for name, tensor in loaded.items() if isinstance(tensor, Tensor)}
+            named = loaded.get(
+                "state_dict", loaded
+            ).items()  # Lightning's files contain more than a state dict
+            return {n.removeprefix("module."): t for n, t in named if isinstance(t, Tensor)}  # DataParallel
         with safe_open(file, framework="pt") as opened:
             is_model = MODEL in (opened.metadata() or {})
         if not is_model:
             return load_file(file)
     except (OSError, ValueError, RuntimeError, AttributeError, SafetensorError, UnpicklingError) as error:
-        reason = next(iter(str(error).splitlines()), "")
+        is_other = isinstance(error, AttributeError | UnpicklingError)
+        advice = "expected a state dict, as torch.save(network.state_dict(), FILE) writes it"
+        reason = advice if is_other else next(iter(str(error).splitlines()), "")
         raise InputError(f"init.run={path}: theta cannot be read from {file}: {reason}") from None
     tensors = tensor_file.read(file, MODEL).tensors()  # alpha, z and other tensors do not belong to theta
     return {n.removeprefix(NETWORK): t for n, t in tensors.items() if n.startswith((NETWORK, KERNEL))}

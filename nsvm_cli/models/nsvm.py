@@ -17,10 +17,10 @@ from torch.nn import functional
 
 from nsvm_cli.config.registry import STRICT, NonNegative, OneLine, Positive
 from nsvm_cli.config.settings import Settings
-from nsvm_cli.datasets.base import RawSamples
+from nsvm_cli.datasets.base import RawSamples, Rows
 from nsvm_cli.datasets.encoding import MOST_CLASSES, Columns, Name, TableEncoder
 from nsvm_cli.datasets.scaling import Scaled, Scaling
-from nsvm_cli.errors import RunError
+from nsvm_cli.errors import InputError, RunError
 from nsvm_cli.memory import rows_at_a_time
 from nsvm_cli.metrics import own_metrics
 from nsvm_cli.models.composed_kernels import learnt_values
@@ -49,6 +49,10 @@ class Expansion(OneLine):
     bias: float | Float[Tensor, " outputs"] = 0.0
     one_vs_one: bool = False
     i: Int64[Tensor, " s"] | None = None
+
+    def __post_init__(self) -> None:
+        if self.z.dtype != self.alpha.dtype:
+            raise ValueError(f"expected z and alpha of one dtype, got {self.z.dtype} and {self.alpha.dtype}")
 
     def without_zeros(self) -> Expansion:
         """Return the same function without the terms whose alpha is 0."""
@@ -256,12 +260,13 @@ class NSVM:
         return {name: value.tolist() for name, value in learnt_values(self.kernel).items()}
 
     def features(self, x: RawSamples) -> Float[Tensor, "p n"]:
-        """Return F_theta(x) for raw samples, which may be floats or bytes, on any device."""
-        like = self.expansion.z
+        """Return F_theta(x) for raw samples of shape (p, *metadata.shape): floats or bytes, on any device."""
+        x, like = self._samples(x), self.expansion.z
         return features(self.network, Scaled(x, self.scaling, like.dtype, like.device))
 
     def decision_function(self, x: RawSamples) -> Float[Tensor, " p *outputs"]:
         """Return g(x) for raw samples. Raise a RunError if a decision value is not finite."""
+        x = self._samples(x)
         g = self.expansion.z.new_empty(len(x), *self.task.outputs)  # joining blocks would fragment memory
         for g_part, part in zip(g.split(self._rows), x.split(self._rows), strict=True):
             with torch.no_grad():
@@ -278,7 +283,15 @@ class NSVM:
 
     def predict(self, x: RawSamples) -> Tensor:
         """Return the predictions for raw samples: coded classes, or targets in the units of the data."""
-        return torch.cat([self.task.decide(self.decision_function(part)) for part in x.split(self._rows)])
+        parts = self._samples(x).split(self._rows)
+        return torch.cat([self.task.decide(self.decision_function(part)) for part in parts])
+
+    def _samples(self, x: Any) -> RawSamples:
+        """Return raw samples, which may be an array, as a tensor. Raise an InputError for a wrong shape."""
+        samples = x if isinstance(x, Rows) else torch.as_tensor(x)
+        if (shape := tuple(samples.shape[1:])) != self.metadata.shape:
+            raise InputError(f"X: expected samples of shape {self.metadata.shape}, got {shape}")
+        return samples
 
     def before_training(self) -> NSVM:
         """Return a copy of the model with the initial theta, which the settings determine."""

@@ -65,7 +65,10 @@ class Rule(ABC):
 
     def rate(self, progress: float) -> float:
         rise = min(1.0, progress / self.warmup) if self.warmup else 1.0
-        return self.lr * rise * SCHEDULES[self.schedule](progress)
+        factor = SCHEDULES[self.schedule](progress)
+        if not 0 <= factor < math.inf:
+            raise InputError(f"optimizer.schedule={self.schedule}: expected a factor from 0, got {factor}")
+        return self.lr * rise * factor
 
     def grouped(self, names: Sequence[str]) -> list[tuple[Rule, list[int]]]:
         """Return the rule of each group in ``groups``, and the indices of its parameters in ``names``.
@@ -124,7 +127,9 @@ def expect_names(key: str, prefixes: Sequence[str], names: Sequence[str]) -> Non
     for prefix in prefixes:
         if not any(is_within(name, [prefix]) for name in names):
             modules = {".".join(name.split(".")[:2]) for name in names}
-            raise InputError(f"{key}: no parameter begins with {prefix!r}; {did_you_mean(prefix, modules)}")
+            raise InputError(
+                f"{key}: no parameter or module has the name {prefix!r}; {did_you_mean(prefix, modules)}"
+            )
 
 
 @dataclass(frozen=True, config=STRICT)

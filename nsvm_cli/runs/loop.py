@@ -221,6 +221,10 @@ def _steps(
         try:
             trainer.advance(problem, state, until)
         except NotFiniteError as error:
+            if error.step == 1:
+                raise RunError(
+                    f"{error}, before theta changes: check the network, or {KERNEL_ADVICE}"
+                ) from None
             raise diverged(error.step, error.quantity, trainer.moves_theta) from None
         done = state.t - start_step
         chunk = max(1, 2 * done) if time.monotonic() - start_time < PAUSE_SECONDS / 2 else max(1, done // 2)
@@ -267,11 +271,13 @@ def record(state: State) -> Record:
     }
 
 
+KERNEL_ADVICE = "set network.normalize or kernel.normalize to keep kernel values small"
+
+
 def diverged(step: int, quantity: str, moves_theta: bool = True) -> RunError:
     """Return an error which says that a quantity is not finite and which settings to change."""
     advice = "lower optimizer.lr, raise optimizer.weight_decay or algorithm.lam"
     return RunError(
         f"training diverged at step {step}: {quantity} is not finite; "
-        f"{advice if moves_theta else 'raise algorithm.lam'}, "
-        "or set network.normalize or kernel.normalize to keep kernel values small"
+        f"{advice if moves_theta else 'raise algorithm.lam'}, or {KERNEL_ADVICE}"
     )

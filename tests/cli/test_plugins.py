@@ -441,7 +441,9 @@ from nsvm_cli.models.optimizers import SCHEDULES
 from nsvm_cli.models.penalties import PENALTIES
 from nsvm_cli.runs.loop import CALLBACKS, Callback
 
+SCHEDULES["falls"] = lambda progress: 0.5 - progress
 SCHEDULES["halves"] = lambda progress: 0.5 if progress > 0.5 else 1.0
+ALIGNMENT_LOSSES["both"] = lambda target, value: torch.stack([target - value, value])
 ALIGNMENT_LOSSES["fourth"] = lambda target, value: (target - value) ** 4
 AUGMENTATIONS["noise"] = lambda x, std=0.1: x + std * torch.randn_like(x)
 PENALTIES["absolute"] = lambda theta: sum(p.abs().sum() for p in theta)
@@ -471,12 +473,20 @@ def test_functions_of_ones_own_are_settings_and_their_code_counts(tmp_path: Path
     assert result["plugins_sha256"]
     assert (run / "note.txt").read_text() == "begun"
     for word, said in (
-        ("optimizer.schedule=third", "is no 'third'; expected one of: constant, cosine, halves, linear"),
+        (
+            "optimizer.schedule=third",
+            "is no 'third'; expected one of: constant, cosine, falls, halves, linear",
+        ),
         ("penalties.evn=1", "did you mean penalties.even? (known: penalties.absolute, "),
         ("penalties.even=-1", "penalties.even should be greater than or equal to 0, got -1"),
         ("dataset.augment=[nose]", "there is no transform 'nose'; did you mean noise? (known: ColorJitter, "),
     ):
         assert said in refusal("train", *words, word, "overwrite=true", cwd=tmp_path)
+    for word, said in (
+        ("optimizer.schedule=falls", "optimizer.schedule=falls: expected a factor from 0, got -0.0"),
+        ("algorithm.loss=both", "must return a single number, a tensor, got shape [2]"),
+    ):
+        assert said in nsvm("train", *words, word, "overwrite=true", cwd=tmp_path, code=2).stderr
 
 
 def test_the_penalties_and_transforms_of_the_page(tmp_path: Path) -> None:

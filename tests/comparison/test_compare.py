@@ -138,6 +138,8 @@ def test_the_answer_is_in_words() -> None:
     by = rf"majority \(by 25\.00, at 95 % between {-minus.high:.2f} and {-minus.low:.2f}\)"
     assert re.search(rf"^ring: test accuracy, %: svc has the best score, 94\.85.*: better than .*{by}", best)
     assert best.endswith("no significant difference from trees.")
+    first, *_ = answers(compare(cells([record for record in records if record.settings["seed"] == 0])))
+    assert first == "ring: test accuracy, %: svc has the best score, 95.00."
     assert others == [
         "overfitted is overfitted: 100.00 % on the training set, 71.00 % on the test set, 70.00 % for a "
         "constant prediction.",

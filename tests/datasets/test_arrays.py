@@ -91,6 +91,8 @@ def test_the_channels_of_images_may_be_first_or_last(channels: int, tmp_path: Pa
         data = load_data(section(tmp_path, array, np.arange(60) % 2), seed=0)
         np.testing.assert_array_equal(data.samples.x, x)
         assert data.splits["train"].x[:].equal(torch.from_numpy(x[data.splits.rows["train"]]))
+        data = load_data(section(tmp_path, array / 255, np.arange(60) % 2), seed=0)
+        np.testing.assert_array_equal(data.samples.x, x / 255)
 
 
 @pytest.mark.parametrize("algorithm", ["alg1", "alg2", "alg3", "alg4", "pegasos"])

@@ -85,6 +85,16 @@ def test_divergence_stops_the_run(trainer: Trainer[Any], small: MakeSmall) -> No
     assert "lower optimizer.lr" in str(caught.value) or not trainer.moves_theta
 
 
+def test_features_that_are_not_finite_at_the_start_are_no_divergence(small: MakeSmall) -> None:
+    s = small(1)
+    with torch.no_grad():
+        next((F := s.theta()).network.parameters()).fill_(float("nan"))
+    with pytest.raises(
+        RunError, match="is not finite at step 1, before theta changes: check the network, or"
+    ):
+        run(build_trainer({"name": "alg4", "steps": 20}), s.problem, F, 1)
+
+
 @pytest.mark.parametrize("steps", [0, -3, "many", 2.5, [], True])
 def test_impossible_steps_are_refused(algorithm: str, steps: object) -> None:
     with pytest.raises(InputError, match=r"^algorithm\.steps [^\n]*$"):
