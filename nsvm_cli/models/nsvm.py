@@ -260,7 +260,7 @@ class NSVM:
         return {name: value.tolist() for name, value in learnt_values(self.kernel).items()}
 
     def features(self, x: RawSamples) -> Float[Tensor, "p n"]:
-        """Return F_theta(x) for raw samples of shape (p, *metadata.shape): floats or bytes, on any device."""
+        """Return F_theta(x) for raw samples of shape ``(p, *metadata.shape)``, which are floats or bytes."""
         x, like = self._samples(x), self.expansion.z
         return features(self.network, Scaled(x, self.scaling, like.dtype, like.device))
 
