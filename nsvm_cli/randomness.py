@@ -101,6 +101,8 @@ class Sampler:
             self._drawn = drawn = np.ascontiguousarray(self.draw(rng, BLOCK), np.int64)
             if drawn.shape != (BLOCK, self.k) or drawn.min() < 0 or drawn.max() >= self.m:
                 raise ValueError(f"expected draws of shape {(BLOCK, self.k)}, from 0 to {self.m - 1}")
+            if not np.diff(np.sort(drawn)).all():
+                raise ValueError("expected different samples in each batch, got a sample twice")
         return self._drawn[row:]
 
     def draw(self, rng: np.random.Generator, steps: int) -> Int64[np.ndarray, "steps k"]:

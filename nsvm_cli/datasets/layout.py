@@ -137,7 +137,7 @@ def _encoding(file: Path) -> str:
     if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return "utf-16"
     if b"\0" in start:
-        advice = "for Parquet or Excel, use the suffix .parquet or .xlsx"
+        advice = "for Parquet or Excel, use the suffix .parquet or .xlsx; predict arrays in Python"
         raise InputError(f"{file}: expected text, got binary data; {advice}")
     for encoding in ("utf-8-sig" if start.startswith(codecs.BOM_UTF8) else "utf-8", "cp1252"):
         decoder = codecs.getincrementaldecoder(encoding)()

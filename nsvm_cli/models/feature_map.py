@@ -306,10 +306,9 @@ def _theta_in(path: Path) -> Mapping[str, Tensor]:
         open_regular(file).close()  # settings from an untrusted source may contain any path
         if file.suffix != ".safetensors":
             loaded = torch.load(file, map_location="cpu", weights_only=True)  # No pickle: it runs no code
-            named = loaded.get(
-                "state_dict", loaded
-            ).items()  # Lightning's files contain more than a state dict
-            return {n.removeprefix("module."): t for n, t in named if isinstance(t, Tensor)}  # DataParallel
+            names = ("state_dict", "model_state_dict")  # checkpoints contain more than a state dict
+            named = next((loaded[name] for name in names if name in loaded), loaded)
+            return {name: tensor for name, tensor in named.items() if isinstance(tensor, Tensor)}
         with safe_open(file, framework="pt") as opened:
             is_model = MODEL in (opened.metadata() or {})
         if not is_model:
@@ -328,14 +327,19 @@ def _copy(theta: Mapping[str, Tensor], network: nn.Module, K: Kernel, init: Init
     tensors = {name.removeprefix(NETWORK): tensor for name, tensor in theta_tensors(network, K).items()}
     names = {name: name if name.startswith(KERNEL) else own_name(network, name) for name in tensors}
     expect_names("init.only", init.only, [*names.values()])
+    prefixes = {name.partition(".")[0] for name in theta}
+    wrapper = (
+        prefixes.pop() if len(prefixes) == 1 else ""
+    )  # such as module, if DataParallel wrapped the network
     for full, name in names.items():
         if init.only and not is_within(name, init.only):
             continue
         # theta may come from a network with or without normalised features and a head
-        aliases = (name, full, f"0.{name}", f"0.0.{name}")
+        aliases = (name, full, f"0.{name}", f"0.0.{name}", f"{wrapper}.{name}", f"{wrapper}.{full}")
         saved, tensor = next((theta[key] for key in aliases if key in theta), None), tensors[full]
         if saved is None or saved.shape != tensor.shape:
-            found = "none" if saved is None else f"shape {list(saved.shape)}"
+            first = ", ".join([*theta][:3])
+            found = f"none (but {first}, ...)" if saved is None else f"shape {list(saved.shape)}"
             raise InputError(
                 f"init.run={init.run}: expected a parameter {name} of shape {list(tensor.shape)}, found "
                 f"{found}; set init.only=[PREFIX] to load only the parameters whose names start with PREFIX"

@@ -108,6 +108,9 @@ def penalised(objective: Objective, penalties: Mapping[str, float], x_A: Batch) 
             term = PENALTIES[name](theta if _of_theta(PENALTIES[name]) else K_A)
             if (got := getattr(term, "shape", term)) != ():
                 raise InputError(f"penalties.{name}: expected a tensor of shape (), got {shown(got)}")
+            if value.requires_grad and not term.requires_grad:
+                advice = "compute it with torch, without detach() or item()"
+                raise InputError(f"penalties.{name} does not depend on theta: {advice}")
             value = value + weight * term
         return value
 

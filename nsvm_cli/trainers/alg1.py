@@ -128,9 +128,10 @@ class Alg1State(State):
         """Reduce the number of terms to ``budget``, by a method in ``MAINTENANCE``. None keeps all terms."""
         terms, before = Terms(self.i, self.z, self.alpha), len(self.i)
         while budget and (size := len(terms.i)) > budget:
-            terms = MAINTENANCE[maintenance](K, terms)
-            if len(terms.i) >= size:
-                expected = f"expected fewer than {size} terms, got {len(terms.i)}"
+            terms = Terms(*MAINTENANCE[maintenance](K, terms))
+            if not len(terms.i) == len(terms.z) == len(terms.alpha) < size:
+                got = f"{len(terms.i)} i, {len(terms.z)} z and {len(terms.alpha)} alpha"
+                expected = f"expected fewer than {size} terms, got {got}"
                 raise InputError(f"algorithm.maintenance={maintenance}: {expected}")
         self.i, self.z, self.alpha = terms
         self.removed += before - len(terms.i)

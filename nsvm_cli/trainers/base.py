@@ -108,7 +108,13 @@ class Problem(OneLine):
             raise InputError(
                 f"algorithm.batch_size={k}: expected at most {m}, the number of training samples"
             )
-        return build(SAMPLERS, "sampler", self.draws, self, k)
+        sampler: Sampler = build(SAMPLERS, "sampler", self.draws, self, k)
+        if (name := self.draws["name"]) != "uniform":
+            try:
+                sampler(1)
+            except ValueError as error:
+                raise InputError(f"sampler={name}: {error}") from None
+        return sampler
 
     def sums(
         self, z: Float[Tensor, "p n"], terms: Float[Tensor, "q n"], w: Float[Tensor, " q *outputs"]

@@ -446,6 +446,7 @@ SCHEDULES["halves"] = lambda progress: 0.5 if progress > 0.5 else 1.0
 ALIGNMENT_LOSSES["both"] = lambda target, value: torch.stack([target - value, value])
 ALIGNMENT_LOSSES["fourth"] = lambda target, value: (target - value) ** 4
 AUGMENTATIONS["noise"] = lambda x, std=0.1: x + std * torch.randn_like(x)
+PENALTIES["detached"] = lambda K: K.detach().norm()
 PENALTIES["absolute"] = lambda theta: sum(p.abs().sum() for p in theta)
 PENALTIES["even"] = lambda K: (1 - K).square().mean()
 
@@ -485,6 +486,10 @@ def test_functions_of_ones_own_are_settings_and_their_code_counts(tmp_path: Path
     for word, said in (
         ("optimizer.schedule=falls", "optimizer.schedule=falls: expected a factor from 0, got -0.0"),
         ("algorithm.loss=both", "must return a single number, a tensor, got shape [2]"),
+        (
+            "penalties.detached=1",
+            "penalties.detached does not depend on theta: compute it with torch, without",
+        ),
     ):
         assert said in nsvm("train", *words, word, "overwrite=true", cwd=tmp_path, code=2).stderr
 

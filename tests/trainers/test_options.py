@@ -40,10 +40,13 @@ def test_a_budget_is_kept(small: MakeSmall, how: str, kind: str) -> None:
     assert state.removed > 5
 
 
-def test_a_method_that_removes_no_terms_is_refused(small: MakeSmall, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(MAINTENANCE, "none", lambda K, terms: terms)
-    s = small(0)
-    with pytest.raises(InputError, match=r"algorithm.maintenance=none: expected fewer than 6 terms, got 6$"):
+@pytest.mark.parametrize("kept", [6, 5])
+def test_a_method_that_removes_no_terms_or_too_few_values_is_refused(
+    kept: int, small: MakeSmall, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(MAINTENANCE, "none", lambda K, terms: (terms.i[:kept], terms.z, terms.alpha))
+    s, got = small(0), f"got {kept} i, 6 z and 6 alpha$"
+    with pytest.raises(InputError, match=rf"algorithm.maintenance=none: expected fewer than 6 terms, {got}"):
         train(Alg1(100, 0.01, budget=5, maintenance="none"), s.problem, s.theta(2e-3))
 
 

@@ -78,15 +78,31 @@ class Beyond(Uniform):
         return np.full((steps, self.k), self.m)
 
 
+class Twice(Uniform):
+    def draw(self, rng: np.random.Generator, steps: int) -> np.ndarray:
+        return np.zeros((steps, self.k), np.int64)
+
+
+class Unnormalised(Uniform):
+    def __init__(self, problem: Problem, k: int) -> None:
+        super().__init__(problem, k)
+        self.p = np.ones(self.m)
+
+
 def test_one_of_ones_own(small: MakeSmall, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(SAMPLERS, "alternating", Alternating)
-    monkeypatch.setitem(SAMPLERS, "beyond", Beyond)
     problem = replace(small(3, m=30).problem, draws={"name": "alternating"})
     assert [problem.sampler()(t).item() for t in (1, 2, 31)] == [1, 2, 1]
     state, _ = train(Pegasos(12), problem, small(3, m=30).theta())
     assert {*np.flatnonzero(state.coefficients.alpha)} <= {*range(1, 13)}
-    with pytest.raises(ValueError, match=r"draws of shape \(1024, 1\), from 0 to 29"):
-        replace(problem, draws={"name": "beyond"}).sampler()(1)
+    for name, sampler, says in (
+        ("beyond", Beyond, r"sampler=beyond: expected draws of shape \(1024, 2\), from 0 to 29"),
+        ("twice", Twice, "sampler=twice: expected different samples in each batch, got a sample twice"),
+        ("unnormalised", Unnormalised, "sampler=unnormalised: [Pp]robabilities do not sum to 1"),
+    ):
+        monkeypatch.setitem(SAMPLERS, name, sampler)
+        with pytest.raises(InputError, match=says):
+            replace(problem, draws={"name": name}).sampler(2)
 
 
 def test_what_it_does_not_suit(small: MakeSmall) -> None:
