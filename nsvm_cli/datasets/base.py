@@ -17,7 +17,7 @@ from torch import Tensor
 
 from nsvm_cli.config.registry import STRICT, OneLine, Text, expecting
 from nsvm_cli.datasets.augmentation import Augment
-from nsvm_cli.datasets.notation import Doubt, Numbers, notations
+from nsvm_cli.datasets.notation import MOST_CODES, Doubt, Numbers, notations
 from nsvm_cli.errors import InputError, did_you_mean
 from nsvm_cli.tasks import Regression, Task, Values, task_for
 
@@ -211,6 +211,7 @@ class TableSource(Source):
         drop: columns that are not used as features.
         include: columns that are used as features although they look like identifiers.
         text: columns of categories, even if their cells are numbers.
+        max_codes: a column of 3 to ``max_codes`` different whole numbers is also one-hot encoded, like text.
         positive: the class to put last; with two classes, F1 and average precision are about this class.
         group, time: columns that decide how rows are split; see ``split_rows``.
         weight: the column of sample weights for training.
@@ -219,6 +220,7 @@ class TableSource(Source):
     drop: Annotated[tuple[Text, ...], BeforeValidator(lambda names: names or ())] = ()  # null in older files
     include: tuple[Text, ...] = ()
     text: tuple[Text, ...] = ()
+    max_codes: Annotated[int, Field(ge=0, le=MOST_CODES)] = 0
     positive: Text | None = None
     group: Text | None = None
     time: Text | None = None

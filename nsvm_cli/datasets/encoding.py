@@ -79,8 +79,9 @@ Columns = dict[Name, float | Categories | Dates | Numbers]
 class TableEncoder:
     """Encode the rows of a table as features: first columns of numbers, then dates, then text.
 
-    A number is one feature, and a date has ``DATE_FEATURES``; empty cells are filled with the median. Text is
-    one-hot encoded, and unseen categories are encoded as zeros. Columns are matched by name.
+    A number is one feature, followed by a feature for each of its codes, and a date has ``DATE_FEATURES``.
+    Empty cells are filled with the median. Text is one-hot encoded, and unseen text is encoded as zeros.
+    Columns are matched by name.
     """
 
     columns: Columns
@@ -94,7 +95,8 @@ class TableEncoder:
     @property
     def text(self) -> list[str]:
         """Names of the columns to read as text, because pandas would read both 01 and 1 as the number 1."""
-        return [name for name, kind in self.columns.items() if not isinstance(kind, float)]
+        plain = {name for name, kind in self.kinds.items() if isinstance(kind, Numbers) and kind.is_plain}
+        return [name for name in self.columns if name not in plain]
 
     @property
     def features(self) -> list[str]:
@@ -111,6 +113,7 @@ class TableEncoder:
         for name, kind, part in self.parts(x):
             if isinstance(kind, Numbers):
                 part[:, 0] = numbers(table, cells[name], kind).fillna(kind.median)
+                part[:, 1:] = part[:, :1] == np.array(kind.codes)
             elif isinstance(kind, Dates):
                 since, wanted = days(cells[name], kind.format), f"a date in the format {kind.format}"
                 expect_cells(table, cells[name], since.isna() & cells[name].notna(), wanted)
@@ -154,7 +157,7 @@ def _places(cells: pd.Series, categories: Sequence[str]) -> Float64[np.ndarray, 
 def _endings(kind: Kind) -> list[str]:
     """Return the suffixes that turn a column's name into the names of its features."""
     if isinstance(kind, Numbers):
-        return [""]
+        return ["", *(f"={code:g}" for code in kind.codes)]
     if isinstance(kind, Dates):
         return [f".{part}" for part in DATE_FEATURES]
     return [f"={category}" for category in kind]
@@ -214,13 +217,20 @@ def _read(table: Table, cells: pd.Series, rows: np.ndarray) -> tuple[Any, bool]:
             return notation, False
         if notation is not None:
             x = numbers(table, cells, notation).iloc[rows]
-            kind = x.median() if notation.is_plain else replace(notation, median=x.median())
-            return kind, notation.is_plain and _counts(x)
+            kind = replace(notation, median=x.median(), codes=_codes(x, table.settings.max_codes))
+            is_float = kind.is_plain and not kind.codes
+            return kind.median if is_float else kind, notation.is_plain and _counts(x)
         if (form := _format_of(present)) is not None:
             return Dates(form, days(training, form).median()), False
     training = training.drop_duplicates() if training.dtype == "str" else training
     categories = sorted(texts(training).unique(), key=lambda text: (text == "", text))
     return categories, len(categories) > min(MOST_CATEGORIES, len(rows) // 2)
+
+
+def _codes(x: pd.Series, most: int) -> tuple[float, ...]:
+    """Return the values of a column of 3 to ``most`` different whole numbers, otherwise ()."""
+    codes = np.unique(x.dropna())
+    return tuple(codes.tolist()) if 3 <= len(codes) <= most and (codes % 1 == 0).all() else ()
 
 
 def _counts(x: pd.Series) -> bool:

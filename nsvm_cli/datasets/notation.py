@@ -54,11 +54,16 @@ def number_parts(text: str) -> tuple[tuple[str, str], str, str] | None:
     return (match["prefix"], match["suffix"].strip()), match["before"] + match["sign"], match["core"]
 
 
+MOST_CODES = 1000
+"""Maximum number of codes in a column of numbers."""
+
+
 @dataclass(frozen=True, config=STRICT)
 class Numbers:
     """The notation of the numbers in a column, and their median in the training rows, which fills gaps.
 
-    With ``clock``, the numbers are times of day or durations, which are read as seconds.
+    Each number in ``codes`` has a feature of its own, which is 1 where the column holds this number. With
+    ``clock``, the numbers are times of day or durations, which are read as seconds.
     """
 
     decimal: Decimal = "."
@@ -67,6 +72,7 @@ class Numbers:
     suffix: Annotated[str, Field(max_length=32)] = ""
     clock: bool = False
     median: float = 0.0
+    codes: Annotated[tuple[float, ...], Field(max_length=MOST_CODES)] = ()
 
     @functools.cached_property
     def form(self) -> re.Pattern[str]:
@@ -79,7 +85,7 @@ class Numbers:
     @property
     def is_plain(self) -> bool:
         """Whether numbers are written as in Python."""
-        return replace(self, median=0.0) == Numbers()
+        return replace(self, median=0.0, codes=()) == Numbers()
 
     @property
     def rescales(self) -> bool:

@@ -70,6 +70,28 @@ def test_a_table_is_encoded_as_by_scikit_learn(write: Write) -> None:
     assert TableEncoder(**known) == data.encoder
 
 
+def test_few_whole_numbers_are_numbers_and_categories(write: Write) -> None:
+    table = TABLE[["row", "count", "open", "label"]].copy()
+    table.loc[ROW % 5 == 0, "count"] = np.nan
+    table["mark"], table["half"], table["two"] = ROW % 13, ROW % 4 / 2, ROW // 7 % 2
+    data = load("csv", path=write(table), max_codes=12, include=["mark"])
+    x, rows = data.splits["train"].x.numpy(), rows_of(data, "train")
+    assert data.encoder is not None
+    named = dict(zip(data.encoder.features, x.T, strict=True))
+    plain = load("csv", path=write(table), include=["mark"])
+    assert plain.encoder is not None
+    for name, column in zip(plain.encoder.features, plain.splits["train"].x.numpy().T, strict=True):
+        np.testing.assert_array_equal(named.pop(name), column)
+    assert [*named] == [f"count={code}" for code in range(9)], (
+        "13 are too many, 2 are too few, halves are no codes"
+    )
+    count = table["count"].iloc[rows].to_numpy()
+    filled = np.where(np.isnan(count), np.nanmedian(count), count)
+    np.testing.assert_array_equal(np.stack([*named.values()], 1), filled[:, None] == np.arange(9))
+    known = json.loads(json.dumps(asdict(data.encoder)))
+    assert TableEncoder(**known) == data.encoder
+
+
 def test_rows_outside_the_training_set_have_no_influence(write: Write) -> None:
     first = load("csv", path=write(TABLE), validation=10)
     others = np.concatenate([rows_of(first, "test"), rows_of(first, "validation")])
