@@ -66,7 +66,18 @@ EXTRA = (
 )
 """Settings of ``nsvm train`` that can be set only in the parameter ``settings``."""
 
-DATASET = ("scaling", "validation", "drop", "include", "text", "missing", "decimal", "thousands", "augment")
+DATASET = (
+    "scaling",
+    "validation",
+    "drop",
+    "include",
+    "text",
+    "codes",
+    "missing",
+    "decimal",
+    "thousands",
+    "augment",
+)
 """Settings of data sets that apply to arrays and data frames."""
 
 APPLY = (*PARTS, *SAME_NAMES, *EXTRA, "seed", *(f"dataset.{key}" for key in DATASET))
@@ -262,7 +273,7 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
             self.records_: list[dict[str, Any]] = []
             keep_record = OnLog(lambda record: self.records_.append({**record}))
             run = prepare(settings, data=data)
-            progress = Progress("fit", run.trainer) if self.verbose else contextlib.nullcontext(Callback())
+            progress = Progress("fit") if self.verbose else contextlib.nullcontext(Callback())
             with progress as shown:
                 self._take(run.train([*self.callbacks, keep_record, shown]))
 

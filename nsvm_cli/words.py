@@ -8,7 +8,17 @@ from dataclasses import replace
 from itertools import product
 from typing import Any
 
-from nsvm_cli.metrics import FIGURES, METRICS, Figure, figure_of, in_units, own_metrics, percent, short
+from nsvm_cli.metrics import (
+    FIGURES,
+    METRICS,
+    Figure,
+    figure_of,
+    in_units,
+    number,
+    own_metrics,
+    percent,
+    short,
+)
 
 Rows = list[tuple[str, ...]]
 """Rows of a table as text. Each row of a table of metrics consists of a name, a value and a meaning."""
@@ -120,7 +130,25 @@ def training_rows(figures: Figures) -> Rows:
         keys.append("alignment")
     entries = {key: FIGURES[key] for key in keys}
     rows = [(entry.name, entry.written(figures[key]), entry.meaning) for key, entry in entries.items()]
-    return rows + _learnt_rows(figures)
+    return rows + _learnt_rows(figures) + _tried_rows(figures)
+
+
+def _tried_rows(figures: Figures) -> Rows:
+    """Return the best candidate of each algorithm and length in a choice by cross-validation."""
+    best: dict[str, Figures] = {}
+    for candidate in figures.get("tried", ()):
+        steps = f", {candidate['steps']} steps" if "steps" in candidate else ""
+        name = f"{candidate['algorithm']}{steps}"
+        best[name] = max(best.get(name, candidate), candidate, key=lambda candidate: candidate["score"])
+    chosen = {name: ", chosen" * (candidate == figures["chosen"]) for name, candidate in best.items()}
+    return [
+        (
+            name,
+            number(candidate["score"]),
+            f"in cross-validation with C={short(candidate['C'])}{chosen[name]}",
+        )
+        for name, candidate in best.items()
+    ]
 
 
 def _learnt_rows(figures: Figures) -> Rows:

@@ -302,7 +302,7 @@ class Run:
         title = f"{s.algorithm['name']} on {s.dataset['name']}, seed {s.seed}"
         overrides = {word.partition("=")[0]: word for word in (*self.fields["overrides"], *self.changes)}
         command = {"overrides": [*overrides.values()], "config_dir": self.fields["config_dir"]}
-        progress = Progress(title, experiment.trainer) if self.single else contextlib.nullcontext()
+        progress = Progress(title) if self.single else contextlib.nullcontext()
         with progress as display, Signals() as signals:
             callbacks, show = ([display], display.say) if display else ([], self._note)
             return train_run(experiment, directory, callbacks, signals, show, allow_mismatch, command, sweep)

@@ -78,6 +78,8 @@ def _tuned(key: str, usual: object, *, _root_: DictConfig) -> Any:
     if (kind := _root_.get("tuned")) is not None:
         chosen = {group: OmegaConf.select(_root_, f"{group}.name") for group in TUNED_BY}
         names = {"all", *chosen.values()}
+        import nsvm_cli.trainers  # noqa: F401  # slow to import; registers classes derived from other parts
+
         for group in TUNED_BY & Registry.kinds.keys():
             names.update(Registry.kinds[group].names_of(Registry.kinds[group].get(chosen[group])))
         file = _tuned_file(kind, _root_)

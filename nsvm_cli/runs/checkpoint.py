@@ -20,7 +20,7 @@ from nsvm_cli import __version__
 from nsvm_cli.artifacts.model_file import save_model
 from nsvm_cli.config.registry import STRICT, shown
 from nsvm_cli.config.settings import code_of, flat, parse_settings, plain, with_effect
-from nsvm_cli.engines import LITERAL, NUMBA, TORCH, circumstances
+from nsvm_cli.engines import LITERAL, NUMBA, TORCH, circumstances, compile_steps
 from nsvm_cli.engines.coverage import uncovered_by_numba
 from nsvm_cli.engines.numba.code import is_usable
 from nsvm_cli.errors import InputError, Interrupted
@@ -206,7 +206,9 @@ class CheckpointManager(Callback):
             raise InputError(f"{path} cannot be resumed bit for bit: {'; '.join(changes)}; {advice}")
         began = time.monotonic()
         if checkpoint is None or changes:
-            self.experiment = self.experiment.with_grid_choice()
+            e = self.experiment
+            compile_steps(e.engine, e.algorithm, e.problem, self.say)  # a search trains, too
+            self.experiment = e.with_grid_choice()
         else:
             self.experiment = self.experiment.with_choice(checkpoint.chosen, checkpoint.search)
         self.seconds_before = time.monotonic() - began

@@ -127,7 +127,7 @@ class Experiment(OneLine):
 
     def with_grid_choice(self) -> Experiment:
         """Return the experiment with the values that the algorithm chooses from its grid, if any."""
-        if (choice := self.algorithm.search(self.problem, self.F)) is None:
+        if (choice := self.trainer.search(self.problem, self.F)) is None:
             return self
         values, search = choice
         return self.with_choice({**self.chosen, **values}, search)

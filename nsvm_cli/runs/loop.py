@@ -37,10 +37,11 @@ class Callback(Saved):
     The loop calls ``on_log`` at every multiple of ``log_every`` steps and after the last step, and
     ``on_step_end`` at least at every multiple of ``step_every`` steps. ``saved`` lists the attributes that
     are stored in checkpoints. A class in ``CALLBACKS`` is constructed from an ``Experiment`` and its
-    settings, perhaps more than once. From ``on_train_start`` on, ``folder`` is the run directory, or None
-    if the run writes no files.
+    settings, perhaps more than once. From ``on_train_start`` on, ``trainer`` is the algorithm, and ``folder``
+    is the run directory, or None if the run writes no files.
     """
 
+    trainer: Trainer[Any]
     folder: Path | None = None
     log_every: int | None = None
     step_every: int | None = None
@@ -187,6 +188,7 @@ def run(
         RunError: theta, g or the objective is not finite.
     """
     for callback in callbacks:
+        callback.trainer = trainer
         callback.on_train_start()
     if state is None:
         state = trainer.start(problem, F)

@@ -12,7 +12,7 @@ from rich.table import Column
 
 from nsvm_cli.runs.loop import Callback, Record
 from nsvm_cli.terminal.console import Console, progress_bar
-from nsvm_cli.trainers import State, Trainer
+from nsvm_cli.trainers import State
 from nsvm_cli.words import figures_of
 
 
@@ -21,14 +21,13 @@ class Progress(Callback):
 
     seconds = 10.0  # interval of the first lines with the elapsed time; later intervals are longer
 
-    def __init__(self, title: str, trainer: Trainer[Any]) -> None:
-        self.trainer, self.steps, self.total = trainer, trainer.part_steps, trainer.total
+    def __init__(self, title: str) -> None:
         self.next_line, self.has_ended = 0.0, threading.Event()
         self.figures: dict[str, Any] = {}
         self.console = Console(sys.stderr)
         figures = TextColumn("{task.fields[figures]}", table_column=Column(no_wrap=True, ratio=2))
         self.bar = progress_bar(self.console, figures)
-        self._begin(title, 1)
+        self.task = self.bar.add_task(title, total=None, figures="")  # an algorithm may first choose settings
         self.draw: Any = str  # in a notebook, replaces the bars that are shown
         self.has_bars = self.console.is_terminal or self.console.is_jupyter
 
@@ -39,7 +38,6 @@ class Progress(Callback):
 
             self.draw = display(self.bar, display_id=True).update
         if not self.has_bars:
-            self.say(f"{self.bar.tasks[0].description}: {self.total} steps")
             threading.Thread(target=self._watch, daemon=True).start()
         return self
 
@@ -58,6 +56,12 @@ class Progress(Callback):
     def say(self, line: str) -> None:
         self.console.print(line, soft_wrap=True)
 
+    def on_train_start(self) -> None:
+        self.steps, self.total = self.trainer.part_steps, self.trainer.total
+        self.bar.update(self.task, total=self._total(1))
+        if not self.has_bars:
+            self.say(f"{self.bar.tasks[0].description}: {self.total} steps")
+
     def on_step_end(self, state: State) -> None:
         self._move(state.t, state.part)
         self.draw(self.bar)
@@ -68,8 +72,10 @@ class Progress(Callback):
     def _begin(self, title: str, part: int = 0) -> None:
         """Fill the last bar, and add a bar for a part or, by default, for the work after the last step."""
         self._end()
-        total = self.steps[part - 1] if part and not self.trainer.parts[part - 1].chooses_steps else None
-        self.task = self.bar.add_task(title, total=total, figures="")
+        self.task = self.bar.add_task(title, total=self._total(part), figures="")
+
+    def _total(self, part: int) -> int | None:
+        return self.steps[part - 1] if part and not self.trainer.parts[part - 1].chooses_steps else None
 
     def _end(self) -> None:
         """Fill the last bar. Work without steps counts as one step."""

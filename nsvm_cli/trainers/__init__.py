@@ -19,6 +19,7 @@ from nsvm_cli.trainers.alg1 import Alg1
 from nsvm_cli.trainers.alg2 import Alg2
 from nsvm_cli.trainers.alg3 import Alg3
 from nsvm_cli.trainers.alg4 import Alg4
+from nsvm_cli.trainers.auto import Auto
 from nsvm_cli.trainers.base import Problem, State, Trainer
 from nsvm_cli.trainers.cross_entropy import CrossEntropy
 from nsvm_cli.trainers.direct import LinearSVM, Logistic, Majority, Trees
@@ -36,6 +37,7 @@ TRAINERS |= {
     "alg2": Alg2,
     "alg3": Alg3,
     "alg4": Alg4,
+    "auto": Auto,
     "svc": SVC,
     "linear_svm": LinearSVM,
     "nystroem": Nystroem,

@@ -126,31 +126,20 @@ def expect_searchable(name: str, grid: Grid | None, searchable: Collection[str])
 def grid_search(
     grid: Grid, problem: Problem, F: FeatureMap, score: Callable[[Values, Problem, Problem], float]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the settings with the best mean score in cross-validation, like ``Trainer.search``.
+    """Return the settings with the best mean score in ``cross_validation``, like ``Trainer.search``.
 
-    At most ``MOST_SAMPLES`` random training samples are used, in ``FOLDS`` folds or, if a class has fewer
-    samples, in fewer folds. ``score`` is called with the values of a candidate, a training problem and a test
-    problem. The samples of these problems are features. An InputError is raised if a value is invalid, or if
-    there are too few samples in total or of a class.
+    ``score`` is called with the values of a candidate, a training problem and a test problem. The samples of
+    these problems are features. An InputError is raised if a value is invalid.
     """
-    from sklearn.model_selection import KFold, ParameterGrid, StratifiedKFold
+    from sklearn.model_selection import ParameterGrid
 
     m = len(problem.y)
-    rows = random_subset(m, min(m, MOST_SAMPLES), problem.seed, problem.y.device).sort().values
-    whole = problem.of(rows.cpu().numpy(), F(problem.x[rows]))
-    sizes = {name: int(members.sum()) for name, members in problem.task.strata(whole.host_y)}
-    rarest = min(sizes, key=lambda name: sizes[name])
-    if (few := sizes[rarest]) < 2:
-        of_class = f" of class {rarest}" if rarest else ""
-        raise InputError(f"algorithm.grid: expected at least 2 training samples{of_class}, found {few}")
-    splitter = StratifiedKFold if problem.task.classes else KFold
     candidates = [*ParameterGrid(grid)]
     # in ascending order of C, so that ``score`` can start from the previous solution
     by_C = sorted(candidates, key=lambda values: [values[k] for k in sorted(values, reverse=True)])
     scores = np.zeros(len(by_C))
     try:
-        for fold in splitter(min(FOLDS, few)).split(whole.host_y, whole.host_y):
-            train, test = (whole.of(part, whole.x[part]) for part in fold)
+        for train, test in cross_validation(problem, F):
             scores += [score(values, train, test) for values in by_C]
     except ValueError as error:
         reason = one_line(error) if isinstance(error, ValidationError) else error
@@ -160,6 +149,32 @@ def grid_search(
         STANDS_FOR[k](v, m) if k in STANDS_FOR else (f"algorithm.{k}", v) for k, v in chosen.items()
     )
     return {**settings, "algorithm.grid": None}, {"candidates": len(candidates), "chosen": chosen}
+
+
+def cross_validation(
+    problem: Problem, F: Callable[[Tensor], Tensor], folds: int = FOLDS
+) -> Iterator[tuple[Problem, Problem]]:
+    """Yield a training problem and a test problem for each fold, whose samples are the features F(x).
+
+    At most ``MOST_SAMPLES`` random training samples are used. If a class has fewer samples than ``folds``,
+    there are fewer folds. An InputError is raised if there are too few samples in total or of a class.
+    """
+    from sklearn.model_selection import KFold, StratifiedKFold
+
+    m = len(problem.y)
+    rows = random_subset(m, min(m, MOST_SAMPLES), problem.seed, problem.y.device).sort().values
+    whole = problem.of(rows.cpu().numpy(), F(problem.x[rows]))
+    sizes = {name: int(members.sum()) for name, members in problem.task.strata(whole.host_y)}
+    rarest = min(sizes, key=lambda name: sizes[name])
+    each = 1 if problem.task.classes else 2  # R^2 requires two samples
+    if (few := sizes[rarest]) < 2 * each:
+        of_class = f" of class {rarest}" if rarest else ""
+        expected = f"at least {2 * each} training samples{of_class}"
+        raise InputError(f"cross-validation requires {expected}, found {few}")
+    splitter = StratifiedKFold if problem.task.classes else KFold
+    for fold in splitter(min(folds, few // each)).split(whole.host_y, whole.host_y):
+        train, test = (whole.of(part, whole.x[part]) for part in fold)
+        yield train, test
 
 
 def svm_score(

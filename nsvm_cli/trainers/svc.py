@@ -87,6 +87,19 @@ class SVMs(list[SVM]):
             svm.update_results()
 
 
+class WarmStarts:
+    """A function that trains SVMs, each from the previous solution if samples and kernel are the same."""
+
+    latest: tuple[Problem, SVCState] | None = None
+
+    def __call__(self, svm: SVC, problem: Problem) -> Expansion:
+        start = None
+        if self.latest and self.latest[0].x is problem.x and self.latest[0].K == problem.K:
+            start = self.latest[1]
+        self.latest = problem, svm.solved(problem, start)
+        return svm.finish(*self.latest)
+
+
 @dataclass(kw_only=True)
 class SVCState(State):
     """The state of the SVMs ``parts``, which are solved one after another."""
@@ -159,15 +172,7 @@ class SVC(Trainer[SVCState]):
         expect_searchable(self.name, self.grid, searchable)
 
     def search(self, problem: Problem, F: FeatureMap) -> tuple[dict[str, Any], dict[str, Any]] | None:
-        latest: list[tuple[Problem, SVCState]] = []  # the previous problem and its solution
-
-        def solve(svm: SVC, problem: Problem) -> Expansion:
-            """Return the trained SVM. Start from the previous solution if samples and kernel are the same."""
-            starts = [state for other, state in latest if other.x is problem.x and other.K == problem.K]
-            latest[:] = [(problem, svm.solved(problem, *starts))]
-            return svm.finish(*latest[0])
-
-        score = partial(svm_score, self, solve=solve)
+        score = partial(svm_score, self, solve=WarmStarts())
         return grid_search(self.grid, problem, F, score) if self.grid else None
 
     def start(self, problem: Problem, F: FeatureMap) -> SVCState:

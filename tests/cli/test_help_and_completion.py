@@ -43,8 +43,8 @@ def test_no_command_shows_the_help_and_fails(tmp_path: Path) -> None:
 
 
 ALGORITHMS = (
-    "\nalgorithm: alg1, alg2, alg3, alg4, cross_entropy, linear_pegasos, linear_svm,\n"
-    "  logistic, majority, nystroem, pegasos, svc, trees\ndataset: "
+    "\nalgorithm: alg1, alg2, alg3, alg4, auto, cross_entropy, linear_pegasos,\n"
+    "  linear_svm, logistic, majority, nystroem, pegasos, svc, trees\ndataset: "
 )
 LIGHT: list[tuple[str, list[str], list[str]]] = [
     ("--help", ["usage: nsvm "], []),

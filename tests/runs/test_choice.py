@@ -30,6 +30,21 @@ SEARCH: dict[str, Any] = {
 }
 
 
+def test_a_choice_of_the_algorithm_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    auto = {"name": "auto", "lengths": [60, 90], "scales": [1e-9], "solver": None}  # gamma is far too small
+    network, kernel = {"name": "mlp", "widths": [8], "normalize": True}, {"name": "rbf", "gamma": 4.0}
+    settings = small_settings(algorithm=auto, network=network, kernel=kernel, curves=False)
+    with pytest.raises(Interrupted):
+        go(tmp_path / "resumed", settings, stopped_at(40))
+    go(tmp_path / "whole", settings)
+    with monkeypatch.context() as m:
+        m.setattr(StratifiedKFold, "split", None)  # nothing may search again
+        result = go(tmp_path / "resumed", settings)
+    assert bits(tmp_path / "resumed") == bits(tmp_path / "whole")
+    assert result["chosen"]["algorithm"] == result["algorithm"] == "alg4"
+    assert read_config(tmp_path / "resumed")["algorithm"] == auto | {"lengths": [60, 90]}
+
+
 def test_a_search_comes_once_and_its_choice_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = small_settings(**SEARCH)
     whole, resumed = tmp_path / "whole", tmp_path / "resumed"

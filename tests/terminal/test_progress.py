@@ -19,8 +19,10 @@ def lines_of(capsys: pytest.CaptureFixture[str], solver: str, end: bool = False)
     """Return the last lines about a run that takes 10 steps of Part 1 and 3 of Part 2, and is interrupted
     there unless it comes to its ``end``.
     """
-    progress = Progress("alg4", Alg4(steps=10, solver_steps=20, solver=solver))
+    progress = Progress("alg4")
+    progress.trainer = Alg4(steps=10, solver_steps=20, solver=solver)
     with contextlib.suppress(KeyboardInterrupt), progress:
+        progress.on_train_start()
         state: Any
         for part, t in ((1, 4), (1, 10), (2, 10), (2, 13)):
             state = SimpleNamespace(part=part, t=t)
@@ -62,7 +64,9 @@ def test_lines_about_what_has_no_steps(
 ) -> None:
     monkeypatch.setattr(Progress, "seconds", 0.01)
     told = ""
-    with Progress("alg4", Alg4(steps=10, solver="nystroem")) as progress:
+    with Progress("alg4") as progress:
+        progress.trainer = Alg4(steps=10, solver="nystroem")
+        progress.on_train_start()
         state: Any = SimpleNamespace(part=2, t=10)
         progress.on_step_end(state)
         if name != "Part 2":

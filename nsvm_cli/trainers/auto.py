@@ -1,0 +1,139 @@
+"""A choice between Algorithm 4 and an SVM without a network, by cross-validation (not in the paper)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import deepcopy
+from dataclasses import fields, replace
+from functools import cached_property
+from typing import Annotated, Any, TypeAlias
+
+import numpy as np
+import pydantic
+import torch
+from jaxtyping import Float
+from pydantic import Field
+from torch import Tensor
+
+from nsvm_cli.config.registry import STRICT, Count, Positive
+from nsvm_cli.errors import InputError
+from nsvm_cli.models.feature_map import FeatureMap
+from nsvm_cli.models.kernels import Kernel
+from nsvm_cli.output import WARN
+from nsvm_cli.trainers.alg4 import MANY, Alg4
+from nsvm_cli.trainers.base import Problem
+from nsvm_cli.trainers.direct import cross_validation, svm_score
+from nsvm_cli.trainers.svc import WarmStarts
+
+Features: TypeAlias = tuple[Float[Tensor, "m n"], Float[Tensor, "p n"]]
+"""Features of the training samples and of the test samples of a fold."""
+
+Candidate: TypeAlias = dict[str, Any]
+"""The values of a candidate, and its ``score`` once it has been evaluated."""
+
+C_OF_INPUTS, C_OF_FEATURES = (0.5, 4.0, 32.0), (0.1, 1.0, 10.0)
+"""Values of C to try for an SVM on the inputs and on the features of a network."""
+
+FOLDS = 4
+"""Number of folds in cross-validation."""
+
+
+@pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
+class Auto(Alg4):
+    """Algorithm 4 or an exact SVM on the inputs, whichever has the better score in cross-validation.
+
+    The candidates of Algorithm 4 differ in the number of steps of Part 1 (``lengths``, tried in ascending
+    order until the score no longer increases) and in C = 1/(lambda m). The SVMs on the inputs differ in C and
+    in gamma, which is 1/(n var x) times a number in ``scales``. The best candidate is trained on all samples.
+    If ``steps`` is set, it is the only length. If there are too few samples for cross-validation, Algorithm 4
+    takes the largest number of steps.
+    """
+
+    lengths: Annotated[tuple[Count, ...], Field(min_length=1)] = (30, 100, 300, 1000)
+    scales: Annotated[tuple[Positive, ...], Field(min_length=1)] = (1 / 16, 1 / 4, 1.0, 4.0)
+
+    @cached_property
+    def part_steps(self) -> tuple[int, int]:
+        """The steps of the longest candidate, and of its solver."""
+        solver = self._solver(self.solver_steps or self.split[1])
+        return self.steps or max(self.lengths), solver.total
+
+    def check(self, problem: Problem, F: FeatureMap) -> None:
+        super().check(problem, F)
+        if F.kernel_parameters:
+            raise InputError(f"{self.name} does not support kernels that learn; use alg4")
+
+    def search(self, problem: Problem, F: FeatureMap) -> tuple[dict[str, Any], dict[str, Any]] | None:
+        try:
+            folds, K = [*cross_validation(problem, lambda x: x, FOLDS)], problem.K
+        except InputError as error:
+            WARN.get()(f"Algorithm 4 is trained for {self.last_theta_step} steps without a choice: {error}")
+            return None
+        inputs = [(train.x.flatten(1), test.x.flatten(1)) for train, test in folds]
+        tried, kernels = [], [K]
+        if hasattr(K, "gamma"):
+            x = torch.cat(inputs[0])
+            gamma = 1 / (x.shape[1] * float(x.double().var(correction=0)))
+            kernels = [replace(K, gamma=scale * gamma) for scale in self.scales]  # type: ignore[type-var]
+        for kernel in kernels:
+            values = {"gamma": kernel.gamma} if hasattr(kernel, "gamma") else {}
+            tried += self._tried(folds, inputs, kernel, C_OF_INPUTS, algorithm="svc", **values)
+        best = -float("inf")
+        lengths = [self.steps] if self.steps else sorted(self.lengths)
+        for steps in lengths if not F.fixed else ():
+            part_1 = replace(self, steps=steps, solver="svc", epochs=None)
+            features = [part_1.features_of(fold, F) for fold in folds]
+            latest = self._tried(folds, features, K, C_OF_FEATURES, algorithm="alg4", steps=steps)
+            tried += latest
+            if (score := max(candidate["score"] for candidate in latest)) <= best:
+                break
+            best = score
+        chosen = max(tried, key=lambda candidate: candidate["score"])
+        found = {"candidates": len(tried), "chosen": chosen, "tried": tried}
+        return self._settings(chosen, len(problem.y)), found
+
+    def features_of(self, fold: tuple[Problem, Problem], F: FeatureMap) -> Features:
+        """Return the features of a fold after Part 1 on its training samples, which starts at theta of F."""
+        train, test = fold
+        algorithm, F = self.for_samples(len(train.y)), deepcopy(F)
+        state = algorithm.start(train, F)
+        while state.t < algorithm.last_theta_step:
+            algorithm.advance(train, state, algorithm.last_theta_step)
+        return F(train.x), F(test.x)
+
+    def _tried(
+        self,
+        folds: Sequence[tuple[Problem, Problem]],
+        features: Sequence[Features],
+        K: Kernel,
+        values_of_C: Sequence[float],
+        **values: Any,
+    ) -> list[Candidate]:
+        """Return candidates with the mean score of an exact SVM with kernel K on the features, for each C."""
+        svm, solve = replace(self, solver="svc").svm, WarmStarts()
+        scores = np.zeros(len(values_of_C))
+        for (train, test), (z, z_test) in zip(folds, features, strict=True):
+            train, test = replace(train, x=z, K=K), replace(test, x=z_test, K=K)
+            scores += [svm_score(svm, {"C": C}, train, test, solve) for C in values_of_C]
+        scores /= len(folds)
+        return [
+            {**values, "C": C, "score": score} for C, score in zip(values_of_C, scores.tolist(), strict=True)
+        ]
+
+    def _settings(self, chosen: Candidate, m: int) -> dict[str, Any]:
+        """Return the settings of a candidate, by dotted keys, for m training samples."""
+        lam = 1 / (chosen["C"] * m)
+        if chosen["algorithm"] == "svc":
+            gamma = {"kernel.gamma": chosen["gamma"]} if "gamma" in chosen else {}
+            name = "svc" if m <= MANY else "nystroem"
+            unused: dict[str, Any] = {
+                "penalties": {},
+                "freeze": [],
+                "init.run": None,
+                "sampler": {"name": "uniform"},
+            }
+            fixed = {"network": {"name": "identity"}, "algorithm": {"name": name, "lam": lam}}
+            return {**fixed, **gamma, **unused}
+        values = {field.name: getattr(self, field.name) for field in fields(Alg4)}
+        values |= {"name": "alg4", "steps": chosen["steps"], "epochs": None, "lam": lam}
+        return {"algorithm": values}

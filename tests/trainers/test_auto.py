@@ -1,0 +1,92 @@
+"""The choice between Algorithm 4 and an SVM on the inputs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.torch import load_file
+from sklearn.model_selection import GridSearchCV, StratifiedKFold
+from sklearn.svm import SVC
+
+from nsvm_cli import NSVMRegressor
+from nsvm_cli.errors import InputError
+from nsvm_cli.runs.experiment import prepare
+from tests.small_runs import small_run, small_settings
+
+AUTO: dict[str, Any] = {
+    "algorithm": {"name": "auto", "lengths": [20, 40], "solver": None},
+    "network": {"name": "mlp", "widths": [10, 6], "normalize": True},
+    "kernel": {"name": "rbf", "gamma": 4.0},
+    "engine": "torch",
+}
+
+
+def bits(run: Path) -> dict[str, bytes]:
+    return {name: t.numpy().tobytes() for name, t in load_file(run / "final.safetensors").items()}
+
+
+@pytest.mark.parametrize("fold", [0, 1])
+def test_scores_are_scikit_learns(fold: int) -> None:
+    """On the inputs and on the features, whose networks are trained on the training samples of each fold."""
+    e = prepare(small_settings(**AUTO, seed=fold))
+    _, found = e.trainer.search(e.problem, e.F)
+    x, y, folds = e.problem.x.numpy(), e.problem.host_y, StratifiedKFold(4)
+    gamma = 1 / (x.shape[1] * float(e.problem.x.double().var(correction=0)))
+    grid = {"C": [0.5, 4, 32], "gamma": [gamma * scale for scale in (1 / 16, 1 / 4, 1, 4)]}
+    theirs = GridSearchCV(SVC(), grid, cv=folds).fit(x, y).cv_results_
+    expected = {
+        (p["gamma"], p["C"]): s for p, s in zip(theirs["params"], theirs["mean_test_score"], strict=True)
+    }
+    ours = {(c["gamma"], c["C"]): c["score"] for c in found["tried"] if c["algorithm"] == "svc"}
+    np.testing.assert_allclose(sorted(ours), sorted(expected))
+    np.testing.assert_allclose(
+        [ours[k] for k in sorted(ours)], [expected[k] for k in sorted(expected)], atol=0.01
+    )
+    assert found["candidates"] == len(found["tried"]) in (15, 18)
+    assert found["chosen"] == max(found["tried"], key=lambda candidate: candidate["score"])
+
+
+@pytest.mark.parametrize("name", ["svc", "alg4"])
+def test_a_run_is_that_of_its_choice(name: str, tmp_path: Path) -> None:
+    """A choice typed by hand gives the same model, and the test set has no influence on the choice."""
+    scales = [1.0] if name == "svc" else [1e-9]  # a gamma that is far too small
+    algorithm = {**AUTO["algorithm"], "scales": scales, "lengths": [1] if name == "svc" else [20, 40]}
+    result = small_run(tmp_path / "auto", **{**AUTO, "algorithm": algorithm})
+    chosen = result["chosen"]
+    assert (chosen["algorithm"], result["algorithm"]) == (name, name)
+    m = result["data"]["samples"]["train"]
+    byhand: dict[str, Any] = {"algorithm": {"name": name, "lam": 1 / (chosen["C"] * m)}}
+    if name == "svc":
+        byhand |= {"network": {"name": "identity"}, "kernel": {"name": "rbf", "gamma": chosen["gamma"]}}
+    else:
+        byhand["algorithm"] |= {"steps": chosen["steps"], "solver": "svc"}
+    small_run(tmp_path / "hand", **{**AUTO, **byhand})
+    assert bits(tmp_path / "auto") == bits(tmp_path / "hand")
+
+
+def test_more_steps_are_tried_while_they_help() -> None:
+    lengths = [1, 2, 3, 4, 5]
+    e = prepare(small_settings(**{**AUTO, "algorithm": {**AUTO["algorithm"], "lengths": lengths}}))
+    tried = e.trainer.search(e.problem, e.F)[1]["tried"]
+    scores = {n: [c["score"] for c in tried if c.get("steps") == n] for n in lengths}
+    best = [max(of_length) for of_length in scores.values() if of_length]
+    assert 2 <= len(best) <= len(lengths)
+    assert all(np.diff(best[:-1]) > 0)
+    assert len(best) == len(lengths) or best[-1] <= best[-2]
+
+
+def test_a_network_without_theta_leaves_the_inputs() -> None:
+    e = prepare(small_settings(**{**AUTO, "network": {"name": "identity"}}))
+    assert {c["algorithm"] for c in e.trainer.search(e.problem, e.F)[1]["tried"]} == {"svc"}
+    with pytest.raises(InputError, match="auto does not support kernels that learn; use alg4"):
+        prepare(small_settings(**{**AUTO, "kernel": {"name": "rbf", "gamma": 4.0, "learn": ["gamma"]}}))
+
+
+def test_real_targets_in_python() -> None:
+    x = np.random.default_rng(0).normal(size=(160, 3))
+    y = x[:, 0] - 2 * np.abs(x[:, 1])
+    fitted = NSVMRegressor("auto", settings={"algorithm.lengths": [20]}).fit(x[:120], y[:120])
+    assert fitted.score(x[120:], y[120:]) > 0.8
