@@ -272,8 +272,8 @@ class NSVM:
             with torch.no_grad():
                 g_part.copy_(self.metadata.fill_absent(self.expansion(self.kernel, self.features(part))))
         if not g.isfinite().all():
-            advice = "check that the samples are finite, raise algorithm.lam, or use another kernel"
-            raise RunError(f"the decision function is not finite on these samples; {advice}")
+            advice = "check the samples, raise algorithm.lam, or use another kernel"
+            raise RunError(f"the decision function is not finite; {advice}")
         return g
 
     @property

@@ -73,7 +73,7 @@ class Auto(Alg4):
         tried, kernels = [], [K]
         if hasattr(K, "gamma"):
             x = torch.cat(inputs[0])
-            gamma = 1 / (x.shape[1] * float(x.double().var(correction=0)))
+            gamma = 1 / (x.shape[1] * (float(x.double().var(correction=0)) or 1.0))
             kernels = [replace(K, gamma=scale * gamma) for scale in self.scales]  # type: ignore[type-var]
         for kernel in kernels:
             values = {"gamma": kernel.gamma} if hasattr(kernel, "gamma") else {}
