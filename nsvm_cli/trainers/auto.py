@@ -62,6 +62,8 @@ class Auto(Alg4):
         super().check(problem, F)
         if F.kernel_parameters:
             raise InputError(f"{self.name} does not support kernels that learn; use alg4")
+        if self.epochs:
+            raise InputError(f"{self.name} does not support algorithm.epochs; set algorithm.lengths")
 
     def search(self, problem: Problem, F: FeatureMap) -> tuple[dict[str, Any], dict[str, Any]] | None:
         try:

@@ -12,6 +12,7 @@ from sklearn.model_selection import GridSearchCV, StratifiedKFold
 from sklearn.svm import SVC
 
 from nsvm_cli import NSVMRegressor
+from nsvm_cli.compose.composition import compose_settings
 from nsvm_cli.errors import InputError
 from nsvm_cli.runs.experiment import prepare
 from tests.small_runs import small_run, small_settings
@@ -83,6 +84,21 @@ def test_a_network_without_theta_leaves_the_inputs() -> None:
     assert {c["algorithm"] for c in e.trainer.search(e.problem, e.F)[1]["tried"]} == {"svc"}
     with pytest.raises(InputError, match="auto does not support kernels that learn; use alg4"):
         prepare(small_settings(**{**AUTO, "kernel": {"name": "rbf", "gamma": 4.0, "learn": ["gamma"]}}))
+    with pytest.raises(InputError, match=r"auto does not support algorithm\.epochs; set algorithm\.lengths"):
+        prepare(small_settings(**{**AUTO, "algorithm": {**AUTO["algorithm"], "epochs": 3.0}}))
+
+
+def test_a_table_has_the_tuned_values_of_algorithm_4_but_no_limit_of_epochs() -> None:
+    words = ["dataset=csv", "dataset.path=table.csv", "algorithm="]
+    auto, alg4 = (compose_settings([*words[:2], words[2] + name]) for name in ("auto", "alg4"))
+    assert auto["algorithm"].pop("epochs") is None
+    assert alg4["algorithm"].pop("epochs")
+    shared = {key: auto["algorithm"][key] for key in alg4["algorithm"]}
+    assert shared == alg4["algorithm"] | {"name": "auto", "solver": None}
+    assert [auto[part] for part in ("network", "kernel", "optimizer")] == [
+        alg4[part] for part in ("network", "kernel", "optimizer")
+    ]
+    assert (auto["dataset"]["max_codes"], alg4["dataset"]["max_codes"]) == (12, 0)
 
 
 def test_real_targets_in_python() -> None:
