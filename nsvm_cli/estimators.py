@@ -67,15 +67,7 @@ EXTRA = (
 """Settings of ``nsvm train`` that can be set only in the parameter ``settings``."""
 
 DATASET = (
-    "scaling",
-    "validation",
-    "drop",
-    "include",
-    "text",
-    "codes",
-    "missing",
-    "decimal",
-    "thousands",
+    *("scaling", "validation", "drop", "include", "text", "max_codes", "missing", "decimal", "thousands"),
     "augment",
 )
 """Settings of data sets that apply to arrays and data frames."""

@@ -144,7 +144,7 @@ def answers(rows: Sequence[Comparison]) -> list[str]:
         parts = [f"better than {', '.join(leads)}"] * bool(worse)
         parts += [f"no significant difference from {', '.join(equal)}"] * bool(equal)
         score = f"{title}: {best.cell.candidate} has the best score, {best.cell.score.spread}"
-        sentences.append(": ".join([score, *["; ".join(parts)] * bool(parts)]) + ".")
+        sentences.append(f"{score}{': ' * bool(parts)}{'; '.join(parts)}.")
         for row in scored:
             runs = [run.figures for run in row.cell.runs.values()]
             if runs and all(map(no_better, runs)):

@@ -217,7 +217,7 @@ def _read(table: Table, cells: pd.Series, rows: np.ndarray) -> tuple[Any, bool]:
             return notation, False
         if notation is not None:
             x = numbers(table, cells, notation).iloc[rows]
-            kind = replace(notation, median=x.median(), codes=_codes(x, table.settings.max_codes))
+            kind = replace(notation, median=x.median(), codes=_few_whole_numbers(x, table.settings.max_codes))
             is_float = kind.is_plain and not kind.codes
             return kind.median if is_float else kind, notation.is_plain and _counts(x)
         if (form := _format_of(present)) is not None:
@@ -227,7 +227,7 @@ def _read(table: Table, cells: pd.Series, rows: np.ndarray) -> tuple[Any, bool]:
     return categories, len(categories) > min(MOST_CATEGORIES, len(rows) // 2)
 
 
-def _codes(x: pd.Series, most: int) -> tuple[float, ...]:
+def _few_whole_numbers(x: pd.Series, most: int) -> tuple[float, ...]:
     """Return the values of a column of 3 to ``most`` different whole numbers, otherwise ()."""
     codes = np.unique(x.dropna())
     return tuple(codes.tolist()) if 3 <= len(codes) <= most and (codes % 1 == 0).all() else ()

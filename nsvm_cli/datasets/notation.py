@@ -62,8 +62,8 @@ MOST_CODES = 1000
 class Numbers:
     """The notation of the numbers in a column, and their median in the training rows, which fills gaps.
 
-    Each number in ``codes`` has a feature of its own, which is 1 where the column holds this number. With
-    ``clock``, the numbers are times of day or durations, which are read as seconds.
+    The numbers in ``codes`` are also one-hot encoded. With ``clock``, the numbers are times of day or
+    durations, which are read as seconds.
     """
 
     decimal: Decimal = "."

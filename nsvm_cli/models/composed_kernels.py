@@ -153,11 +153,7 @@ def with_initial_parameters(K: Kernel, z: Float[Tensor, "_ n"]) -> Kernel:
 def with_gamma_of_scale(
     settings: Mapping[str, Any], z: Callable[[], Float[Tensor, "m n"]], w: Float64[Tensor, " m"] | None = None
 ) -> dict[str, Any]:
-    """Return a kernel's settings, with 1/(n var z) instead of gamma=None, like scikit-learn's ``scale``.
-
-    z() returns the features. Their variance is taken over all m n numbers, with weights w of the rows. If the
-    variance is 0, gamma is 1/n.
-    """
+    """Return a kernel's settings, with ``gamma_of_scale`` instead of gamma=None. z() returns the features."""
     if not isinstance(name := settings.get("name"), str) or name not in KERNELS:
         return dict(settings)
     values = {**KERNELS.section(name), **settings}
@@ -165,11 +161,19 @@ def with_gamma_of_scale(
         return {**settings, "of": [with_gamma_of_scale(section, z, w) for section in values["of"]]}
     if not KERNELS[name].scale_by_variance or values.get("gamma", 0) is not None:
         return dict(settings)
-    x = z().double()
+    return {**settings, "gamma": gamma_of_scale(z(), w)}
+
+
+def gamma_of_scale(z: Float[Tensor, "m n"], w: Float64[Tensor, " m"] | None = None) -> float:
+    """Return 1/(n var z), like scikit-learn's ``scale``, or 1/n if the variance is 0.
+
+    The variance is taken over all m n numbers, with weights w of the rows.
+    """
+    x = z.double()
     w = torch.ones(len(x), dtype=torch.float64) if w is None else w
     w = (w / w.sum() / x.shape[1]).to(x.device)[:, None]
     variance = float((w * (x - (w * x).sum()).square()).sum())
-    return {**settings, "gamma": 1 / x.shape[1] / (variance or 1.0)}
+    return 1 / x.shape[1] / (variance or 1.0)
 
 
 def kernel_of(settings: Settings) -> Kernel:

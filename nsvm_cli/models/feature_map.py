@@ -328,9 +328,7 @@ def _copy(theta: Mapping[str, Tensor], network: nn.Module, K: Kernel, init: Init
     names = {name: name if name.startswith(KERNEL) else own_name(network, name) for name in tensors}
     expect_names("init.only", init.only, [*names.values()])
     prefixes = {name.partition(".")[0] for name in theta}
-    wrapper = (
-        prefixes.pop() if len(prefixes) == 1 else ""
-    )  # such as module, if DataParallel wrapped the network
+    wrapper = prefixes.pop() if len(prefixes) == 1 else ""  # "module" after DataParallel
     for full, name in names.items():
         if init.only and not is_within(name, init.only):
             continue

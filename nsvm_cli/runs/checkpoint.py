@@ -208,7 +208,7 @@ class CheckpointManager(Callback):
         if checkpoint is None or changes:
             e = self.experiment
             compile_steps(e.engine, e.algorithm, e.problem, self.say)  # a search trains, too
-            self.experiment = e.with_grid_choice()
+            self.experiment = e.with_search()
         else:
             self.experiment = self.experiment.with_choice(checkpoint.chosen, checkpoint.search)
         self.seconds_before = time.monotonic() - began

@@ -125,8 +125,8 @@ class Experiment(OneLine):
         sections = [{"name": c} if isinstance(c, str) else c for c in self.settings.callbacks]
         return Scores(self), [build(CALLBACKS, "callback", section, self) for section in sections]
 
-    def with_grid_choice(self) -> Experiment:
-        """Return the experiment with the values that the algorithm chooses from its grid, if any."""
+    def with_search(self) -> Experiment:
+        """Return the experiment with the settings that the algorithm's search finds, if it has a search."""
         if (choice := self.trainer.search(self.problem, self.F)) is None:
             return self
         values, search = choice
@@ -148,7 +148,7 @@ class Experiment(OneLine):
 
         With callbacks and ``keep=best``, the model with the best score on the validation set is returned.
         """
-        experiment = self.with_grid_choice()
+        experiment = self.with_search()
         scores, configured = experiment.callbacks
         observers = [*configured, *callbacks]  # scoring takes time, and only these need the scores
         model = experiment.final_model(experiment.run([scores, *observers] if observers else []), say)

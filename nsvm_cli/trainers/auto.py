@@ -17,6 +17,7 @@ from torch import Tensor
 
 from nsvm_cli.config.registry import STRICT, Count, Positive
 from nsvm_cli.errors import InputError
+from nsvm_cli.models.composed_kernels import gamma_of_scale
 from nsvm_cli.models.feature_map import FeatureMap
 from nsvm_cli.models.kernels import Kernel
 from nsvm_cli.output import WARN
@@ -33,9 +34,6 @@ Candidate: TypeAlias = dict[str, Any]
 
 C_OF_INPUTS, C_OF_FEATURES = (0.5, 4.0, 32.0), (0.1, 1.0, 10.0)
 """Values of C to try for an SVM on the inputs and on the features of a network."""
-
-FOLDS = 4
-"""Number of folds in cross-validation."""
 
 
 @pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
@@ -67,15 +65,14 @@ class Auto(Alg4):
 
     def search(self, problem: Problem, F: FeatureMap) -> tuple[dict[str, Any], dict[str, Any]] | None:
         try:
-            folds, K = [*cross_validation(problem, lambda x: x, FOLDS)], problem.K
+            folds, K = [*cross_validation(problem, lambda x: x, folds=4)], problem.K
         except InputError as error:
             WARN.get()(f"Algorithm 4 is trained for {self.last_theta_step} steps without a choice: {error}")
             return None
         inputs = [(train.x.flatten(1), test.x.flatten(1)) for train, test in folds]
         tried, kernels = [], [K]
         if hasattr(K, "gamma"):
-            x = torch.cat(inputs[0])
-            gamma = 1 / (x.shape[1] * (float(x.double().var(correction=0)) or 1.0))
+            gamma = gamma_of_scale(torch.cat(inputs[0]))
             kernels = [replace(K, gamma=scale * gamma) for scale in self.scales]  # type: ignore[type-var]
         for kernel in kernels:
             values = {"gamma": kernel.gamma} if hasattr(kernel, "gamma") else {}

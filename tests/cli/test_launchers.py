@@ -285,6 +285,6 @@ def test_a_sweeper_gets_the_validation_score(tmp_path: Path, monkeypatch: pytest
     nsvm("train", "-m", *words, "dataset.validation=20", "optimizer.lr=1e-3,1e25", cwd=tmp_path)
     result = json.loads((jobs_of(tmp_path / "sweep")[0] / "result.json").read_text())
     assert returned[0] == result["validation_accuracy"]
-    assert returned[1] is None, "a failed job has no score"
+    assert returned[1] is None, "failed jobs return None"
     nsvm("train", *words, cwd=tmp_path, code=0)
     assert returned[2] is None, "a sweeper must not optimise on the test set"

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
+import torch
 from safetensors.torch import load_file
 from sklearn.model_selection import GridSearchCV, StratifiedKFold
 from sklearn.svm import SVC
 
-from nsvm_cli import NSVMRegressor
+from nsvm_cli import NSVMClassifier, NSVMRegressor
 from nsvm_cli.compose.composition import compose_settings
 from nsvm_cli.errors import InputError
 from nsvm_cli.runs.experiment import prepare
+from nsvm_cli.trainers import Problem
 from tests.small_runs import small_run, small_settings
 
 AUTO: dict[str, Any] = {
@@ -29,10 +33,11 @@ def bits(run: Path) -> dict[str, bytes]:
     return {name: t.numpy().tobytes() for name, t in load_file(run / "final.safetensors").items()}
 
 
-@pytest.mark.parametrize("fold", [0, 1])
-def test_scores_are_scikit_learns(fold: int) -> None:
-    """On the inputs and on the features, whose networks are trained on the training samples of each fold."""
-    e = prepare(small_settings(**AUTO, seed=fold))
+@pytest.mark.parametrize("seed", [0, 1])
+def test_scores_are_scikit_learns(seed: int) -> None:
+    """On the inputs, and on the features after Part 1 on each fold. The test set is never used."""
+    e = prepare(small_settings(**AUTO, seed=seed))
+    e.data.splits["test"].x.fill_(float("nan"))
     _, found = e.trainer.search(e.problem, e.F)
     x, y, folds = e.problem.x.numpy(), e.problem.host_y, StratifiedKFold(4)
     gamma = 1 / (x.shape[1] * float(e.problem.x.double().var(correction=0)))
@@ -46,13 +51,26 @@ def test_scores_are_scikit_learns(fold: int) -> None:
     np.testing.assert_allclose(
         [ours[k] for k in sorted(ours)], [expected[k] for k in sorted(expected)], atol=0.01
     )
+    features = [
+        (*map(np.asarray, replace(e.trainer, steps=20).features_of(fold, e.F)), *(p.host_y for p in fold))
+        for fold in (map_fold(e.problem, rows) for rows in folds.split(x, y))
+    ]
+    for candidate in (c for c in found["tried"] if c.get("steps") == 20):
+        machine = SVC(C=candidate["C"], gamma=4.0)
+        scores = [machine.fit(z, y).score(z_test, y_test) for z, z_test, y, y_test in features]
+        assert candidate["score"] == pytest.approx(np.mean(scores), abs=0.01)
     assert found["candidates"] == len(found["tried"]) in (15, 18)
     assert found["chosen"] == max(found["tried"], key=lambda candidate: candidate["score"])
 
 
+def map_fold(problem: Problem, fold: tuple[np.ndarray, np.ndarray]) -> tuple[Problem, Problem]:
+    train, test = (problem.of(rows, problem.x[torch.from_numpy(rows)]) for rows in fold)
+    return train, test
+
+
 @pytest.mark.parametrize("name", ["svc", "alg4"])
 def test_a_run_is_that_of_its_choice(name: str, tmp_path: Path) -> None:
-    """A choice typed by hand gives the same model, and the test set has no influence on the choice."""
+    """The settings of the choice, typed by hand, give the same model."""
     scales = [1.0] if name == "svc" else [1e-9]  # a gamma that is far too small
     algorithm = {**AUTO["algorithm"], "scales": scales, "lengths": [1] if name == "svc" else [20, 40]}
     result = small_run(tmp_path / "auto", **{**AUTO, "algorithm": algorithm})
@@ -106,3 +124,13 @@ def test_real_targets_in_python() -> None:
     y = x[:, 0] - 2 * np.abs(x[:, 1])
     fitted = NSVMRegressor("auto", settings={"algorithm.lengths": [20]}).fit(x[:120], y[:120])
     assert fitted.score(x[120:], y[120:]) > 0.8
+
+
+@pytest.mark.parametrize("settings", [{}, {"dataset.max_codes": 0}])
+def test_codes_in_a_data_frame(settings: dict[str, int]) -> None:
+    table = pd.DataFrame({"size": np.linspace(0, 1, 60) ** 2, "colour": np.arange(60) % 4})
+    fitted = NSVMClassifier("auto", settings={"algorithm.lengths": [2], **settings}).fit(
+        table, table.colour % 2
+    )
+    codes = [] if settings else [f"colour={code}" for code in range(4)]
+    assert fitted.model_.metadata.encoder.features == ["size", "colour", *codes]
