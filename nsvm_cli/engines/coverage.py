@@ -103,7 +103,7 @@ def uncovered_by_numba(trainer: Trainer[Any], problem: Problem, F: FeatureMap) -
         return "augmentation"
     if not all(p.requires_grad for p in F.network.parameters()):
         return "frozen parameters"
-    settings: Any = getattr(F.optimizer, "settings", None)
+    settings: Any = F.optimizer.settings
     if base_of(settings) is None:
         return f"optimizer {type(settings).__name__}"
     return next((f"optimizer.{name}" for name in ("groups", "clip") if getattr(settings, name)), None)

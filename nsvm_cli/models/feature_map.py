@@ -179,7 +179,7 @@ class FeatureMap(OneLine):
                 f"kernel.gradient cannot be combined with a kernel that learns, because {reason}"
             )
         self.parameters = [*moving.values()]
-        self.optimizer = Optimizer(optimizer, moving) if moving else None
+        self.optimizer = Optimizer(optimizer, moving)
         changes = augment is not None or trains_otherwise(network)
         self.trains_otherwise = changes and not self.fixed  # whether features differ in training passes
         self.draws = False  # whether training passes use global generators; see ``try_out``
@@ -187,7 +187,7 @@ class FeatureMap(OneLine):
     @property
     def fixed(self) -> bool:
         """Whether no parameter is trainable."""
-        return self.optimizer is None
+        return not self.parameters
 
     def try_out(self, x: Batch) -> None:
         """Set ``draws`` by trial passes. Raise an InputError if the network is random in evaluation mode."""
@@ -205,9 +205,8 @@ class FeatureMap(OneLine):
 
     def state_dict(self) -> StateDict:
         """Return theta, the optimizer's state, and the number of steps in theta."""
-        parts = {"network": self.network.state_dict(), "kernel": self.kernel_parameters}
-        if self.optimizer is not None:
-            parts["optimizer"] = self.optimizer.state
+        network, optimizer = self.network.state_dict(), self.optimizer.state
+        parts = {"network": network, "kernel": self.kernel_parameters, "optimizer": optimizer}
         state = {name: part for name, part in parts.items() if part}  # a file holds no empty states
         return {**saved_value("F", state), "theta_steps": self.theta_steps}
 
@@ -217,9 +216,8 @@ class FeatureMap(OneLine):
         self.network.load_state_dict(loaded.get("network", {}))
         for name, value in loaded.get("kernel", {}).items():
             self.kernel_parameters[name].data = value
-        if self.optimizer is not None:
-            state = loaded.get("optimizer", {})
-            self.optimizer.state = {name: [*tensors.values()] for name, tensors in state.items()}
+        state = loaded.get("optimizer", {})
+        self.optimizer.state = {name: [*tensors.values()] for name, tensors in state.items()}
         self.theta_steps = loaded["theta_steps"]
 
     @contextlib.contextmanager
@@ -249,7 +247,7 @@ class FeatureMap(OneLine):
             raise InputError(f"the loss and each penalty must return a single number, a tensor, got {found}")
         if not math.isfinite(value.detach()):
             raise NotFiniteError("the objective", t)
-        if self.optimizer is not None:
+        if not self.fixed:
             theta = self.parameters
             grad_theta = torch.autograd.grad(term, theta, allow_unused=True, materialize_grads=True)
             self.theta_steps += 1

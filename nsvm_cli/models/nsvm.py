@@ -260,9 +260,15 @@ class NSVM:
         return {name: value.tolist() for name, value in learnt_values(self.kernel).items()}
 
     def features(self, x: RawSamples) -> Float[Tensor, "p n"]:
-        """Return F_theta(x) for raw samples of shape ``(p, *metadata.shape)``, which are floats or bytes."""
+        """Return F_theta(x) for raw samples of shape ``(p, *metadata.shape)``, which are floats or bytes.
+
+        A RunError is raised if a feature is not finite.
+        """
         x, like = self._samples(x), self.expansion.z
-        return features(self.network, Scaled(x, self.scaling, like.dtype, like.device))
+        z = features(self.network, Scaled(x, self.scaling, like.dtype, like.device))
+        if not z.isfinite().all():
+            raise RunError("the features are not finite; check the samples")
+        return z
 
     def decision_function(self, x: RawSamples) -> Float[Tensor, " p *outputs"]:
         """Return g(x) for raw samples. Raise a RunError if a decision value is not finite."""

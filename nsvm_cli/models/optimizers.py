@@ -97,8 +97,10 @@ class Optimizer:
 
     def __init__(self, settings: Rule, theta: Mapping[str, Tensor]) -> None:
         self.settings, self.names, self.parameters = settings, [*theta], [*theta.values()]
-        self.state = {name: [like(p) for p in self.parameters] for name, like in settings.state.items()}
-        settings.grouped(self.names)  # which raises an InputError
+        self.state: dict[str, list[Tensor]] = {}
+        if theta:
+            self.state = {name: [*map(like, self.parameters)] for name, like in settings.state.items()}
+            settings.grouped(self.names)  # which raises an InputError
 
     @torch.no_grad()
     def step(self, gradients: Sequence[Tensor], progress: float) -> None:

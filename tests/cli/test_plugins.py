@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import platform
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -502,6 +503,19 @@ def test_the_penalties_and_transforms_of_the_page(tmp_path: Path) -> None:
     run, result = trained(*words, *own, "curves=false", cwd=tmp_path)
     assert result["plugins_sha256"]
     assert evaluated(run, "--plugins=my_functions", cwd=tmp_path)["errors"] == result["test_errors"]
+
+
+def test_the_schedule_sampler_maintenance_and_logger_of_the_page(tmp_path: Path) -> None:
+    section = PAGE.read_text().split("## Schedules, samplers", 1)[1].split("\n## ", 1)[0]
+    assert write_files_of(section, tmp_path) == {"my_choices.py"}
+    words = shlex.split(section.split("```sh\nnsvm train ", 1)[1].split("```", 1)[0])
+    run, result = trained(*words, "algorithm.steps=100", "dataset.samples=200", "curves=false", cwd=tmp_path)
+    assert result["plugins_sha256"]
+    assert result["support_vectors"] == 20
+    last = (run / "lines.txt").read_text().splitlines()[-1]
+    assert last.startswith("100 {")
+    assert "support_vectors" in last
+    assert evaluated(run, "--plugins=my_choices", cwd=tmp_path)["errors"] == result["test_errors"]
 
 
 def test_penalties_and_transforms_of_ones_own_are_settings_and_resume(tmp_path: Path) -> None:
