@@ -108,7 +108,7 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
 
     _task: ClassVar[Literal["classification", "regression"]]
 
-    algorithm: str | object = "alg4"
+    algorithm: str | object = "auto"
     network: str | object | None = None
     kernel: str | object | None = None
     optimizer: str | object = "sgd"

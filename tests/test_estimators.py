@@ -44,14 +44,14 @@ from nsvm_cli.trainers.alg1 import Alg1
 from tests.cli.process import nsvm, trained
 from tests.small_tables import small_table
 
-FEW: dict[str, Any] = {"steps": 150, "batch_size": 32}
+FEW: dict[str, Any] = {"algorithm": "alg4", "steps": 150, "batch_size": 32}
 QUICK: dict[str, Any] = {"algorithm": "pegasos", "network": "identity", "steps": 1000, "lam": 1e-2}
 
 
 @pytest.mark.parametrize(
     "settings",
-    [{**QUICK, "steps": 300}, pytest.param(FEW, marks=pytest.mark.thorough)],
-    ids=["quick", "alg4"],
+    [QUICK, *(pytest.param(parameters, marks=pytest.mark.thorough) for parameters in ({"steps": 5}, FEW))],
+    ids=["pegasos", "auto", "alg4"],
 )
 @pytest.mark.parametrize("Estimator", [NSVMClassifier, NSVMRegressor])
 def test_scikit_learns_checks(Estimator: Any, settings: dict[str, Any]) -> None:
@@ -724,7 +724,8 @@ def test_validation_samples_that_are_given_are_those_of_the_command_line(
     settings = {"log_every": 20, "validation.every": 20, "keep": "best", "callbacks": ["early_stopping"]}
     samples = frame if as_frame else frame.to_numpy()
     (X, y), (X_val, y_val) = ((samples[rows], y[rows]) for rows in files.values())
-    ours = NSVMClassifier(steps=40, settings=settings, random_state=3).fit(X, y, X_val=X_val, y_val=y_val)
+    ours = NSVMClassifier("alg4", steps=40, settings=settings, random_state=3)
+    ours.fit(X, y, X_val=X_val, y_val=y_val)
     theirs = nsvm_cli.load_model(run)
     assert torch.equal(ours.model_.expansion.alpha, theirs.expansion.alpha)
     assert torch.equal(ours.model_.expansion.z, theirs.expansion.z)

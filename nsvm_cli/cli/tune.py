@@ -58,7 +58,8 @@ def tune(options: argparse.Namespace) -> None:
     # ++ because Hydra refuses + for a key that exists
     words = [re.sub(r"^\+(?=tune\.space\.)", "++", word) for word in options.words]
     # ++ because a user's own configuration of a data set may lack dataset.validation
-    defaults = ["+tune=default", "++dataset.validation=${tune.validation}", USUAL]
+    # a search needs the algorithm itself, not the choice that is the default for tables
+    defaults = ["algorithm=alg4", "+tune=default", "++dataset.validation=${tune.validation}", USUAL]
     values = compose_settings([*defaults, *search_folder(options.config_dir), *words])
     section = values.pop("tune")
     usual = section.pop("usual_validation")

@@ -54,6 +54,9 @@ OTHER_FOLDERS = ("hydra", "suite", "tune", "tuned")
 TUNED_BY = {"dataset", "network", "kernel", "algorithm"}
 """Groups whose options may occur in the names of entries in conf/tuned/."""
 
+TABLES = ("csv", "openml", "pmlb")
+"""Data sets for which the default algorithm is auto."""
+
 COMPOSE_OPTIONS: dict[str, Any] = {}
 MAIN_OPTIONS: dict[str, Any] = {}
 register_resolver: Any
@@ -189,18 +192,27 @@ def _items(words: Iterable[str], key: str) -> list[Any]:
     return [item for value in values if isinstance(value, list) for item in value]
 
 
-def _expect_options(words: Iterable[str]) -> None:
-    """Raise an InputError for wrong overrides of groups, because Hydra's message would not help."""
+def _with_algorithm(words: Sequence[str]) -> list[str]:
+    """Return the words, with ``algorithm=auto`` if the data set is a table and no algorithm is selected.
+
+    The file of a data set cannot override the algorithm, because algorithms override data sets. An
+    InputError is raised for wrong overrides of groups, because Hydra's message would not help.
+    """
+    choices: dict[str, list[Any]] = {}
     overrides = [word for word in words if not word.startswith("--")]
     for override in OverridesParser.create().parse_overrides(overrides):
         word, group, value = str(override.input_line), override.key_or_group, override.value()
         if not group:
             raise OverrideParseException(word, "")
-        chosen = [option for option in getattr(value, "list", [value]) if isinstance(option, list)]
+        choices[group] = getattr(value, "list", [value])
+        chosen = [option for option in choices[group] if isinstance(option, list)]
         nested = any(not isinstance(name, str) for names in chosen for name in names)
         if group in _groups() and (nested or (override.is_add() and override.package is None)):
             names = ", ".join(sorted(file.stem for file in (conf_folder() / group).glob("*.yaml")))
             raise InputError(f"{word}: expected {group}=OPTION, without + or nested lists (known: {names})")
+    is_table = all(name in TABLES for name in choices.get("dataset", [None]))
+    is_open = choices.keys().isdisjoint({"algorithm", "experiment"})
+    return [*words, "algorithm=auto"] if is_table and is_open else [*words]
 
 
 @contextlib.contextmanager
@@ -224,12 +236,12 @@ def run_app(task: Callable[[DictConfig], float | None], arguments: Sequence[str]
         InputError: a group, option or key is unknown, or an override cannot be read.
     """
     app = hydra.main(config_path=str(conf_folder()), config_name=CONFIG_NAME, **MAIN_OPTIONS)(task)
-    argv, sys.argv = sys.argv, ["nsvm train", *arguments]
+    argv = sys.argv
     full_error = os.environ.get(FULL_ERROR, "0")
     os.environ[FULL_ERROR] = "1"  # Hydra then raises its errors instead of printing them
     try:
         with _in_one_line(), _parts_known(arguments):
-            _expect_options(arguments)
+            sys.argv = ["nsvm train", *_with_algorithm(arguments)]
             app()
     finally:
         os.environ[FULL_ERROR], sys.argv = full_error, argv
@@ -254,9 +266,9 @@ def compose_settings(overrides: list[str], complete: bool = True) -> dict[str, A
         GlobalHydra.instance().clear()
         try:
             with hydra.initialize_config_dir(str(conf_folder()), **COMPOSE_OPTIONS), _parts_known(overrides):
-                _expect_options(overrides)
+                words = _with_algorithm(overrides)
                 # Hydra's section has the search path for ${tuned:...}
-                config = hydra.compose(CONFIG_NAME, overrides, return_hydra_config=True)
+                config = hydra.compose(CONFIG_NAME, words, return_hydra_config=True)
         finally:
             GlobalHydra.instance().hydra = before
     return plain_values(config, complete)

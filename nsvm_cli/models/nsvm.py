@@ -346,19 +346,28 @@ class NSVM:
             if (p := self.probabilities(g)) is not None:
                 sums.append(probability_scores(p, self._positive(labels)))
         means = {name: sum(part[name] for part in sums) / len(y) for name in (sums[0] if sums else ())}
-        y, g = y.cpu(), torch.cat(values)
-        decided = task.decide(g)
-        scores = task.score(y, decided) | task.rank_scores(y.numpy(), g.numpy()) | means
-        if own := own_metrics(task.kind):
-            true, predicted = (task.index(part).numpy() for part in (y, decided))
-            p, w = self.probabilities(g), None if weights is None else weights.numpy()
-            given = {
-                "labels": predicted,
-                "decisions": g.numpy(),
-                "probabilities": None if p is None else p.numpy(),
-            }
-            for name, entry in own.items():
-                if entry.function and given[entry.needs] is not None:
-                    value = entry.function(true, given[entry.needs], w)
-                    scores[name] = float(value) if value is not None and math.isfinite(value) else None
-        return scores
+        g, w = torch.cat(values), None if weights is None else weights.numpy()
+        p = self.probabilities(g) if own_metrics(task.kind) else None
+        return scores_of(task, y.cpu(), g, p, w) | means
+
+
+def scores_of(
+    task: Task,
+    y: Float[Tensor, " p"],
+    g: Float[Tensor, " p *outputs"],
+    p: Float[Tensor, "p C"] | None = None,
+    weights: Float64[np.ndarray, " p"] | None = None,
+) -> dict[str, Any]:
+    """Return the scores of decision values g for coded labels y, with the user's own metrics.
+
+    Without probabilities p, metrics of probabilities are absent.
+    """
+    decided = task.decide(g)
+    scores = task.score(y, decided) | task.rank_scores(y.numpy(), g.numpy())
+    true, predicted = (task.index(part).numpy() for part in (y, decided))
+    given = {"labels": predicted, "decisions": g.numpy(), "probabilities": None if p is None else p.numpy()}
+    for name, entry in own_metrics(task.kind).items():
+        if entry.function and given[entry.needs] is not None:
+            value = entry.function(true, given[entry.needs], weights)
+            scores[name] = float(value) if value is not None and math.isfinite(value) else None
+    return scores

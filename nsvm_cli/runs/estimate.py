@@ -164,6 +164,8 @@ def rows_of(e: Experiment, parts: Sequence[Part]) -> Iterator[tuple[str, str, st
         name = f"time of Part {number}" if len(parts) > 1 else "time of steps"
         yield name, _duration(part.seconds), f"measured on {part.tried} of {part.steps} {part.unit}"
     yield "training time", _duration(sum(part.seconds for part in parts)), ""
+    if type(e.algorithm).search is not Trainer.search and getattr(e.algorithm, "grid", {}) is not None:
+        yield "cross-validation", "not included", "trains each candidate several times"
     yield "support vectors", f"{parts[-1].support_vectors:.0f}", ""
 
 

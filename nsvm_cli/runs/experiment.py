@@ -252,6 +252,7 @@ def prepare(settings: Settings, data: Data | None = None) -> Experiment:
         penalties,
         data.weights(settings.class_weight),
         settings.sampler,
+        settings.metric if settings.metric and METRICS[settings.metric].needs != "probabilities" else None,
     )
     augment = build_augmentation(settings.dataset.get("augment"), scaling.mean, scaling.std, shape)
     F = FeatureMap(network, optimizer, settings.seed, augment, gradient, K, settings.freeze)

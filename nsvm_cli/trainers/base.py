@@ -48,6 +48,7 @@ class Problem(OneLine):
     penalties: Mapping[str, float] = field(default_factory=dict)  # weights by name
     weights: Float64[np.ndarray, " m"] | None = None  # positive, with a mean of 1; None if all are 1
     draws: Mapping[str, Any] = field(default_factory=lambda: {"name": "uniform"})  # the section ``sampler``
+    metric: str | None = None  # the metric by which searches choose; None: weighted accuracy or R^2
 
     @cached_property
     def host_y(self) -> Float64[np.ndarray, " m"]:

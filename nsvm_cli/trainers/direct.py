@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -18,10 +19,11 @@ from torch import Tensor
 
 from nsvm_cli.config.registry import STRICT, Count, Positive, keeps, one_line
 from nsvm_cli.errors import InputError, did_you_mean
+from nsvm_cli.metrics import METRICS
 from nsvm_cli.models.feature_map import FeatureMap
 from nsvm_cli.models.kernels import Kernel, is_linear
 from nsvm_cli.models.losses import LOSSES, CrammerSinger, EpsilonInsensitive, Formula, Hinge, SquaredHinge
-from nsvm_cli.models.nsvm import Expansion
+from nsvm_cli.models.nsvm import Expansion, scores_of
 from nsvm_cli.models.objectives import random_subset
 from nsvm_cli.output import WARN
 from nsvm_cli.tasks import Regression
@@ -100,11 +102,8 @@ class ScikitLearn(DirectSolver):
         return grid_search(self.grid, problem, F, self._score) if self.grid else None
 
     def _score(self, values: Values, train: Problem, test: Problem) -> float:
-        """Return the accuracy, or R^2, on test samples after training with these values of a grid."""
-        machine = self.fit(train, train.x, **values)
-        x, y = test.x.double().cpu().numpy(), test.y.cpu().numpy()
-        with scikit_learn_limits():
-            return float(machine.score(x, y, sample_weight=test.weights))
+        """Return the score on test samples after training with these values of a grid."""
+        return fold_score(test, decisions(self.fit(train, train.x, **values), test.x))
 
 
 def expect_loss(name: str, problem: Problem, *supported: type[Formula]) -> None:
@@ -184,22 +183,34 @@ def svm_score(
     test: Problem,
     solve: Callable[[Any, Problem], Expansion] = lambda svm, problem: svm.solve(problem, problem.x),
 ) -> float:
-    """Return the accuracy, or R^2, on test samples after training an SVM with these values of a grid.
+    """Return the score on test samples after training an SVM with these values of a grid.
 
     ``solve`` returns the trained model, given the SVM and a problem whose samples are features.
     """
-    from sklearn.metrics import accuracy_score, r2_score  # slow to import
-
     K = replace(train.K, gamma=values["gamma"]) if "gamma" in values else train.K  # type: ignore[type-var]
     loss = train.loss
     if "epsilon" in values:
         loss = replace(loss, l=EpsilonInsensitive(values["epsilon"]))
     lam = 1 / (values["C"] * len(train.y)) if "C" in values else svm.lam
     g = solve(replace(svm, lam=lam, grid=None), replace(train, K=K, loss=loss))
-    score = accuracy_score if train.task.classes else r2_score
-    predicted = g(K, test.x)
-    decided = train.task.decide(predicted) if train.task.classes else predicted
-    return float(score(test.y.cpu(), decided.cpu(), sample_weight=test.weights))
+    return fold_score(test, g(K, test.x))
+
+
+def fold_score(problem: Problem, g: Float[Tensor, " m *outputs"]) -> float:
+    """Return ``problem.metric`` of decision values, negative if smaller values are better.
+
+    If the metric is None, it is the weighted accuracy or R^2. An undefined metric is -infinity.
+    """
+    from sklearn.metrics import accuracy_score, r2_score  # slow to import
+
+    # for real targets, labels and decisions of the problem are standardised
+    task, y, g = problem.task, problem.y.cpu(), g.cpu()
+    y = y if task.classes else task.decide(y)
+    if problem.metric is None:
+        usual = accuracy_score if task.classes else r2_score
+        return float(usual(y, task.decide(g), sample_weight=problem.weights))
+    value = scores_of(task, y, g, weights=problem.weights)[problem.metric]
+    return -math.inf if value is None else METRICS[problem.metric].sign * value
 
 
 STANDS_FOR: dict[str, Callable[[float, int], tuple[str, Any]]] = {
@@ -210,6 +221,13 @@ STANDS_FOR: dict[str, Callable[[float, int], tuple[str, Any]]] = {
 }
 """For each scikit-learn parameter, a function of its value and the number m of training samples, which
 returns the name of the corresponding setting and the setting's value."""
+
+
+def decisions(machine: Any, z: Float[Tensor, "p n"]) -> Float[Tensor, " p *outputs"]:
+    """Return the decision values of a fitted estimator of scikit-learn for features z."""
+    g = getattr(machine, "decision_function", machine.predict)
+    with scikit_learn_limits():
+        return torch.from_numpy(g(z.double().cpu().numpy())).to(z)
 
 
 @contextmanager
@@ -313,9 +331,7 @@ class TreeEnsemble(Expansion):
     trees: Any = None
 
     def __call__(self, K: Kernel, z: Float[Tensor, "p n"]) -> Float[Tensor, " p *outputs"]:
-        g = getattr(self.trees, "decision_function", self.trees.predict)
-        with scikit_learn_limits():
-            return torch.from_numpy(g(z.double().cpu().numpy())).to(z) + self.bias
+        return decisions(self.trees, z) + self.bias
 
 
 @pydantic.dataclasses.dataclass(frozen=True, config=STRICT)

@@ -16,9 +16,11 @@ import pandas as pd
 import pytest
 import torch
 from safetensors.torch import load_file
+from torch import nn
 
 from nsvm_cli import NSVMClassifier, load_model
 from nsvm_cli.models.kernels import Precomputed
+from nsvm_cli.models.networks import NETWORKS
 from nsvm_cli.storage.run_directory import checkpoints_in
 from tests.cli.process import evaluated, killed, nsvm, trained
 from tests.cli.test_plugins import PAGE, write_files_of
@@ -175,6 +177,8 @@ def test_padding_stays_out_of_the_features_of_the_network_of_the_page(
     assert evaluated(run, "--plugins=set_network", cwd=tmp_path)["errors"] == result["test_errors"]
 
     monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(NETWORKS, "sets", nn.Module)  # restored after the test
+    del NETWORKS["sets"]
     sets = importlib.import_module("set_network")
     x, y = np.load(tmp_path / "sets.npy"), np.load(tmp_path / "labels.npy")
     other = np.where(x[..., -1:] == 1, x, [5.0, -7.0, 0.0])

@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 import torch
 from safetensors.torch import load_file
+from sklearn.metrics import get_scorer
 from sklearn.model_selection import GridSearchCV, StratifiedKFold
 from sklearn.svm import SVC
 
@@ -33,16 +34,16 @@ def bits(run: Path) -> dict[str, bytes]:
     return {name: t.numpy().tobytes() for name, t in load_file(run / "final.safetensors").items()}
 
 
-@pytest.mark.parametrize("seed", [0, 1])
-def test_scores_are_scikit_learns(seed: int) -> None:
+@pytest.mark.parametrize(("seed", "metric"), [(0, "accuracy"), (1, "roc_auc")])
+def test_scores_are_scikit_learns(seed: int, metric: str) -> None:
     """On the inputs, and on the features after Part 1 on each fold. The test set is never used."""
-    e = prepare(small_settings(**AUTO, seed=seed))
+    e = prepare(small_settings(**AUTO, seed=seed, metric=metric))
     e.data.splits["test"].x.fill_(float("nan"))
     _, found = e.trainer.search(e.problem, e.F)
     x, y, folds = e.problem.x.numpy(), e.problem.host_y, StratifiedKFold(4)
     gamma = 1 / (x.shape[1] * float(e.problem.x.double().var(correction=0)))
     grid = {"C": [0.5, 4, 32], "gamma": [gamma * scale for scale in (1 / 16, 1 / 4, 1, 4)]}
-    theirs = GridSearchCV(SVC(), grid, cv=folds).fit(x, y).cv_results_
+    theirs = GridSearchCV(SVC(), grid, cv=folds, scoring=metric).fit(x, y).cv_results_
     expected = {
         (p["gamma"], p["C"]): s for p, s in zip(theirs["params"], theirs["mean_test_score"], strict=True)
     }
@@ -57,7 +58,8 @@ def test_scores_are_scikit_learns(seed: int) -> None:
     ]
     for candidate in (c for c in found["tried"] if c.get("steps") == 20):
         machine = SVC(C=candidate["C"], gamma=4.0)
-        scores = [machine.fit(z, y).score(z_test, y_test) for z, z_test, y, y_test in features]
+        scorer = get_scorer(metric)
+        scores = [scorer(machine.fit(z, y), z_test, y_test) for z, z_test, y, y_test in features]
         assert candidate["score"] == pytest.approx(np.mean(scores), abs=0.01)
     assert found["candidates"] == len(found["tried"]) in (15, 18)
     assert found["chosen"] == max(found["tried"], key=lambda candidate: candidate["score"])
@@ -104,6 +106,22 @@ def test_a_network_without_theta_leaves_the_inputs() -> None:
         prepare(small_settings(**{**AUTO, "kernel": {"name": "rbf", "gamma": 4.0, "learn": ["gamma"]}}))
     with pytest.raises(InputError, match=r"auto does not support algorithm\.epochs; set algorithm\.lengths"):
         prepare(small_settings(**{**AUTO, "algorithm": {**AUTO["algorithm"], "epochs": 3.0}}))
+
+
+@pytest.mark.parametrize(
+    ("words", "algorithm"),
+    [
+        ("dataset=csv dataset.path=t.csv", "auto"),
+        ("dataset.table=letter dataset=pmlb", "auto"),
+        ("dataset=openml dataset.id=61 algorithm=alg1", "alg1"),
+        ("dataset=csv dataset.path=t.csv experiment=ringnorm_alg4_wide", "alg4"),
+        ("dataset=digits", "alg4"),
+        ("seed=1", "alg4"),
+    ],
+)
+def test_the_default_for_tables(words: str, algorithm: str) -> None:
+    assert compose_settings(words.split())["algorithm"]["name"] == algorithm
+    assert NSVMClassifier().algorithm == NSVMRegressor().algorithm == "auto"
 
 
 def test_a_table_has_the_tuned_values_of_algorithm_4_but_no_limit_of_epochs() -> None:

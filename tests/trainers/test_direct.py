@@ -10,6 +10,7 @@ import pytest
 from sklearn.dummy import DummyClassifier, DummyRegressor
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.metrics import get_scorer
 from sklearn.model_selection import GridSearchCV
 from sklearn.svm import SVC, SVR
 
@@ -25,6 +26,7 @@ from nsvm_cli.models.losses import (
     SquaredHinge,
 )
 from nsvm_cli.trainers import build_trainer
+from nsvm_cli.trainers.direct import decisions, fold_score
 from tests.conftest import LOSSES, MakeSmall, Small, train
 
 pytestmark = pytest.mark.usefixtures("shapes")
@@ -92,6 +94,23 @@ def test_a_search_chooses_what_scikit_learn_does(kind: str, K: RBF | Laplacian, 
     assert settings.get("kernel.gamma") == theirs.best_params_.get("gamma")
     epsilon = {"name": "epsilon_insensitive", "epsilon": theirs.best_params_.get("epsilon")}
     assert settings.get("loss") == (epsilon if kind == "real targets" else None)
+
+
+@pytest.mark.parametrize(
+    ("kind", "metric", "scorer"),
+    [
+        ("two classes", "f1", "f1"),
+        ("two classes", "average_precision", "average_precision"),
+        ("three classes", "balanced_accuracy", "balanced_accuracy"),
+        ("real targets", "mae", "neg_mean_absolute_error"),
+    ],
+)
+def test_a_search_compares_by_the_metric(kind: str, metric: str, scorer: str, small: MakeSmall) -> None:
+    s = unbalanced(small, kind, K=Linear())
+    z, y = s.theta(0)(s.problem.x), s.problem.y.numpy()
+    machine = THEIRS[kind]["logistic"].fit(z.numpy(), y)
+    ours = fold_score(replace(s.problem, metric=metric), decisions(machine, z))
+    assert ours == pytest.approx(get_scorer(scorer)(machine, z.numpy(), y))
 
 
 def test_a_search_takes_no_more_samples_than_it_needs(
