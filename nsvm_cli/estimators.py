@@ -1,4 +1,4 @@
-"""Neural SVMs as scikit-learn estimators, which are trained exactly like with ``nsvm train``."""
+"""Neural SVMs as scikit-learn estimators, with the training code of ``nsvm train``."""
 
 from __future__ import annotations
 

@@ -111,7 +111,10 @@ def own_metrics(*kinds: str) -> dict[str, Metric]:
 
 
 def recorded_signs(result: Mapping[str, Any]) -> dict[str, bool]:
-    """Return ``greater_is_better`` of a result, which may come from an untrusted source."""
+    """Return whether greater is better for each user-defined metric of a result, by name.
+
+    The result may come from an untrusted source.
+    """
     own = result.get("greater_is_better")
     return {name: value is True for name, value in own.items()} if isinstance(own, dict) else {}
 

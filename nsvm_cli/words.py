@@ -83,7 +83,7 @@ def metric_name(metric: str, classes: Sequence[str]) -> str:
     return figure_of(metric).name + (f" of {classes[1]}" if has_class else "")
 
 
-def no_better(result: Figures) -> str:
+def baseline_warning(result: Figures) -> str:
     """Return a warning if the model is not better than the constant baseline, otherwise an empty string."""
     split = held_out(result)
     score, majority = (result.get(f"{split}_{model}accuracy") for model in ("", "majority_"))
@@ -134,7 +134,7 @@ def training_rows(figures: Figures) -> Rows:
 
 
 def _tried_rows(figures: Figures) -> Rows:
-    """Return the best candidate of each algorithm and length in a choice by cross-validation."""
+    """Return a row for each algorithm and number of steps in ``tried``, with the best candidate."""
     best: dict[str, Figures] = {}
     for candidate in figures.get("tried", ()):
         steps = f", {candidate['steps']} steps" if "steps" in candidate else ""

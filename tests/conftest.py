@@ -22,7 +22,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from nsvm_cli.engines import Engine, taken_by
+from nsvm_cli.engines import Engine, for_engine
 from nsvm_cli.engines.numba.code import code_folder, compile_once, is_usable
 from nsvm_cli.models.feature_map import Batch, FeatureMap
 from nsvm_cli.models.kernels import RBF, Kernel
@@ -216,7 +216,7 @@ def short(
     known = signature(TRAINERS[name]).parameters
     lengths = {key: steps for key in known if key.endswith("steps")}
     sizes = {key: k for key in known if key.endswith("batch_size") and k is not None}
-    return taken_by(engine, build_trainer({"name": name, **lengths, **sizes, **settings}))
+    return for_engine(engine, build_trainer({"name": name, **lengths, **sizes, **settings}))
 
 
 def train(
@@ -227,7 +227,7 @@ def train(
     engine: Engine | None = None,
 ) -> tuple[State, Expansion]:
     """Take the steps of a trainer, or let an engine take them, and do nothing else."""
-    trainer = trainer if engine is None else taken_by(engine, trainer)
+    trainer = trainer if engine is None else for_engine(engine, trainer)
     state = trainer.start(problem, F)
     end = trainer.total if steps is None else steps
     while state.t < end:

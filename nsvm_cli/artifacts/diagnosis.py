@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from nsvm_cli.datasets import Data, Split
 from nsvm_cli.datasets.scaling import Scaling
-from nsvm_cli.engines import TORCH, taken_by
+from nsvm_cli.engines import TORCH, for_engine
 from nsvm_cli.errors import InputError
 from nsvm_cli.models.feature_map import theta_of
 from nsvm_cli.models.kernels import kernel_sums
@@ -214,7 +214,7 @@ def _scores(
 
 
 def decide(model: NSVM, e: Expansion, z: Float[Tensor, "p n"]) -> Tensor:
-    """Return the predictions for features ``z`` if ``e`` is the expansion of the model's f."""
+    """Return the model's predictions for features ``z``, with the expansion ``e`` instead of its own."""
     unscaled = Scaling(torch.zeros((), dtype=torch.float64), torch.ones((), dtype=torch.float64))
     svm = replace(model, scaling=unscaled, network=nn.Identity(), expansion=e, sigmoids=None)
     svm = svm.with_metadata(shape=tuple(z.shape[1:]), columns=None)
@@ -234,7 +234,7 @@ def refit(model: NSVM, train: Split, lam: float) -> Expansion:
         loss = build_loss(None, "crammer_singer", task)
     y, w = task.targets(train.y).to(z), None if train.weight is None else train.weight.numpy()
     problem = Problem(z, y, model.kernel, settings.seed, task=task, loss=loss, weights=w)
-    svc: Any = taken_by(TORCH, SVC(lam))
+    svc: Any = for_engine(TORCH, SVC(lam))
     expansion: Expansion = svc.solve(problem, z)
     return expansion
 

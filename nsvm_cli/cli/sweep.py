@@ -35,7 +35,7 @@ from nsvm_cli.storage.run_directory import (
     read_status,
     sweeps_in,
 )
-from nsvm_cli.words import decapitalised, no_better, score_of
+from nsvm_cli.words import baseline_warning, decapitalised, score_of
 
 
 class SweepDirectory(Callback):
@@ -232,6 +232,6 @@ def _score(path: Path) -> str:
         if score := score_of(result, by=result.get("metric")):
             split, metric, value = score
             figure = figure_of(metric)
-            caution = decapitalised(no_better(result).rstrip("."))
+            caution = decapitalised(baseline_warning(result).rstrip("."))
             return f", {split} {figure.name} {figure.written(value)}{', ' * bool(caution)}{caution}"
     return ""

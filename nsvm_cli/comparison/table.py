@@ -14,7 +14,7 @@ from nsvm_cli.comparison.intervals import FEWEST_SEEDS, LEVEL, known
 from nsvm_cli.config.settings import flat
 from nsvm_cli.output import printable
 from nsvm_cli.storage.files import csv_text
-from nsvm_cli.words import decapitalised, generalisation, no_better
+from nsvm_cli.words import baseline_warning, decapitalised, generalisation
 
 
 def to_csv(rows: Sequence[Comparison], escape: bool = False) -> str:
@@ -147,8 +147,8 @@ def answers(rows: Sequence[Comparison]) -> list[str]:
         sentences.append(f"{score}{': ' * bool(parts)}{'; '.join(parts)}.")
         for row in scored:
             runs = [run.figures for run in row.cell.runs.values()]
-            if runs and all(map(no_better, runs)):
-                sentences.append(f"{row.cell.candidate}: {decapitalised(no_better(runs[0]))}")
+            if runs and all(map(baseline_warning, runs)):
+                sentences.append(f"{row.cell.candidate}: {decapitalised(baseline_warning(runs[0]))}")
             elif runs and all(map(generalisation, runs)):
                 sentences.append(f"{row.cell.candidate} is overfitted: {generalisation(runs[0])}.")
     return sentences

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from nsvm_cli.config.registry import STRICT, OneLine, Text, expecting
 from nsvm_cli.datasets.augmentation import Augment
-from nsvm_cli.datasets.notation import MOST_CODES, Doubt, Numbers, notations
+from nsvm_cli.datasets.notation import MOST_CODES, Doubt, NumberFormat, notations
 from nsvm_cli.errors import InputError, did_you_mean
 from nsvm_cli.tasks import Regression, Task, Values, task_for
 
@@ -267,7 +267,7 @@ class Table(OneLine):
         return slice(min(self.starts, default=None))
 
     @functools.cached_property
-    def written(self) -> dict[str, Numbers | Doubt | None]:
+    def written(self) -> dict[str, NumberFormat | Doubt | None]:
         """The notation of numbers in each text column, recognised from all rows of the first file."""
         first = self.rows.iloc[self.first_file]
         text = {

@@ -32,7 +32,7 @@ from nsvm_cli.datasets.encoding import (
     texts,
 )
 from nsvm_cli.datasets.layout import Dialect
-from nsvm_cli.datasets.notation import FEW, Doubt, Numbers, is_number, remedies, remedy
+from nsvm_cli.datasets.notation import FEW, Doubt, NumberFormat, is_number, remedies, remedy
 from nsvm_cli.datasets.splits import FEWEST_ROWS
 from nsvm_cli.errors import InputError
 from nsvm_cli.output import shortened
@@ -89,7 +89,7 @@ def describe(
             kind, remarks = "number", [f"{read}; {remedy({str(name): read})}"]
         elif isinstance(read, Dates):
             kind, values = "date", days(raw.iloc[:MOST_CELLS], read.format).map(day, na_action="ignore")
-        elif isinstance(read, Numbers):
+        elif isinstance(read, NumberFormat):
             kind, values = "number", numbers(table, raw.iloc[:MOST_CELLS], read)
             remarks = [] if read.is_plain else [str(read)]
         elif kind in ("text", ID, "label"):
@@ -239,7 +239,7 @@ def suspicions(
             lines[name] = [
                 f"{day(value)} is far from all other dates" for value, _, far in _ends(part[:, 0]) if far
             ]
-        elif isinstance(kind, Numbers):
+        elif isinstance(kind, NumberFormat):
             lines[name] = _codes(np.ascontiguousarray(part[:, 0]))
         else:
             sample = part[rows] @ np.arange(1.0, part.shape[1] + 1)

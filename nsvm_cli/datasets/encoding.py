@@ -18,7 +18,7 @@ from pydantic.dataclasses import dataclass
 from nsvm_cli.config.overrides import override
 from nsvm_cli.config.registry import STRICT, one_line, shown
 from nsvm_cli.datasets.base import Samples, Table, expect_column
-from nsvm_cli.datasets.notation import Doubt, Numbers, map_values, remedy
+from nsvm_cli.datasets.notation import Doubt, NumberFormat, map_values, remedy
 from nsvm_cli.errors import InputError, did_you_mean
 from nsvm_cli.tasks import Task, encode
 
@@ -37,7 +37,7 @@ MOST_CLASSES = 1000
 MAX_FRACTIONAL_CLASSES = 20
 """Maximum number of classes if some labels are fractions."""
 
-PLAIN = Numbers()
+PLAIN = NumberFormat()
 
 TRUTH = {"TRUE": "True", "true": "True", "FALSE": "False", "false": "False"}
 """Maps spellings of truth values that pandas reads to Python's spelling."""
@@ -68,10 +68,10 @@ class Dates:
 DATE_FEATURES = ("days", "month", "weekday")
 """Features of a date in UTC: days since 1970 with a fraction, month (1 to 12) and weekday (Monday is 0)."""
 
-Kind: TypeAlias = Numbers | Dates | tuple[str, ...]
+Kind: TypeAlias = NumberFormat | Dates | tuple[str, ...]
 """How a column is encoded: the notation and median of numbers or dates, or the categories of text."""
 
-Columns = dict[Name, float | Categories | Dates | Numbers]
+Columns = dict[Name, float | Categories | Dates | NumberFormat]
 """Encodings by column name, in table order. A float is the median of plain numbers."""
 
 
@@ -88,14 +88,18 @@ class TableEncoder:
 
     @functools.cached_property
     def kinds(self) -> dict[str, Kind]:
-        """The columns in the order of their features, with ``Numbers`` for plain numbers."""
-        kinds = {name: Numbers(median=k) if isinstance(k, float) else k for name, k in self.columns.items()}
-        return dict(sorted(kinds.items(), key=lambda item: (Numbers, Dates, tuple).index(type(item[1]))))
+        """The columns in the order of their features, with ``NumberFormat`` for plain numbers."""
+        kinds = {
+            name: NumberFormat(median=k) if isinstance(k, float) else k for name, k in self.columns.items()
+        }
+        return dict(sorted(kinds.items(), key=lambda item: (NumberFormat, Dates, tuple).index(type(item[1]))))
 
     @property
     def text(self) -> list[str]:
         """Names of the columns to read as text, because pandas would read both 01 and 1 as the number 1."""
-        plain = {name for name, kind in self.kinds.items() if isinstance(kind, Numbers) and kind.is_plain}
+        plain = {
+            name for name, kind in self.kinds.items() if isinstance(kind, NumberFormat) and kind.is_plain
+        }
         return [name for name in self.columns if name not in plain]
 
     @property
@@ -111,7 +115,7 @@ class TableEncoder:
             raise InputError(f"{table.source} lacks columns that the model was trained on: {names}")
         x = np.empty((len(cells), len(self.features)))
         for name, kind, part in self.parts(x):
-            if isinstance(kind, Numbers):
+            if isinstance(kind, NumberFormat):
                 part[:, 0] = numbers(table, cells[name], kind).fillna(kind.median)
                 part[:, 1:] = part[:, :1] == np.array(kind.codes)
             elif isinstance(kind, Dates):
@@ -137,7 +141,7 @@ class TableEncoder:
             if isinstance(kind, tuple):
                 cells[name] = "".join(compress(kind, part))
             else:
-                cells[name] = f"{part[0]:.10g}" if isinstance(kind, Numbers) else day(part[0])
+                cells[name] = f"{part[0]:.10g}" if isinstance(kind, NumberFormat) else day(part[0])
         return cells
 
     def unseen(self, x: Float64[np.ndarray, "m n"]) -> dict[str, int]:
@@ -156,7 +160,7 @@ def _places(cells: pd.Series, categories: Sequence[str]) -> Float64[np.ndarray, 
 
 def _endings(kind: Kind) -> list[str]:
     """Return the suffixes that turn a column's name into the names of its features."""
-    if isinstance(kind, Numbers):
+    if isinstance(kind, NumberFormat):
         return ["", *(f"={code:g}" for code in kind.codes)]
     if isinstance(kind, Dates):
         return [f".{part}" for part in DATE_FEATURES]
@@ -360,8 +364,11 @@ def is_nested(cells: pd.Series) -> bool:
     return cells.dtype == "object" and any(isinstance(cell, list | dict | np.ndarray) for cell in cells)
 
 
-def parsed(cells: pd.Series, notation: Numbers = PLAIN) -> tuple[pd.Series, pd.Series]:
-    """Return cells as float64, with NaN for other cells than numbers, and a mask of cells with other text."""
+def parsed(cells: pd.Series, notation: NumberFormat = PLAIN) -> tuple[pd.Series, pd.Series]:
+    """Return cells as float64 and the mask of non-empty cells that do not have the format ``notation``.
+
+    Cells without a number are NaN.
+    """
     import pandas as pd
     from pandas.api.types import is_bool_dtype, is_numeric_dtype
 
@@ -379,12 +386,12 @@ def parsed(cells: pd.Series, notation: Numbers = PLAIN) -> tuple[pd.Series, pd.S
 
 
 def numbers(
-    table: Table, cells: pd.Series, notation: Numbers | None = None, what: str = "", hint: str = ""
+    table: Table, cells: pd.Series, notation: NumberFormat | None = None, what: str = "", hint: str = ""
 ) -> pd.Series:
     """Return a column as finite numbers, with NaN for empty cells, or raise an InputError for other cells."""
     if notation is None:
         written = table.written.get(str(cells.name))
-        notation = written if isinstance(written, Numbers) else PLAIN
+        notation = written if isinstance(written, NumberFormat) else PLAIN
     notation = replace(notation, **table.signs)
     x, text = parsed(cells, notation)
     what = what or f"a number ({notation})".removesuffix(" ()")

@@ -59,7 +59,7 @@ MOST_CODES = 1000
 
 
 @dataclass(frozen=True, config=STRICT)
-class Numbers:
+class NumberFormat:
     """The notation of the numbers in a column, and their median in the training rows, which fills gaps.
 
     The numbers in ``codes`` are also one-hot encoded. With ``clock``, the numbers are times of day or
@@ -85,7 +85,7 @@ class Numbers:
     @property
     def is_plain(self) -> bool:
         """Whether numbers are written as in Python."""
-        return replace(self, median=0.0, codes=()) == Numbers()
+        return replace(self, median=0.0, codes=()) == NumberFormat()
 
     @property
     def rescales(self) -> bool:
@@ -101,7 +101,7 @@ class Numbers:
             seconds = hours * 3600 + int(time[3]) * 60 + float(time[4] or 0)
             return -seconds if time[1] else seconds
         affix, sign, core = number_parts(text) or (None, "", "")
-        if not _suits(affix, core, (self.prefix, self.suffix)) or not self.form.fullmatch(core):
+        if not _has_affix(affix, core, (self.prefix, self.suffix)) or not self.form.fullmatch(core):
             return None
         return float(sign + core.replace(self.thousands, "").replace(self.decimal, "."))
 
@@ -127,11 +127,15 @@ class Numbers:
 
 
 READINGS = (
-    Numbers(),
-    Numbers(thousands=","),
-    Numbers(decimal=","),
-    Numbers(decimal=",", thousands="."),
-    *(Numbers(decimal=decimal, thousands=thousands) for decimal in (".", ",") for thousands in ("'", " ")),
+    NumberFormat(),
+    NumberFormat(thousands=","),
+    NumberFormat(decimal=","),
+    NumberFormat(decimal=",", thousands="."),
+    *(
+        NumberFormat(decimal=decimal, thousands=thousands)
+        for decimal in (".", ",")
+        for thousands in ("'", " ")
+    ),
 )
 """Candidate notations, which differ in the decimal and thousands separators, in order of preference."""
 
@@ -198,7 +202,7 @@ def map_values(cells: pd.Series, function: Callable[[pd.Series], Any]) -> pd.Ser
 
 def notations(
     columns: Mapping[str, pd.Series], decimal: Decimal | None = None, thousands: Thousands | None = None
-) -> dict[str, Numbers | Doubt | None]:
+) -> dict[str, NumberFormat | Doubt | None]:
     """Return the notation of the numbers in each column of text; None for columns that hold no numbers.
 
     A decimal sign that is certain in one column applies to all columns. ``decimal`` and ``thousands`` are
@@ -213,7 +217,7 @@ def notations(
     return {name: column.notation(decimal, thousands) if column else None for name, column in read.items()}
 
 
-def _suits(affix: tuple[str, str] | None, core: str, wanted: tuple[str, str]) -> bool:
+def _has_affix(affix: tuple[str, str] | None, core: str, wanted: tuple[str, str]) -> bool:
     """Return whether a number has the prefix and suffix ``wanted``; the number 0 may lack both."""
     return affix == wanted or (affix == ("", "") and not core.strip("0."))
 
@@ -245,10 +249,10 @@ class _Column:
         if 2 * len(numbers) < len(counts) or not numbers:
             return None
         affix, _ = Counter(parts[0] for parts in numbers.values()).most_common(1)[0]
-        suits = {text: core for text, (beside, _, core) in numbers.items() if _suits(beside, core, affix)}
+        suits = {text: core for text, (beside, _, core) in numbers.items() if _has_affix(beside, core, affix)}
         return cls(counts, affix, {text: _shape(core) for text, core in suits.items()})
 
-    def best(self, among: Sequence[Numbers] = READINGS) -> list[Numbers]:
+    def best(self, among: Sequence[NumberFormat] = READINGS) -> list[NumberFormat]:
         """Return the candidate notations that match the maximum number of cells."""
         shapes = Counter(self.shapes.values())
         fits = [sum(n for shape, n in shapes.items() if way.form.fullmatch(shape)) for way in among]
@@ -260,10 +264,10 @@ class _Column:
         decimals = {way.decimal for way in self.best()}
         return decimals.pop() if not self.clock and len(decimals) == 1 else None
 
-    def notation(self, decimal: Decimal | None, thousands: Thousands | None) -> Numbers | Doubt | None:
+    def notation(self, decimal: Decimal | None, thousands: Thousands | None) -> NumberFormat | Doubt | None:
         """Return how numbers are written, a ``Doubt`` if that is ambiguous, or None for text."""
         if self.clock:
-            return self._unless_others(Numbers(clock=True), {*self.shapes})
+            return self._unless_others(NumberFormat(clock=True), {*self.shapes})
         among = [
             way for way in READINGS if decimal in (None, way.decimal) and thousands in (None, way.thousands)
         ]
@@ -272,8 +276,8 @@ class _Column:
         if not any(way.form.fullmatch(shape) for way in READINGS for shape in shapes):  # for example 1,2,3
             return None
         fitting = {shape for shape in shapes if best[0].form.fullmatch(shape)}
-        notation: Numbers | Doubt = replace(best[0], prefix=self.affix[0], suffix=self.affix[1])
-        if best[0] == Numbers(thousands=",") and Numbers(decimal=",") in best:
+        notation: NumberFormat | Doubt = replace(best[0], prefix=self.affix[0], suffix=self.affix[1])
+        if best[0] == NumberFormat(thousands=",") and NumberFormat(decimal=",") in best:
             # the comma of 1,308 separates thousands if all whole numbers are below 1,000
             whole = [len(shape) for shape in self.shapes.values() if shape.isdecimal()]
             if max(whole, default=4) > 3:
@@ -282,7 +286,9 @@ class _Column:
             notation, {text for text, shape in self.shapes.items() if shape in fitting}
         )
 
-    def _unless_others(self, notation: Numbers | Doubt, numbers: Set[str]) -> Numbers | Doubt | None:
+    def _unless_others(
+        self, notation: NumberFormat | Doubt, numbers: Set[str]
+    ) -> NumberFormat | Doubt | None:
         """Return ``notation`` if all cells are ``numbers``, None if they are text, otherwise a ``Doubt``."""
         others = Counter({text: n for text, n in self.counts.items() if text not in numbers})
         if not others:

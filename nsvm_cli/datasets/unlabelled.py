@@ -59,7 +59,7 @@ def blocks(
         parts = _rows(path, shape, encoder, dialect, numbers, keep)
     else:
         what = "is not a file" if path.exists() else "does not exist"
-        raise InputError(f"{path} {what}: expected a CSV file, an image or a folder of images")
+        raise InputError(f"{path} {what}: expected a table, an image or a folder of images")
     for x, beside in parts:
         count += len(x)
         if len(x):

@@ -60,7 +60,7 @@ def why_slower(engine: Engine, trainer: Trainer[Any], problem: Problem, F: Featu
     return None
 
 
-def taken_by(engine: Engine, trainer: Trainer[Any]) -> Trainer[Any]:
+def for_engine(engine: Engine, trainer: Trainer[Any]) -> Trainer[Any]:
     """Return the trainer, converted to the class that takes its steps with this engine."""
     if engine == LITERAL:
         return trainer

@@ -110,13 +110,13 @@ def uncovered_by_numba(trainer: Trainer[Any], problem: Problem, F: FeatureMap) -
 
 
 def units(parts: Iterable[Trainer[Any]], problem: Problem) -> list[str]:
-    """Return the names of the units of code that these algorithms need; see ``engines.numba.code``."""
+    """Return the names of the compilation units that these algorithms need; see ``engines.numba.code``."""
     bases = [base for part in parts if (base := base_of(part))]
     return [unit(base.__name__.lower(), problem.x) for base in bases]
 
 
 def unit(algorithm: str, x: Tensor) -> str:
-    """Return the name of the unit for an algorithm on samples with the dtype of x."""
+    """Return the name of an algorithm's compilation unit for samples like x, such as ``alg1-float32``."""
     return f"{algorithm}-{x.dtype}".replace("torch.", "")
 
 

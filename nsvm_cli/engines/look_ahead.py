@@ -42,7 +42,7 @@ from nsvm_cli.trainers.pegasos import Pegasos
 from nsvm_cli.trainers.svc import SVC
 
 S = TypeVar("S", bound=State)
-Amount: TypeAlias = Float64[np.ndarray, " v *outputs"]
+Increments: TypeAlias = Float64[np.ndarray, " v *outputs"]
 Terms: TypeAlias = tuple[Float[Tensor, "q n"], Float[Tensor, " q *outputs"]]
 
 Objective = Callable[..., tuple[Float[Tensor, ""], Sequence[Float[Tensor, "_ n"]]]]
@@ -142,7 +142,7 @@ class LookAhead(Trainer[S]):
         """Return the z_j and alpha_j of the scores s_i = sum_j alpha_j K(z_j, F_theta(x_i))."""
 
     @abstractmethod
-    def on_violation(self, problem: Problem, state: S, t: int, at: Evaluation, a: Amount) -> None:
+    def on_violation(self, problem: Problem, state: S, t: int, at: Evaluation, a: Increments) -> None:
         """Update theta and alpha in step t. The samples ``at`` violate the margin, and add ``a`` to alpha."""
 
     def step(self, problem: Problem, state: S) -> None:
@@ -206,7 +206,7 @@ class LookAhead(Trainer[S]):
         return Window(first, self.k, i, s, evaluation, K)
 
     def _violation(
-        self, problem: Problem, state: S, t: int, rows: Int64[np.ndarray, " v"], increments: Amount
+        self, problem: Problem, state: S, t: int, rows: Int64[np.ndarray, " v"], increments: Increments
     ) -> None:
         """Take step t, in which the samples in these rows of the window add increments / k to alpha."""
         ahead, window = state.engine, state.engine.window
@@ -244,7 +244,9 @@ class LookAheadPegasos(LookAhead[SampleState], Pegasos):
         j, alpha = state.terms(problem)
         return state.features(problem, j), alpha
 
-    def on_violation(self, problem: Problem, state: SampleState, t: int, at: Evaluation, a: Amount) -> None:
+    def on_violation(
+        self, problem: Problem, state: SampleState, t: int, at: Evaluation, a: Increments
+    ) -> None:
         state.coefficients.add(at.x.i, a)
 
 
@@ -252,7 +254,7 @@ class LookAheadAlg1(LookAhead[Alg1State], Alg1):
     def terms(self, problem: Problem, state: Alg1State) -> Terms:
         return state.z, state.alpha
 
-    def on_violation(self, problem: Problem, state: Alg1State, t: int, at: Evaluation, a: Amount) -> None:
+    def on_violation(self, problem: Problem, state: Alg1State, t: int, at: Evaluation, a: Increments) -> None:
         lam = self.lam
         alpha_t = torch.from_numpy(a).to(problem.y)
         z_s, alpha_s = state.z, state.alpha
@@ -272,7 +274,9 @@ class LookAheadAlg2(LookAhead[SampleState], Alg2):
         _, alpha, at_j = self._support(problem, state)
         return at_j.z, alpha
 
-    def on_violation(self, problem: Problem, state: SampleState, t: int, at: Evaluation, a: Amount) -> None:
+    def on_violation(
+        self, problem: Problem, state: SampleState, t: int, at: Evaluation, a: Increments
+    ) -> None:
         lam, i = self.lam, at.x.i
         j, alpha_j, at_j = self._support(problem, state)
         alpha_i = torch.from_numpy(a).to(problem.y)
@@ -284,7 +288,7 @@ class LookAheadAlg2(LookAhead[SampleState], Alg2):
         i_new = torch.from_numpy(new).to(c.device)
 
         def objective(K: Kernel, z_j: Tensor, *z_new: Tensor) -> tuple[Tensor, list[Tensor]]:
-            """Sum -alpha_i / (lambda (t-1)) sum_j alpha_j K(F_theta(x_j), F_theta(x_i)) over all i."""
+            """Return sum_i a_i sum_j alpha_j K(F_theta(x_j), F_theta(x_i)) over all violating samples x_i."""
             z_i = z_j.new_empty(len(i), z_j.shape[1])
             z_i[i_shared] = z_j[j_shared]
             z_i[i_new] = torch.cat([*z_new, z_i[:0]])

@@ -174,9 +174,9 @@ class FeatureMap(OneLine):
         self.learnt = nn.ParameterList(p for p in self.kernel_parameters.values() if p.requires_grad)
         self.learnt.requires_grad_(False)
         if kernel_gradient is not None and self.learnt:
-            reason = "it estimates gradients with respect to features only"
+            reason = "the estimate covers gradients with respect to features only"
             raise InputError(
-                f"kernel.gradient cannot be combined with a kernel that learns, because {reason}"
+                f"kernel.gradient cannot be combined with learnt kernel parameters, because {reason}"
             )
         self.parameters = [*moving.values()]
         self.optimizer = Optimizer(optimizer, moving)

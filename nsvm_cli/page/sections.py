@@ -87,7 +87,7 @@ def run_sections(
 
 def _result(result: Figures) -> Blocks:
     yield words.scores_of(result)
-    if sentence := words.no_better(result):
+    if sentence := words.baseline_warning(result):
         yield sentence
     elif sentence := words.generalisation(result):
         yield f"Overfitted: {sentence}."

@@ -87,7 +87,7 @@ def extrapolated(course: Float64[np.ndarray, "calls 3"], steps: int, most: float
     """Return the estimate of ``steps`` steps from the ``course`` of the first steps (see ``Probe``).
 
     A step with s support vectors is assumed to take a + b s seconds. The costs a and b are fitted to the
-    course; s is extrapolated by ``continued`` and limited by ``most``.
+    course; s is extrapolated by ``extrapolated_by_power_law`` and limited by ``most``.
     """
     t, seconds, s = course.T
     tried = int(t[-1])
@@ -95,7 +95,7 @@ def extrapolated(course: Float64[np.ndarray, "calls 3"], steps: int, most: float
         return Part(steps, tried, seconds[-1], s[-1])
     costs = _fitted(_terms(t, s), np.diff(seconds))
     at = np.geomspace(tried, steps, 100)
-    s_at = np.minimum(continued(t, s, at), most)
+    s_at = np.minimum(extrapolated_by_power_law(t, s, at), most)
     return Part(steps, tried, seconds[-1] + (_terms(at, s_at) @ costs).sum(), s_at[-1])
 
 
@@ -131,18 +131,21 @@ def _solved(trainer: Trainer[Any], e: Experiment, seconds: float) -> Part:
             course.append((n, time.monotonic() - start_time, len(expansion.z)))
         tried = n
     sizes, times, s = np.array(course[len(course) > 1 :], np.float64).T  # the first trial loads libraries
-    s_at_end, seconds = float(continued(sizes, s, np.array([float(size)]))[0]), float(times[-1])
+    s_at_end, seconds = (
+        float(extrapolated_by_power_law(sizes, s, np.array([float(size)]))[0]),
+        float(times[-1]),
+    )
     if tried < size:
         a, b = _fitted(np.stack([sizes**0, sizes**p], 1)[-LATEST:], times[-LATEST:])
         seconds = a + b * float(size) ** p
     return Part(size, tried, seconds, s_at_end, trainer.unit)
 
 
-def continued(t: Numbers, y: Numbers, at: Numbers) -> Numbers:
-    """Extrapolate the values y at times t to the later times ``at`` by a power law.
+def extrapolated_by_power_law(t: Numbers, y: Numbers, at: Numbers) -> Numbers:
+    """Extrapolate the values y at times or sizes t to larger times or sizes ``at`` by a power law.
 
-    The exponent is fitted to times between T/2 and T, where T is the last time. If the exponent between T/4
-    and T/2 is higher, the exponent continues to fall at the same rate per doubling of the time.
+    The exponent is fitted to t between T/2 and T, where T is the last t. If the exponent between T/4 and T/2
+    is higher, the exponent continues to fall at the same rate per doubling of t.
     """
     floor = y[y > 0].min(initial=max(y[-1], 1e-9))
     quarters = np.log(t[-1] * np.array([0.25, 0.5, 1]))

@@ -20,7 +20,7 @@ from nsvm_cli.datasets import Data, load_data
 from nsvm_cli.datasets.arrays import file_and_name
 from nsvm_cli.datasets.augmentation import build_augmentation
 from nsvm_cli.datasets.scaling import Scaled, Scaling, fit_scaling
-from nsvm_cli.engines import Engine, select, taken_by, why_slower
+from nsvm_cli.engines import Engine, for_engine, select, why_slower
 from nsvm_cli.errors import InputError, did_you_mean
 from nsvm_cli.metrics import METRICS
 from nsvm_cli.models.composed_kernels import with_gamma_of_scale
@@ -75,7 +75,7 @@ class Experiment(OneLine):
     @cached_property
     def trainer(self) -> Trainer[Any]:
         """The algorithm, converted to the class whose steps the engine takes."""
-        return taken_by(self.engine, self.algorithm)
+        return for_engine(self.engine, self.algorithm)
 
     @cached_property
     def kernel_sha256(self) -> str | None:
@@ -146,7 +146,8 @@ class Experiment(OneLine):
     def train(self, callbacks: Sequence[Callback] = ()) -> NSVM:
         """Train with the settings' callbacks and ``callbacks``, and return the model. Writes no files.
 
-        With callbacks and ``keep=best``, the model with the best score on the validation set is returned.
+        The model is scored during training only if there are callbacks. With ``keep=best``, the model with
+        the best score on the validation set is then returned.
         """
         experiment = self.with_search()
         scores, configured = experiment.callbacks

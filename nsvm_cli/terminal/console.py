@@ -50,7 +50,7 @@ def show_result(result: Figures, directory: Path) -> None:
     """Print the result of a run as tables, with its confusion matrix."""
     title = f"{result['algorithm']} on {result['dataset']}, seed {result['seed']}"
     _show(title, words.scores_of(result), result, result["data"]["classes"], words.held_out(result))
-    if sentence := words.no_better(result):
+    if sentence := words.baseline_warning(result):
         answer(sentence)
     answer(f"Run directory: {directory}")
 

@@ -32,7 +32,7 @@ SOLVERS: dict[str, Callable[[int, float, int | None], Trainer[Any]]] = {
 }
 """Functions that return the solver of Part 2, given the number of steps, ``lam`` and the batch size."""
 
-MANY = 100_000
+MAX_SVC_SAMPLES = 100_000
 """Maximum number of samples for which ``solver=None`` means svc, whose training time grows quadratically."""
 
 
@@ -59,7 +59,7 @@ class Alg4State(State):
 class Alg4(BatchTrainer[Alg4State]):
     """Part 1 trains theta to align the kernel with the labels; Part 2 trains an SVM (paper, Algorithm 4).
 
-    K(a, a) must not be 0. ``solver=None`` means svc or, for more than ``MANY`` samples,
+    K(a, a) must not be 0. ``solver=None`` means svc or, for more than ``MAX_SVC_SAMPLES`` samples,
     nystroem. ``solver_batch_size`` is the batch size of Pegasos in Part 2. ``average`` is the fraction of
     Part 1, at its end, over which theta is averaged. ``centred`` sets whether the alignment is centred; None
     means the default of the task.
@@ -109,7 +109,7 @@ class Alg4(BatchTrainer[Alg4State]):
         return sum(self.part_steps)
 
     def for_samples(self, m: int) -> BatchTrainer[Alg4State]:
-        changes: dict[str, Any] = {"solver": self.solver or ("nystroem" if m > MANY else "svc")}
+        changes: dict[str, Any] = {"solver": self.solver or ("nystroem" if m > MAX_SVC_SAMPLES else "svc")}
         changes["solver_batch_size"] = self.solver_batch_size and min(self.solver_batch_size, m)
         if self.epochs and self.last_theta_step:
             changes["solver_steps"] = self.part_steps[1] or None

@@ -21,7 +21,7 @@ from nsvm_cli.models.composed_kernels import gamma_of_scale
 from nsvm_cli.models.feature_map import FeatureMap
 from nsvm_cli.models.kernels import Kernel
 from nsvm_cli.output import WARN
-from nsvm_cli.trainers.alg4 import MANY, Alg4
+from nsvm_cli.trainers.alg4 import MAX_SVC_SAMPLES, Alg4
 from nsvm_cli.trainers.base import Problem
 from nsvm_cli.trainers.direct import cross_validation, svm_score
 from nsvm_cli.trainers.svc import WarmStarts
@@ -124,7 +124,7 @@ class Auto(Alg4):
         lam = 1 / (chosen["C"] * m)
         if chosen["algorithm"] == "svc":
             gamma = {"kernel.gamma": chosen["gamma"]} if "gamma" in chosen else {}
-            name = "svc" if m <= MANY else "nystroem"
+            name = "svc" if m <= MAX_SVC_SAMPLES else "nystroem"
             unused: dict[str, Any] = {
                 "penalties": {},
                 "freeze": [],

@@ -23,9 +23,9 @@ class Uniform(Sampler):
 
 @SAMPLERS.register("balanced")
 class Balanced(Uniform):
-    """Draws each class with the same probability, and uniformly from the samples of the class.
+    """Draws a class uniformly, and then uniformly one of its samples.
 
-    A batch contains no sample twice. In batches, the proportion of rare classes is therefore smaller.
+    A batch contains no sample twice, so batches contain fewer samples of rare classes than of others.
     """
 
     def __init__(self, problem: Any, k: int) -> None:

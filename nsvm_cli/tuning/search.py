@@ -338,7 +338,7 @@ def _study(values: Mapping[str, Any], search: Search, space: Space, metric: str,
             raise InputError(f"{search.directory} contains a different search: {advice}")
         if recorded.get("code", code) != code:
             advice = "to compute all scores again, set tune.directory to a new folder"
-            say(f"{search.directory}: the code of plugins has changed, but earlier scores count; {advice}")
+            say(f"{search.directory}: the code of plugins has changed, and earlier scores are kept; {advice}")
         study.set_user_attr("question", question)
     return study
 

@@ -17,7 +17,7 @@ from benchmarks.report import Report, spread
 from benchmarks.trainers import clocked
 from nsvm_cli.datasets.ringnorm import Ringnorm
 from nsvm_cli.datasets.scaling import fit_scaling
-from nsvm_cli.engines import NUMBA, taken_by
+from nsvm_cli.engines import NUMBA, for_engine
 from nsvm_cli.models.feature_map import FeatureMap
 from nsvm_cli.models.kernels import RBF
 from nsvm_cli.models.networks import build_network
@@ -71,7 +71,7 @@ def fit_pegasos(m: int, seed: int, wanted: float) -> dict[str, float]:
     z, y, z_test, y_test = samples(m, seed)
     network = build_network({"name": "identity"}, (z.shape[1],), seed=0)
     problem, F = Problem(z, y, RBF(GAMMA), seed=0), FeatureMap(network, SGD(0.0), seed=0)
-    trainer, steps, reached = taken_by(NUMBA, Pegasos(LONGEST, LAM)), 1000, 0.0
+    trainer, steps, reached = for_engine(NUMBA, Pegasos(LONGEST, LAM)), 1000, 0.0
     trainer.advance(problem, trainer.start(problem, F), 10)  # loads what is compiled
     time, state = clocked(trainer.start, problem, F)
     while True:

@@ -219,7 +219,7 @@ def test_killed_and_resumed_it_finds_the_same_by_a_metric_of_the_users(tmp_path:
 
     (folder / "own.py").write_text(f"{COST}\nUNITS = 'euros'\n")
     done = nsvm(*words, cwd=folder, code=0)
-    assert done.stderr.startswith("search: the code of plugins has changed, but earlier scores count; ")
+    assert done.stderr.startswith("search: the code of plugins has changed, and earlier scores are kept; ")
     (folder / "own.py").write_text(COST.replace("False", "True"))
     assert refusal(*words, cwd=folder).startswith("search contains a different search: ")
 

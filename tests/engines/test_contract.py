@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from nsvm_cli.config.settings import flat
-from nsvm_cli.engines import NUMBA, TORCH, Engine, look_ahead, taken_by
+from nsvm_cli.engines import NUMBA, TORCH, Engine, for_engine, look_ahead
 from nsvm_cli.engines.coverage import uncovered_by_numba
 from nsvm_cli.engines.numba.code import is_usable
 from nsvm_cli.models import feature_map as features
@@ -113,7 +113,7 @@ def test_wherever_a_run_pauses_its_state_is_that_of_single_steps(
     if engine == NUMBA:
         compile_units()
     pauses = random.Random(name).sample(range(2, literal.total), 4)
-    state = wherever_it_pauses(taken_by(engine, literal), literal, s, pauses)
+    state = wherever_it_pauses(for_engine(engine, literal), literal, s, pauses)
     assert state.violations > 5 or not svm
     assert literal.moves_theta == (state.F.theta_steps > 5)
 
@@ -187,7 +187,7 @@ def test_kernels_without_gradients_take_the_same_steps(
     s = small(3, m=60, K=RBF(1.0))
     literal = short(name, 80 if k is None else 30, k, "literal", lam=1e-2)
     gradient = build_gradient({"gradient": how})
-    state = wherever_it_pauses(taken_by(TORCH, literal), literal, s, [17], gradient)
+    state = wherever_it_pauses(for_engine(TORCH, literal), literal, s, [17], gradient)
     assert state.F.theta_steps > 5
 
 

@@ -13,7 +13,7 @@ from torch import nn
 pytest.importorskip("numba")
 
 import nsvm_cli.engines
-from nsvm_cli.engines import select, taken_by
+from nsvm_cli.engines import for_engine, select
 from nsvm_cli.engines.coverage import COMPILE_FROM, LOAD_FROM
 from nsvm_cli.errors import InputError, NotFiniteError
 from nsvm_cli.models.feature_map import FeatureMap
@@ -105,7 +105,7 @@ def test_numbers_that_are_not_finite_are_named(algorithm: str, small: MakeSmall)
     with pytest.raises(NotFiniteError) as expected:
         train(trainer, s.problem, of(s))
     with pytest.raises(NotFiniteError) as raised:
-        train(taken_by("numba", trainer), s.problem, of(s))
+        train(for_engine("numba", trainer), s.problem, of(s))
     assert raised.value.quantity == expected.value.quantity
     assert raised.value.step <= expected.value.step  # as it evaluates samples of later steps, too
 

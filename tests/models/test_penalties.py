@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from nsvm_cli.engines import select, taken_by
+from nsvm_cli.engines import for_engine, select
 from nsvm_cli.errors import InputError, RunError
 from nsvm_cli.models.feature_map import FeatureMap, Training
 from nsvm_cli.models.kernel_gradients import build_gradient
@@ -127,7 +127,7 @@ def test_a_penalty_moves_theta_and_a_weight_of_0_does_not(name: str, kind: str, 
     def theta_of(**weights: float) -> torch.Tensor:
         problem, F = replace(s.problem, penalties=with_weight(weights)), s.theta(1e-3)
         trainer = short(name, 15, 4, "literal", lam=1e-2)
-        train(taken_by(select("torch", trainer, problem, F), trainer), problem, F)
+        train(for_engine(select("torch", trainer, problem, F), trainer), problem, F)
         assert F.theta_steps > 0
         return parameters(F.network)
 

@@ -122,7 +122,7 @@ def test_svc_alone_comes_with_a_C_of_1(tmp_path: Path) -> None:
 def test_a_solver_of_null_is_said_and_kept_in_checkpoints(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("nsvm_cli.trainers.alg4.MANY", 10)
+    monkeypatch.setattr("nsvm_cli.trainers.alg4.MAX_SVC_SAMPLES", 10)
     settings = small_settings(algorithm={"name": "alg4", "steps": 200, "solver": None})
     with pytest.raises(Interrupted):
         go(tmp_path / "run", settings, stopped_at(100))

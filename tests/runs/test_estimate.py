@@ -11,7 +11,7 @@ import torch
 
 from nsvm_cli.models.nsvm import Expansion
 from nsvm_cli.runs import estimate as module
-from nsvm_cli.runs.estimate import continued, estimate, extrapolated
+from nsvm_cli.runs.estimate import estimate, extrapolated, extrapolated_by_power_law
 from nsvm_cli.runs.experiment import prepare
 from nsvm_cli.runs.loop import run
 from nsvm_cli.trainers import Problem
@@ -95,17 +95,17 @@ def test_the_work_of_trees_is_iterations() -> None:
 
 def test_powers_go_on() -> None:
     t, at = np.arange(2.0, 100), np.array([400.0, 900.0])
-    np.testing.assert_allclose(continued(t, 3 * np.sqrt(t), at), [60, 90])
-    np.testing.assert_allclose(continued(t, t, at), at)
-    np.testing.assert_array_equal(continued(t, np.full(98, 7.0), at), 7)
-    np.testing.assert_array_equal(continued(t, np.zeros(98), at), 0)
+    np.testing.assert_allclose(extrapolated_by_power_law(t, 3 * np.sqrt(t), at), [60, 90])
+    np.testing.assert_allclose(extrapolated_by_power_law(t, t, at), at)
+    np.testing.assert_array_equal(extrapolated_by_power_law(t, np.full(98, 7.0), at), 7)
+    np.testing.assert_array_equal(extrapolated_by_power_law(t, np.zeros(98), at), 0)
 
 
 def test_powers_that_fall_go_on_falling() -> None:
     """log y is a parabola in log t that is flat from t = exp(10) on."""
     t, at = np.geomspace(2, 1000, 500), np.array([2e3, 1e4, 1e5, 1e7])
     x, x_at = np.log(t), np.minimum(np.log(at), 10)
-    later = continued(t, np.exp(x - x**2 / 20), at)
+    later = extrapolated_by_power_law(t, np.exp(x - x**2 / 20), at)
     np.testing.assert_allclose(later, np.exp(x_at - x_at**2 / 20), rtol=0.15)
     assert later[2] == later[3]
 

@@ -10,7 +10,7 @@ from copy import deepcopy
 import pytest
 import torch
 
-from nsvm_cli.engines import Engine, taken_by
+from nsvm_cli.engines import Engine, for_engine
 from nsvm_cli.models.feature_map import FeatureMap
 from nsvm_cli.models.kernels import Linear
 from nsvm_cli.models.losses import LOSSES as FORMULAS
@@ -164,7 +164,7 @@ def test_a_margin_of_exactly_1_is_not_a_violation(engine: Engine, trainer: Train
     y = torch.tensor([-1.0, 1.0] * 5, dtype=torch.float64)
     problem = Problem(y[:, None].clone(), y, Linear(), seed=0)
     F = Small(problem, torch.nn.Flatten().eval()).theta()
-    trainer = taken_by(engine, trainer)
+    trainer = for_engine(engine, trainer)
     state, g = train(trainer, problem, F)
     assert state.violations == 0
     torch.testing.assert_close(g(problem.K, problem.x), 0.5 * y)  # 1/(lambda T) with T = 2
@@ -174,7 +174,7 @@ def test_a_margin_of_exactly_1_is_not_a_violation(engine: Engine, trainer: Train
 
 def test_a_step_without_a_violation_changes_nothing(engine: Engine, small: MakeSmall) -> None:
     """theta keeps its bits after a step without a violation, even with momentum and weight decay."""
-    for trainer in (taken_by(engine, Alg1(300, LAM)), taken_by(engine, Alg2(300, LAM))):
+    for trainer in (for_engine(engine, Alg1(300, LAM)), for_engine(engine, Alg2(300, LAM))):
         s = small(0)
         state, quiet = trainer.start(s.problem, F := s.theta(2e-3)), 0
         for _ in range(299):

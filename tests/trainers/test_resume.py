@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from nsvm_cli.config.settings import flat
-from nsvm_cli.engines import Engine, taken_by
+from nsvm_cli.engines import Engine, for_engine
 from nsvm_cli.errors import InputError, NotFiniteError
 from nsvm_cli.models.feature_map import FeatureMap
 from nsvm_cli.models.kernels import RBF, Linear
@@ -137,7 +137,7 @@ def test_a_field_that_cannot_be_saved_is_refused(small: MakeSmall) -> None:
 
 def test_the_state_of_another_run_is_refused(small: MakeSmall) -> None:
     s, other = small(1), small(1, m=20)
-    trainer = taken_by("torch", build_trainer({"name": "alg2", "steps": 50}))
+    trainer = for_engine("torch", build_trainer({"name": "alg2", "steps": 50}))
     state = trainer.start(s.problem, F := s.theta())
     trainer.advance(s.problem, state, 40)
     saved, theta = state.state_dict(), F.state_dict()

@@ -13,7 +13,7 @@ from sklearn import svm
 from sklearn.datasets import load_digits
 from torch import Tensor
 
-from nsvm_cli.engines import TORCH, Engine, taken_by
+from nsvm_cli.engines import TORCH, Engine, for_engine
 from nsvm_cli.errors import RunError
 from nsvm_cli.estimators import NSVMClassifier
 from nsvm_cli.models.kernels import RBF, Kernel, Laplacian, Linear, Normalized, Polynomial
@@ -163,7 +163,7 @@ def test_the_gap_is_that_of_the_result(
     """However coarse the kernel values that the solver works with are, or coefficients in a model file."""
     s, m, lam = small(1, m=40, K=K), 40, 1e-6
     z, y = s.problem.x.float(), np.sign(np.random.default_rng(1).standard_normal(m))
-    svc: Any = taken_by(engine, SVC(lam))
+    svc: Any = for_engine(engine, SVC(lam))
     state = svc.solved(replace(s.problem, x=z, y=torch.from_numpy(y).float()))
     g, G = svc.finish(s.problem, state), RBF(0.02)(z.double(), z.double()).numpy()
     beta, C = np.zeros(m), 1 / lam / m
@@ -183,7 +183,7 @@ def test_the_gap_is_that_of_the_result(
 def test_kernel_values_beyond_float32_are_an_error(engine: Engine, small: MakeSmall) -> None:
     s = small(1, m=M, K=Polynomial(200))
     problem = replace(s.problem, x=s.problem.x.float(), y=s.problem.y.float())
-    svc: Any = taken_by(engine, SVC(LAM))
+    svc: Any = for_engine(engine, SVC(LAM))
     with pytest.raises(RunError, match="a kernel value is not finite at step 1"):
         svc.solved(problem)
 
@@ -207,7 +207,7 @@ def test_a_path_of_lambda_reaches_the_same_optima(
     """An SVM that begins at its own optimum takes no step."""
     s, state = small(1, m=45, K=RBF(0.5), loss=LOSSES.get(kind, OneVsRest(Hinge()))), None
     for lam in (0.1, 0.02, 0.02):
-        svc: Any = taken_by(engine, SVC(lam, 1e-6, bias))
+        svc: Any = for_engine(engine, SVC(lam, 1e-6, bias))
         cold, state = svc.solved(s.problem), svc.solved(s.problem, state)
         np.testing.assert_allclose(state.figures["dual_value"], cold.figures["dual_value"], rtol=1e-6)
         at_optimum = [svc.finish(s.problem, each)(s.problem.K, s.problem.x) for each in (state, cold)]

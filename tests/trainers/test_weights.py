@@ -12,7 +12,7 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.svm import SVC
 from torch import Tensor
 
-from nsvm_cli.engines import LITERAL, NUMBA, TORCH, Engine, taken_by
+from nsvm_cli.engines import LITERAL, NUMBA, TORCH, Engine, for_engine
 from nsvm_cli.engines.coverage import uncovered_by_numba
 from nsvm_cli.engines.numba.code import is_usable
 from nsvm_cli.models.feature_map import FeatureMap
@@ -62,7 +62,7 @@ def engines_of(trainer: Trainer[Any], problem: Problem) -> list[Trainer[Any]]:
     if is_usable() and not uncovered_by_numba(trainer, problem, theta_for(trainer, problem)):
         compile_units()
         fast.append(NUMBA)
-    others = [taken_by(engine, trainer) for engine in fast]
+    others = [for_engine(engine, trainer) for engine in fast]
     return [trainer, *(other for other in others if other is not trainer)]
 
 
@@ -156,7 +156,7 @@ def test_methods_without_steps_take_weights(
     """
     weighted, repeated = weighted_and_repeated(loss, K)
     options: dict[str, Any] = {"svc": {"lam": 0.1, "tol": 1e-10}, "trees": {}}.get(name, {"lam": 0.1})
-    trainer: Trainer[Any] = taken_by(engine, build_trainer({"name": name, **options}))
+    trainer: Trainer[Any] = for_engine(engine, build_trainer({"name": name, **options}))
     with monkeypatch.context() as patched:
         if isinstance(trainer, ScikitLearn):
             machine = type(trainer).machine

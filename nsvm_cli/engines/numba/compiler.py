@@ -12,7 +12,7 @@ import torch
 from numba.core import event
 from numba.core.codegen import JITCodeLibrary, JITCPUCodegen
 
-from nsvm_cli.engines import NUMBA, taken_by
+from nsvm_cli.engines import NUMBA, for_engine
 from nsvm_cli.engines.numba.kernel_rows import DUAL
 from nsvm_cli.engines.numba.working_sets import solve_small_problems
 from nsvm_cli.models.feature_map import FeatureMap
@@ -67,7 +67,7 @@ def compile_unit(unit: str) -> None:
     problem = Problem(x, x[:, 0].sign(), RBF(), seed=0)
     network = build_network({"name": "mlp", "widths": [4, 3]}, (2,), seed=0).to(x)
     F = FeatureMap(network, SGD(1e-3, momentum=0.9), seed=0)
-    trainer = taken_by(NUMBA, build_trainer({"name": algorithm, "steps": 8}))
+    trainer = for_engine(NUMBA, build_trainer({"name": algorithm, "steps": 8}))
     trainer.advance(problem, trainer.start(problem, F), trainer.part_steps[0])
 
 

@@ -71,7 +71,7 @@ class Rows:
         self.used = np.full(self.most, -1)
 
     def _memory(self, size: int) -> UInt8[np.ndarray, " bytes"]:
-        """Return memory for rows, which returns to the pool when this object is deleted."""
+        """Return a buffer for rows. It goes back to the pool when this object is deleted."""
         memory = POOL.pop() if POOL else np.empty(0, np.uint8)
         if len(memory) < size + 64:
             # NumPy would request huge pages, which a virtual machine may have to get from its host first

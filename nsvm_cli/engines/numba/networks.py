@@ -27,7 +27,7 @@ BLAS_BELOW = 48
 """Fully connected layers use BLAS for at least two and fewer than this number of samples."""
 
 
-class Passed(NamedTuple):
+class ForwardCache(NamedTuple):
     """The results of a forward pass that the backward pass needs."""
 
     H: np.ndarray  # the values of x and of all layers, block by block
@@ -43,17 +43,17 @@ def layer_of(F: Network, number: int) -> Any:
 
 @jit
 def places(layer: Layer, start: int, n: int) -> Any:
-    """Return where a layer's input and output begin in ``Passed.H``, for n samples from ``start`` on."""
+    """Return where a layer's input and output begin in ``ForwardCache.H``, for n samples after ``start``."""
     at = start + layer.below * n
     return at, at + layer.c * layer.h * layer.w * n
 
 
 @jit
-def room_for(F: Network, rows: int) -> Passed:
+def room_for(F: Network, rows: int) -> ForwardCache:
     """Return memory for a forward pass of ``rows`` samples."""
     total = rows * F.height
     convolves = layer_of(F, 0).side > 1
-    return Passed(np.empty(total, F.theta.dtype), np.empty(total if convolves else 0, np.int8))
+    return ForwardCache(np.empty(total, F.theta.dtype), np.empty(total if convolves else 0, np.int8))
 
 
 @jit
@@ -65,7 +65,7 @@ def features(F: Network, x: Any) -> Any:
 
 
 @jit
-def feature_columns(F: Network, x: Any, i: Any, passed: Passed, z: Any) -> None:
+def feature_columns(F: Network, x: Any, i: Any, passed: ForwardCache, z: Any) -> None:
     """Write F_theta(x_i) for samples i, without dropout, to the first columns of z."""
     n = len(i)
     of_input = passed.H[: x.shape[1] * n].reshape((x.shape[1], n))
@@ -81,7 +81,7 @@ def feature_columns(F: Network, x: Any, i: Any, passed: Passed, z: Any) -> None:
 
 
 @jit
-def forward(F: Network, x: Any, passed: Passed, z: Any, t: int, i: Any, evaluated: int) -> None:
+def forward(F: Network, x: Any, passed: ForwardCache, z: Any, t: int, i: Any, evaluated: int) -> None:
     """Write z = F_theta(x), and store the values that ``backward`` needs.
 
     If t > 0, dropout is active, with the masks of samples i in step t. If dropout is inactive, the values
@@ -98,8 +98,8 @@ def forward(F: Network, x: Any, passed: Passed, z: Any, t: int, i: Any, evaluate
 
 
 @jit
-def _pass(F: Network, passed: Passed, at: int, n: int, t: int, i: Any, evaluated: bool) -> None:
-    """Pass n samples, which begin at ``at`` in ``Passed.H``, through all layers; see ``forward``."""
+def _pass(F: Network, passed: ForwardCache, at: int, n: int, t: int, i: Any, evaluated: bool) -> None:
+    """Pass n samples, which begin at ``at`` in ``ForwardCache.H``, through all layers; see ``forward``."""
     masked = 0
     for number in range(len(F.layers)):
         layer = layer_of(F, number)
@@ -116,7 +116,7 @@ def _pass(F: Network, passed: Passed, at: int, n: int, t: int, i: Any, evaluated
 
 
 @jit
-def _top(F: Network, passed: Passed, start: int, n: int) -> Any:
+def _top(F: Network, passed: ForwardCache, start: int, n: int) -> Any:
     """Return the features, before normalisation, of n samples that begin at ``start``."""
     stop = start + F.height * n
     return passed.H[stop - F.width * n : stop].reshape((F.width, n))
@@ -154,7 +154,7 @@ def number_at(key: int, place: int) -> Any:
 
 
 @jit
-def _connect(F: Network, layer: Layer, passed: Passed, start: int, n: int) -> None:
+def _connect(F: Network, layer: Layer, passed: ForwardCache, start: int, n: int) -> None:
     """Write the output of a fully connected layer for n samples, from sample ``start`` on."""
     theta, H, offset, (at, o) = F.theta, passed.H, layer.weights, places(layer, start, n)
     real, c, d = theta.dtype.type, layer.c, layer.d
@@ -176,7 +176,7 @@ def _connect(F: Network, layer: Layer, passed: Passed, start: int, n: int) -> No
 
 
 @jit
-def _convolve(F: Network, layer: Layer, passed: Passed, start: int, n: int) -> None:
+def _convolve(F: Network, layer: Layer, passed: ForwardCache, start: int, n: int) -> None:
     """Write the output of a convolution for n samples that begin at ``start``."""
     theta, (at, o) = F.theta, places(layer, start, n)
     real, (c, h, w, d, p, q, side, _, offset, _) = theta.dtype.type, layer
@@ -252,7 +252,7 @@ def _write_rows(F: Network, features: Any, z: Any) -> None:
 
 
 @jit
-def backward(F: Network, passed: Passed, grad_z: Any) -> Any:
+def backward(F: Network, passed: ForwardCache, grad_z: Any) -> Any:
     """Return the gradient with respect to theta, given the gradient with respect to the z of ``forward``."""
     grad_theta = np.zeros_like(F.theta)
     for begin in range(0, len(grad_z), ROWS):
@@ -261,7 +261,7 @@ def backward(F: Network, passed: Passed, grad_z: Any) -> Any:
 
 
 @jit
-def _backward(F: Network, passed: Passed, grad_z: Any, begin: int, end: int, grad_theta: Any) -> None:
+def _backward(F: Network, passed: ForwardCache, grad_z: Any, begin: int, end: int, grad_theta: Any) -> None:
     real, n, start = F.theta.dtype.type, end - begin, begin * F.height
     D = _by_features(F, _top(F, passed, start, n), grad_z[begin:end])
     for number in range(len(F.layers) - 1, -1, -1):
@@ -307,7 +307,7 @@ def _by_features(F: Network, features: Any, grad_z: Any) -> Any:
 
 @jit
 def _connect_back(
-    F: Network, layer: Layer, passed: Passed, start: int, n: int, D: Any, below: Any, grad_theta: Any
+    F: Network, layer: Layer, passed: ForwardCache, start: int, n: int, D: Any, below: Any, grad_theta: Any
 ) -> None:
     """Add the gradient for the weights to ``grad_theta``, and the gradient for the input to ``below``.
 
@@ -334,7 +334,7 @@ def _connect_back(
 
 @jit
 def _convolve_back(
-    F: Network, layer: Layer, passed: Passed, start: int, n: int, D: Any, below: Any, grad_theta: Any
+    F: Network, layer: Layer, passed: ForwardCache, start: int, n: int, D: Any, below: Any, grad_theta: Any
 ) -> None:
     """Do for a convolution what ``_connect_back`` does for a connected layer."""
     theta, H, (at, o) = F.theta, passed.H, places(layer, start, n)

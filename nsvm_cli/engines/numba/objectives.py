@@ -11,7 +11,7 @@ from nsvm_cli.engines.numba.arrays import add_matrix, inner, rows_of, scale
 from nsvm_cli.engines.numba.forms import Run
 from nsvm_cli.engines.numba.jit import jit, jit_in_order
 from nsvm_cli.engines.numba.kernels import gradient, values
-from nsvm_cli.engines.numba.networks import Passed, backward, forward, room_for
+from nsvm_cli.engines.numba.networks import ForwardCache, backward, forward, room_for
 from nsvm_cli.randomness import BLOCK
 
 
@@ -150,7 +150,7 @@ def _divide_rows(A: Any, w: Any) -> None:
 
 
 @jit
-def theta_step(run: Run, t: int, passed: Passed, grad_z: Any, value: float) -> None:
+def theta_step(run: Run, t: int, passed: ForwardCache, grad_z: Any, value: float) -> None:
     """Take a step of SGD in theta, given the value of the objective and its gradient with respect to z."""
     if not math.isfinite(value):
         raise FloatingPointError("the objective")

@@ -270,9 +270,11 @@ def _places(support: Support, i: Any) -> Any:
 def _descend_on_support(
     run: Run, t: int, x_j: Any, batch: Any, alpha_j: Any, at: Any, a: Any, z_j: Any, passed: Any
 ) -> None:
-    """Take a step in theta. The objective of Algorithm 2, summed over all violating samples x_i, is::
+    """Take a step in theta on the objective of Algorithm 2, a sum over all violating samples x_i::
 
-    -alpha_i / (lambda (t-1)) sum_j alpha_j K(F_theta(x_j), F_theta(x_i))
+        sum_i a_i sum_j alpha_j K(F_theta(x_j), F_theta(x_i))
+
+    Here a_i is -1/(lambda (t-1) k) times the increment of alpha_i.
     """
     # the batch consists of the support and all samples i outside the support; ``at`` holds the rows of all i
     F, K, rows, s = run.F, run.K, len(x_j), len(alpha_j)

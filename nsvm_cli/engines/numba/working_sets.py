@@ -145,7 +145,7 @@ def smo(matrix: Matrix, f: Any, y: Any, a: Any, C: Any, tol: float, share: float
     x, K_i, K_j = np.float64(0), _row(matrix, 0), _row(matrix, 0)
     for step in range(most):
         _move(f, K_i, K_j, f.dtype.type(x), up, low, rises, rise, fall)
-        i = _where(rises, rise)
+        i = _argmax(rises, rise)
         gap = fall.max() + rises[i]
         if step == 0:
             tol = max(tol, share * gap)
@@ -153,7 +153,7 @@ def smo(matrix: Matrix, f: Any, y: Any, a: Any, C: Any, tol: float, share: float
             return step
         K_i = _row(matrix, i)
         _gain(f, low, K_i, matrix.diagonal, i, gains, gain)
-        j = _where(gains, gain)
+        j = _argmax(gains, gain)
         K_j = _row(matrix, j)
         q = max(np.float64(matrix.diagonal[i]) + matrix.diagonal[j] - 2 * np.float64(K_i[j]), TAU)
         room_i, room_j = C[i] - a[i] if y[i] > 0 else a[i], a[j] if y[j] > 0 else C[j] - a[j]
@@ -215,7 +215,7 @@ def _gain(f: Any, low: Any, K_i: Any, diagonal: Any, i: int, gains: Any, gain: A
 
 
 @jit
-def _where(values: Any, maxima: Any) -> Any:
+def _argmax(values: Any, maxima: Any) -> Any:
     """Return the index of the greatest value, given the maximum of each lane."""
     best = maxima.argmax()
     for k in range(best, len(values), LANES):
