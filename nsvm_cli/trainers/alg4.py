@@ -32,6 +32,9 @@ SOLVERS: dict[str, Callable[[int, float, int | None], Trainer[Any]]] = {
 }
 """Functions that return the solver of Part 2, given the number of steps, ``lam`` and the batch size."""
 
+LAM = 1e-4
+"""The default of lambda in Part 2."""
+
 MAX_SVC_SAMPLES = 100_000
 """Maximum number of samples for which ``solver=None`` means svc, whose training time grows quadratically."""
 
@@ -74,7 +77,7 @@ class Alg4(BatchTrainer[Alg4State]):
     loss: Annotated[str, entry_of(ALIGNMENT_LOSSES)] = "squared"
     solver: Annotated[str, entry_of(SOLVERS)] | None = "pegasos"
     solver_steps: Count | None = None
-    lam: Positive = 1e-4
+    lam: Positive = LAM
     split: tuple[Count, Count] = (10000, 10000)
     centred: bool | None = None
     average: Share | None = None
@@ -102,7 +105,7 @@ class Alg4(BatchTrainer[Alg4State]):
         return (self, self.svm)
 
     def _solver(self, steps: int) -> Trainer[Any]:
-        return SOLVERS[self.solver or "svc"](steps, self.lam, self.solver_batch_size)
+        return SOLVERS[self.solver or "svc"](steps, self.lam or LAM, self.solver_batch_size)
 
     @property
     def total(self) -> int:

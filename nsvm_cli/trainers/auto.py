@@ -43,10 +43,11 @@ class Auto(Alg4):
     The candidates of Algorithm 4 differ in the number of steps of Part 1 (``lengths``, tried in ascending
     order until the score no longer increases) and in C = 1/(lambda m). The SVMs on the inputs differ in C and
     in gamma, which is 1/(n var x) times a number in ``scales``. The best candidate is trained on all samples.
-    If ``steps`` is set, it is the only length. If there are too few samples for cross-validation, Algorithm 4
-    takes the largest number of steps.
+    If ``steps`` or ``lam`` is set, it is the only value to try. If there are too few samples for
+    cross-validation, Algorithm 4 takes the largest number of steps, with lambda = 1e-4.
     """
 
+    lam: Positive | None = None  # type: ignore[assignment]
     lengths: Annotated[tuple[Count, ...], Field(min_length=1)] = (30, 100, 300, 1000)
     scales: Annotated[tuple[Positive, ...], Field(min_length=1)] = (1 / 16, 1 / 4, 1.0, 4.0)
 
@@ -69,6 +70,7 @@ class Auto(Alg4):
         except InputError as error:
             WARN.get()(f"Algorithm 4 is trained for {self.last_theta_step} steps without a choice: {error}")
             return None
+        m = len(problem.y)
         inputs = [(train.x.flatten(1), test.x.flatten(1)) for train, test in folds]
         tried, kernels = [], [K]
         if hasattr(K, "gamma"):
@@ -76,20 +78,20 @@ class Auto(Alg4):
             kernels = [replace(K, gamma=scale * gamma) for scale in self.scales]  # type: ignore[type-var]
         for kernel in kernels:
             values = {"gamma": kernel.gamma} if hasattr(kernel, "gamma") else {}
-            tried += self._tried(folds, inputs, kernel, C_OF_INPUTS, algorithm="svc", **values)
+            tried += self._tried(folds, inputs, kernel, C_OF_INPUTS, m, algorithm="svc", **values)
         best = -float("inf")
         lengths = [self.steps] if self.steps else sorted(self.lengths)
         for steps in lengths if not F.fixed else ():
             part_1 = replace(self, steps=steps, solver="svc", epochs=None)
             features = [part_1.features_of(fold, F) for fold in folds]
-            latest = self._tried(folds, features, K, C_OF_FEATURES, algorithm="alg4", steps=steps)
+            latest = self._tried(folds, features, K, C_OF_FEATURES, m, algorithm="alg4", steps=steps)
             tried += latest
             if (score := max(candidate["score"] for candidate in latest)) <= best:
                 break
             best = score
         chosen = max(tried, key=lambda candidate: candidate["score"])
         found = {"candidates": len(tried), "chosen": chosen, "tried": tried}
-        return self._settings(chosen, len(problem.y)), found
+        return self._settings(chosen, m), found
 
     def features_of(self, fold: tuple[Problem, Problem], F: FeatureMap) -> Features:
         """Return the features of a fold after Part 1 on its training samples, which starts at theta of F."""
@@ -106,10 +108,15 @@ class Auto(Alg4):
         features: Sequence[Features],
         K: Kernel,
         values_of_C: Sequence[float],
+        m: int,
         **values: Any,
     ) -> list[Candidate]:
-        """Return candidates with the mean score of an exact SVM with kernel K on the features, for each C."""
+        """Return candidates with the mean score of an exact SVM with kernel K on the features, for each C.
+
+        m is the number of all training samples.
+        """
         svm, solve = replace(self, solver="svc").svm, WarmStarts()
+        values_of_C = [1 / (self.lam * m)] if self.lam else values_of_C
         scores = np.zeros(len(values_of_C))
         for (train, test), (z, z_test) in zip(folds, features, strict=True):
             train, test = replace(train, x=z, K=K), replace(test, x=z_test, K=K)

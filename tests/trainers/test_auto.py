@@ -99,6 +99,18 @@ def test_more_steps_are_tried_while_they_help() -> None:
     assert len(best) == len(lengths) or best[-1] <= best[-2]
 
 
+def test_values_that_are_set_are_the_only_ones_to_try() -> None:
+    algorithm = {**AUTO["algorithm"], "steps": 7, "lam": 0.01}
+    e = prepare(small_settings(**{**AUTO, "algorithm": algorithm}))
+    settings, found = e.trainer.search(e.problem, e.F)
+    C = pytest.approx(1 / (0.01 * len(e.problem.y)))
+    assert [(c["algorithm"], c.get("steps"), c["C"]) for c in found["tried"]] == [
+        *[("svc", None, C)] * 4,
+        ("alg4", 7, C),
+    ]
+    assert settings["algorithm"]["lam"] == pytest.approx(0.01)
+
+
 def test_a_network_without_theta_leaves_the_inputs() -> None:
     e = prepare(small_settings(**{**AUTO, "network": {"name": "identity"}}))
     assert {c["algorithm"] for c in e.trainer.search(e.problem, e.F)[1]["tried"]} == {"svc"}
@@ -130,7 +142,7 @@ def test_a_table_has_the_tuned_values_of_algorithm_4_but_no_limit_of_epochs() ->
     assert auto["algorithm"].pop("epochs") is None
     assert alg4["algorithm"].pop("epochs")
     shared = {key: auto["algorithm"][key] for key in alg4["algorithm"]}
-    assert shared == alg4["algorithm"] | {"name": "auto", "solver": None}
+    assert shared == alg4["algorithm"] | {"name": "auto", "solver": None, "lam": None}
     assert [auto[part] for part in ("network", "kernel", "optimizer")] == [
         alg4[part] for part in ("network", "kernel", "optimizer")
     ]
