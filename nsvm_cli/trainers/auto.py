@@ -35,6 +35,9 @@ Candidate: TypeAlias = dict[str, Any]
 C_OF_INPUTS, C_OF_FEATURES = (0.5, 4.0, 32.0), (0.1, 1.0, 10.0)
 """Values of C to try for an SVM on the inputs and on the features of a network."""
 
+SMALL = 500
+"""Maximum number of samples for which cross-validation is repeated, since its scores are then noisy."""
+
 
 @pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
 class Auto(Alg4):
@@ -65,12 +68,12 @@ class Auto(Alg4):
             raise InputError(f"{self.name} does not support algorithm.epochs; set algorithm.lengths")
 
     def search(self, problem: Problem, F: FeatureMap) -> tuple[dict[str, Any], dict[str, Any]] | None:
+        m, K = len(problem.y), problem.K
         try:
-            folds, K = [*cross_validation(problem, lambda x: x, folds=4)], problem.K
+            folds = [*cross_validation(problem, lambda x: x, folds=4, repeats=3 if m <= SMALL else 1)]
         except InputError as error:
             WARN.get()(f"Algorithm 4 is trained for {self.last_theta_step} steps without a choice: {error}")
             return None
-        m = len(problem.y)
         inputs = [(train.x.flatten(1), test.x.flatten(1)) for train, test in folds]
         tried, kernels = [], [K]
         if hasattr(K, "gamma"):

@@ -151,12 +151,14 @@ def grid_search(
 
 
 def cross_validation(
-    problem: Problem, F: Callable[[Tensor], Tensor], folds: int = FOLDS
+    problem: Problem, F: Callable[[Tensor], Tensor], folds: int = FOLDS, repeats: int = 0
 ) -> Iterator[tuple[Problem, Problem]]:
     """Yield a training problem and a test problem for each fold, whose samples are the features F(x).
 
     At most ``MOST_SAMPLES`` random training samples are used. If a class has fewer samples than ``folds``,
-    there are fewer folds. An InputError is raised if there are too few samples in total or of a class.
+    there are fewer folds. Samples are assigned to folds in their order or, with ``repeats``, at random, and
+    the folds of each repetition differ. An InputError is raised if there are too few samples in total or of a
+    class.
     """
     from sklearn.model_selection import KFold, StratifiedKFold
 
@@ -171,9 +173,11 @@ def cross_validation(
         expected = f"at least {2 * each} training samples{of_class}"
         raise InputError(f"cross-validation requires {expected}, found {few}")
     splitter = StratifiedKFold if problem.task.classes else KFold
-    for fold in splitter(min(folds, few // each)).split(whole.host_y, whole.host_y):
-        train, test = (whole.of(part, whole.x[part]) for part in fold)
-        yield train, test
+    for r in range(max(repeats, 1)):
+        how = {"shuffle": True, "random_state": (problem.seed + r) % 2**32} if repeats else {}
+        for fold in splitter(min(folds, few // each), **how).split(whole.host_y, whole.host_y):
+            train, test = (whole.of(part, whole.x[part]) for part in fold)
+            yield train, test
 
 
 def svm_score(
