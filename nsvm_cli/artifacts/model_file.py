@@ -136,7 +136,7 @@ def _model(file: TensorFile, settings: Settings, metadata: ModelMetadata, device
     )
     without_init = replace(settings, init=Init())  # theta comes from this file, not from an initial model
     network, kernel = at_start(without_init, metadata.shape, metadata.trained.outputs, z)
-    n = features(network, z.new_zeros(1, *metadata.shape)).shape[1]
+    n = features(network, z.new_ones(1, *metadata.shape)).shape[1]
     expect(z.shape[1] == n, f"tensor 'z' has {z.shape[1]} columns, but the network returns {n} features")
     for name, tensor in theta_tensors(network, kernel).items():
         tensor.copy_(tensors[name])

@@ -287,7 +287,7 @@ def at_start(
     """
     network = build_network(settings.network, shape, derived_seed(settings.seed, Stream.THETA), outputs)
     network = network.to(like)
-    z = features(network, like.new_zeros(1, *shape))
+    z = features(network, like.new_ones(1, *shape))  # a mask of zeros would hide all elements of a set
     if z.ndim != 2:
         expected = f"expected features of shape (1, n) for 1 sample, got shape {tuple(z.shape)}"
         raise InputError(f"network {settings.network['name']}: {expected}")

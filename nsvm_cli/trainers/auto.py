@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import fields, replace
@@ -21,8 +22,8 @@ from nsvm_cli.models.composed_kernels import gamma_of_scale
 from nsvm_cli.models.feature_map import FeatureMap
 from nsvm_cli.models.kernels import Kernel
 from nsvm_cli.output import WARN
-from nsvm_cli.trainers.alg4 import MAX_SVC_SAMPLES, Alg4
-from nsvm_cli.trainers.base import Problem
+from nsvm_cli.trainers.alg4 import MAX_SVC_SAMPLES, Alg4, Alg4State
+from nsvm_cli.trainers.base import BatchTrainer, Problem
 from nsvm_cli.trainers.direct import cross_validation, svm_score
 from nsvm_cli.trainers.svc import WarmStarts
 
@@ -46,6 +47,7 @@ class Auto(Alg4):
     The candidates of Algorithm 4 differ in the number of steps of Part 1 (``lengths``, tried in ascending
     order until the score no longer increases) and in C = 1/(lambda m). The SVMs on the inputs differ in C and
     in gamma, which is 1/(n var x) times a number in ``scales``. The best candidate is trained on all samples.
+    Lengths of more than ``epochs`` passes over the training samples are not tried, but at least the shortest.
     If ``steps`` or ``lam`` is set, it is the only value to try. If there are too few samples for
     cross-validation, Algorithm 4 takes the largest number of steps, with lambda = 1e-4.
     """
@@ -60,12 +62,15 @@ class Auto(Alg4):
         solver = self._solver(self.solver_steps or self.split[1])
         return self.steps or max(self.lengths), solver.total
 
+    def for_samples(self, m: int) -> BatchTrainer[Alg4State]:
+        limit = math.inf if self.epochs is None else self.epochs * m / min(self.k, m)
+        lengths = tuple(n for n in self.lengths if n <= limit) or (min(self.lengths),)
+        return super(Auto, replace(self, lengths=lengths, epochs=None)).for_samples(m)
+
     def check(self, problem: Problem, F: FeatureMap) -> None:
         super().check(problem, F)
         if F.kernel_parameters:
             raise InputError(f"{self.name} does not support kernels that learn; use alg4")
-        if self.epochs:
-            raise InputError(f"{self.name} does not support algorithm.epochs; set algorithm.lengths")
 
     def search(self, problem: Problem, F: FeatureMap) -> tuple[dict[str, Any], dict[str, Any]] | None:
         m, K = len(problem.y), problem.K

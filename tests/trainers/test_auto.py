@@ -118,8 +118,16 @@ def test_a_network_without_theta_leaves_the_inputs() -> None:
     assert {c["algorithm"] for c in e.trainer.search(e.problem, e.F)[1]["tried"]} == {"svc"}
     with pytest.raises(InputError, match="auto does not support kernels that learn; use alg4"):
         prepare(small_settings(**{**AUTO, "kernel": {"name": "rbf", "gamma": 4.0, "learn": ["gamma"]}}))
-    with pytest.raises(InputError, match=r"auto does not support algorithm\.epochs; set algorithm\.lengths"):
-        prepare(small_settings(**{**AUTO, "algorithm": {**AUTO["algorithm"], "epochs": 3.0}}))
+
+
+@pytest.mark.parametrize(("epochs", "lengths"), [(None, {5, 20}), (2, {5}), (0.01, {5})])
+def test_lengths_of_too_many_epochs_are_not_tried(epochs: float | None, lengths: set[int]) -> None:
+    algorithm = {**AUTO["algorithm"], "lengths": [20, 5], "batch_size": 32, "epochs": epochs}
+    e = prepare(small_settings(**{**AUTO, "algorithm": algorithm}))
+    assert 5 * 32 <= 2 * len(e.problem.y) < 20 * 32
+    tried = {c["steps"] for c in e.trainer.search(e.problem, e.F)[1]["tried"] if "steps" in c}
+    assert tried <= lengths
+    assert min(lengths) in tried
 
 
 @pytest.mark.parametrize(
@@ -138,10 +146,10 @@ def test_the_default_for_tables(words: str, algorithm: str) -> None:
     assert NSVMClassifier().algorithm == NSVMRegressor().algorithm == "auto"
 
 
-def test_a_table_has_the_tuned_values_of_algorithm_4_but_no_limit_of_epochs() -> None:
+def test_a_table_has_the_tuned_values_of_algorithm_4() -> None:
     words = ["dataset=csv", "dataset.path=table.csv", "algorithm="]
     auto, alg4 = (compose_settings([*words[:2], words[2] + name]) for name in ("auto", "alg4"))
-    assert auto["algorithm"].pop("epochs") is None
+    assert auto["algorithm"].pop("epochs") == 200
     assert alg4["algorithm"].pop("epochs")
     shared = {key: auto["algorithm"][key] for key in alg4["algorithm"]}
     assert shared == alg4["algorithm"] | {"name": "auto", "solver": None, "lam": None}
