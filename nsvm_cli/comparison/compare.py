@@ -16,7 +16,14 @@ from scipy.stats import friedmanchisquare, rankdata, studentized_range
 
 from nsvm_cli.comparison import intervals
 from nsvm_cli.comparison.intervals import Estimate, estimate
-from nsvm_cli.comparison.records import ONLY_HOW, Repetition, RunRecord, differing, distinguishing
+from nsvm_cli.comparison.records import (
+    ONLY_HOW,
+    PREPROCESSING,
+    Repetition,
+    RunRecord,
+    differing,
+    distinguishing,
+)
 from nsvm_cli.config.settings import flat
 from nsvm_cli.errors import InputError, did_you_mean
 from nsvm_cli.metrics import METRICS, recorded_signs, sign_of
@@ -258,7 +265,7 @@ def _distinctions(records: Sequence[RunRecord], groups: Sequence[Any], of_data: 
         differ = [
             key
             for key in differing(runs)
-            if key.startswith(("dataset.", "task")) == of_data
+            if (key.startswith(("dataset.", "task")) and key not in PREPROCESSING) == of_data
             and key not in ONLY_HOW
             and not key.startswith(ignored)
         ]
@@ -288,16 +295,18 @@ def _settings_text(record: RunRecord, keys: Sequence[str], is_brief: bool = Fals
 
 def _expect_the_same_data(records: Sequence[RunRecord], names: Sequence[tuple[str, str]]) -> None:
     """Raise an InputError if runs with the same data set and seed were trained on different data."""
-    first: dict[tuple[str, Repetition], RunRecord] = {}
+    first: dict[tuple[Any, ...], RunRecord] = {}
     for (dataset, _), run in zip(names, records, strict=False):
-        other = first.setdefault((dataset, run.repetition), run)
-        data, other_data = (r.figures["data"] for r in (run, other))
-        if any(data[key] != other_data[key] for key in ("sha256", "samples")):
-            settings = f"dataset={dataset} and seed={run.repetition[0]}"
-            raise InputError(
-                f"{other.path} and {run.path} have {settings}, but were trained on different data: compare "
-                "runs with the same data"
-            )
+        # codes are additional features, which change the checksum
+        codes = run.settings["dataset"].get("max_codes")
+        for key, encoding in (("samples", None), ("sha256", codes)):
+            other = first.setdefault((key, dataset, run.repetition, encoding), run)
+            if run.figures["data"][key] != other.figures["data"][key]:
+                settings = f"dataset={dataset} and seed={run.repetition[0]}"
+                raise InputError(
+                    f"{other.path} and {run.path} have {settings}, but were trained on different data: compare "
+                    "runs with the same data"
+                )
 
 
 @dataclass(frozen=True)

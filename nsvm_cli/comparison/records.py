@@ -40,6 +40,9 @@ ONLY_HOW = (
 """Settings that do not distinguish candidates: they select a repetition, or how a run is computed."""
 
 
+PREPROCESSING = ("dataset.scaling", "dataset.augment", "dataset.max_codes")
+"""Settings of data sets that distinguish candidates, since the samples are the same."""
+
 Repetition = tuple[int, str]
 """A seed and a fold of cross-validation. Without folds, the fold is an empty string."""
 

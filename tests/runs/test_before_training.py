@@ -64,7 +64,7 @@ def stopping(**settings: Any) -> dict[str, Any]:
         ({"penalties": {"l1": 1}, "network": {"name": "identity"}, **ALG2}, "but theta is fixed in this run"),
         (
             {"kernel": {"name": "rbf", "ard": True, "gradient": "spsa"}},
-            "cannot be combined with a kernel",
+            "cannot be combined with learnt kernel parameters",
         ),
         (
             {"callbacks": ["erly_stopping"]},

@@ -68,7 +68,8 @@ class Stretches:
         )
         numbers = x.flatten(1).contiguous().numpy()
         weights = np.empty(0) if problem.weights is None else problem.weights
-        self.run = forms.Run(numbers, problem.host_y, weights, trainer.lam, K, network, progress)
+        lam = trainer.lam or 0.0  # null in auto, whose Part 1 does not use lambda
+        self.run = forms.Run(numbers, problem.host_y, weights, lam, K, network, progress)
 
     def blocks(self, until: int, begin: int = 2) -> Iterator[tuple[np.ndarray, int, int]]:
         """For each block of steps, yield the drawn samples, the first step, and the last step to take."""
