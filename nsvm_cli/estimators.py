@@ -223,6 +223,9 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
             weights = self.class_weight.items()
             shared_values["class_weight"] = {names.get(k, str(k)): weight for k, weight in weights}
         for key in self.settings or {}:
+            if key in ("seed", *SAME_NAMES):
+                parameter = "random_state" if key == "seed" else key
+                raise InputError(f"settings: {key} is the parameter {parameter} of the estimator")
             if (section := key.partition(".")[0]) not in APPLY and key not in APPLY:
                 raise InputError(
                     f"settings: {key} does not apply to estimators; {did_you_mean(section, APPLY)}"
@@ -235,7 +238,7 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
         changes = {**shared_values, **(self.settings or {}), **short}
         if isinstance(name := changes.get("sampler"), str):
             changes["sampler"] = {"name": name}
-        changes = json.loads(json.dumps(changes, default=lambda value: value.tolist()))  # for NumPy's numbers
+        changes = json.loads(json.dumps(changes, default=_plain))
         return parse_settings(with_values(composed, {**sections, **changes}))
 
     def _checked(self, X: Any, y: Any, **checks: Any) -> tuple[Any, np.ndarray]:
@@ -389,7 +392,7 @@ class NSVMClassifier(ClassifierMixin, _NSVM):  # type: ignore[misc]
         C = range(len(self.classes_))
         if y_val is not None:
             if len(unknown := np.setdiff1d(y_val, self.classes_)):
-                raise InputError(f"y_val: expected classes that occur in y, got {shown(unknown[0])}")
+                raise InputError(f"y_val: expected classes that occur in y, got {shown(unknown.tolist()[0])}")
             y_val = encode(np.searchsorted(self.classes_, y_val), C)
         self._train(X, encode(index, C), sample_weight, (X_val, y_val), self.classes_)
         return self
@@ -432,6 +435,13 @@ def load_model(path: str | Path) -> NSVM:
     """Return the trained model in a file or run directory. Raise an InputError if it is unreadable."""
     with own_threads():
         return open_model(path)[1]
+
+
+def _plain(value: Any) -> Any:
+    """Return a number or an array of NumPy as plain values. Raise an InputError for another object."""
+    if isinstance(value, np.generic | np.ndarray | torch.Tensor):
+        return value.tolist()
+    raise InputError(f"settings: expected plain values, got {shown(value)}; pass objects as parameters")
 
 
 def _is_table(X: Any) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar, get_args
@@ -95,6 +96,12 @@ def metric(
 
     def add(function: Function) -> Function:
         name, sign = function.__name__, 1 if greater_is_better else -1
+        if name in METRICS and not METRICS[name].function:
+            raise ValueError(f"metric {name}: nsvm has a metric of this name; choose another name")
+        try:
+            inspect.signature(function).bind(None, None, None)
+        except TypeError:
+            raise ValueError(f"metric {name}: expected the parameters y, prediction, weights") from None
         METRICS[name] = Metric(name.replace("_", " "), number, "", sign, function, needs, tuple(tasks))
         return function
 

@@ -34,7 +34,7 @@ from nsvm_cli.config.settings import parse_settings
 from nsvm_cli.datasets import Table, split_data
 from nsvm_cli.datasets.encoding import labelled
 from nsvm_cli.datasets.splits import split_rows
-from nsvm_cli.errors import InputError
+from nsvm_cli.errors import InputError, RunError
 from nsvm_cli.models.kernels import KERNELS, RBF, Kernel, squared_distances
 from nsvm_cli.models.optimizers import Adam
 from nsvm_cli.runs.experiment import prepare
@@ -752,3 +752,42 @@ def test_validation_samples_that_do_not_fit() -> None:
             classifier.fit(X, y, X_val=X_val, y_val=y_val)
     with pytest.raises(InputError, match="X_val: expected the columns of X, but 'b' is missing"):
         classifier.fit(frame, y, X_val=frame[["a"]], y_val=y)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"seed": 3}, "settings: seed is the parameter random_state"),
+        ({"dtype": "float64"}, "settings: dtype is the parameter dtype"),
+        ({"validation.every": 5}, r"validation\.every requires a validation set"),
+        ({"loss": object()}, "settings: expected plain values, got .*; pass objects as parameters"),
+    ],
+)
+def test_settings_that_an_estimator_refuses(settings: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        NSVMClassifier("alg2", steps=10, settings=settings).fit(*MOONS)
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.bool, torch.int32, torch.float32])
+def test_numbers_of_every_type_have_the_same_values(dtype: torch.dtype) -> None:
+    """Only bytes of images are pixels, which are scaled to 0..1."""
+    model: Any = NSVMClassifier("svc").fit(*MOONS).model_
+    x = torch.tensor([[0, 1], [1, 1]])
+    assert torch.equal(model.decision_function(x.to(dtype)), model.decision_function(x.double()))
+
+
+@pytest.mark.parametrize(
+    ("x", "said"),
+    [
+        (torch.zeros(2, 2, dtype=torch.complex64), "expected real numbers"),
+        (np.array([["a", "b"]]), "expected an array or a tensor of numbers"),
+        (pd.DataFrame({"a": ["b"]}), "expected an array or a tensor of numbers"),
+        (np.zeros((2, 3)), r"expected samples of shape \(2,\), got \(3,\)"),
+        (np.full((1, 2), np.nan), "the features are not finite; check the samples"),
+    ],
+)
+def test_samples_that_a_model_refuses(x: Any, said: str) -> None:
+    model: Any = NSVMClassifier("svc").fit(*MOONS).model_
+    for function in (model.predict, model.features, model.decision_function):
+        with pytest.raises((InputError, RunError), match=said):
+            function(x)

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -18,7 +19,9 @@ from nsvm_cli.config.settings import code_of
 from nsvm_cli.errors import InputError
 from nsvm_cli.estimators import NSVMRegressor
 from nsvm_cli.metrics import METRICS, figure_of, metric, sign_of
+from nsvm_cli.models.nsvm import scores_of
 from nsvm_cli.runs.experiment import prepare
+from nsvm_cli.tasks import BINARY
 from tests.small_runs import small_run, small_settings
 
 SPLIT = {"name": "ringnorm", "samples": 300, "validation": 60}
@@ -132,3 +135,23 @@ def test_its_code_counts_and_its_name_is_checked() -> None:
 def test_what_a_metric_needs_is_one_of_three() -> None:
     with pytest.raises(ValueError, match="needs='probs': expected one of labels, decisions, probabilities"):
         metric(needs="probs")  # type: ignore[arg-type]
+
+
+def test_metrics_that_are_refused() -> None:
+    def accuracy(y: Any, predicted: Any, weights: Any) -> float:
+        return 0.0
+
+    def of_two(y: Any, predicted: Any) -> float:
+        return 0.0
+
+    def of_words(y: Any, predicted: Any, weights: Any) -> str:
+        return "many"
+
+    with pytest.raises(ValueError, match="metric accuracy: nsvm has a metric of this name"):
+        metric()(accuracy)
+    with pytest.raises(ValueError, match="metric of_two: expected the parameters y, prediction, weights"):
+        metric()(of_two)
+    with mock.patch.dict(METRICS):
+        metric()(of_words)
+        with pytest.raises(InputError, match="metric of_words: expected a number or None, got 'many'"):
+            scores_of(BINARY, torch.tensor([-1.0, 1.0]), torch.ones(2))

@@ -26,7 +26,7 @@ from nsvm_cli.storage.tensor_file import DTYPES, Spec, TensorFile, expect, unusa
 from nsvm_cli.trainers import TRAINERS, Trainer, build_parts
 
 
-def save_model(path: Path, model: NSVM, named: bool = False, only_check: bool = False) -> None:
+def save_model(path: str | Path, model: NSVM, named: bool = False, only_check: bool = False) -> None:
     """Write a model file, or only check it if ``only_check``. Raise an InputError if it cannot be written."""
     expect_tensors(plain(model.settings))
     e = model.expansion
@@ -37,7 +37,7 @@ def save_model(path: Path, model: NSVM, named: bool = False, only_check: bool = 
     if e.alpha.ndim > 1:
         tensors["bias"] = torch.zeros_like(e.alpha[:1].sum(0)) + e.bias
     content = {"settings": plain(model.settings), "facts": asdict(model.metadata)}
-    tensor_file.write(path, MODEL, content, tensors, named, only_check)
+    tensor_file.write(Path(path), MODEL, content, tensors, named, only_check)
 
 
 def expect_tensors(settings: Mapping[str, Any]) -> None:

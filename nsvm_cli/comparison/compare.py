@@ -304,8 +304,8 @@ def _expect_the_same_data(records: Sequence[RunRecord], names: Sequence[tuple[st
             if run.figures["data"][key] != other.figures["data"][key]:
                 settings = f"dataset={dataset} and seed={run.repetition[0]}"
                 raise InputError(
-                    f"{other.path} and {run.path} have {settings}, but were trained on different data: compare "
-                    "runs with the same data"
+                    f"{other.path} and {run.path} have {settings}, but were trained on different data: "
+                    "compare runs with the same data"
                 )
 
 

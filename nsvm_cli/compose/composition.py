@@ -384,6 +384,9 @@ def _line_of(error: Exception) -> str:
 def _no_such_setting(key: str, names: Iterable[str]) -> str:
     """Return the message about an unknown setting whose section contains the settings ``names``."""
     section, _, name = key.rpartition(".")
+    if name == "tuned":
+        advice = "set it in the file of a data set, such as my_conf/dataset/NAME.yaml"
+        return f"{key}: there is no such setting of a run; {advice}, and add --config-dir my_conf"
     if section.startswith("hydra"):
         return f"{key}: there is no such setting of Hydra; list its settings with nsvm train --cfg hydra"
     options: dict[str, list[str]] = {}

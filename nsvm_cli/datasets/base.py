@@ -125,6 +125,10 @@ class Samples(OneLine):
         for row in np.flatnonzero(~((weight >= 0) & (weight < np.inf)))[:1].tolist():
             at = f"{self.source}: sample {row + 1}"
             raise InputError(f"{at}: expected a finite weight of 0 or more, got {weight[row]:g}")
+        for start in (self.official_validation, self.official_test):
+            if start is not None and not 0 < start <= len(self.y):
+                expected = f"the index of one of the {len(self.y)} rows"
+                raise InputError(f"{self.source}: official set: expected {expected}, got {start}")
         if (C := len(self.classes)) == 1:
             raise InputError(f"{self.source}: expected at least 2 classes, got 1 class: {self.classes[0]}")
         codes = [-1, 1] if C == 2 else range(C)

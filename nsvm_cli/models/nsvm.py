@@ -15,7 +15,7 @@ from pydantic import Field, NonNegativeInt, PositiveInt
 from torch import Tensor, nn
 from torch.nn import functional
 
-from nsvm_cli.config.registry import STRICT, NonNegative, OneLine, Positive
+from nsvm_cli.config.registry import STRICT, NonNegative, OneLine, Positive, shown
 from nsvm_cli.config.settings import Settings
 from nsvm_cli.datasets.base import RawSamples, Rows
 from nsvm_cli.datasets.encoding import MOST_CLASSES, Columns, Name, TableEncoder
@@ -293,10 +293,18 @@ class NSVM:
         return torch.cat([self.task.decide(self.decision_function(part)) for part in parts])
 
     def _samples(self, x: Any) -> RawSamples:
-        """Return raw samples, which may be an array, as a tensor. Raise an InputError for a wrong shape."""
-        samples = x if isinstance(x, Rows) else torch.as_tensor(x)
+        """Return raw samples, which may be an array, as a tensor. Raise an InputError for other samples."""
+        try:
+            samples = x if isinstance(x, Rows) else torch.as_tensor(x)
+        except (TypeError, ValueError, RuntimeError):
+            raise InputError(f"X: expected an array or a tensor of numbers, got {shown(x)}") from None
         if (shape := tuple(samples.shape[1:])) != self.metadata.shape:
             raise InputError(f"X: expected samples of shape {self.metadata.shape}, got {shape}")
+        if samples.dtype.is_complex:
+            raise InputError("X: expected real numbers, got complex numbers")
+        # bytes of more than one dimension are pixels, which are scaled to 0..1
+        if samples.dtype == torch.bool or (samples.dtype == torch.uint8 and len(shape) < 2):
+            return torch.as_tensor(samples[:]).double()
         return samples
 
     def before_training(self) -> NSVM:
@@ -369,5 +377,9 @@ def scores_of(
     for name, entry in own_metrics(task.kind).items():
         if entry.function and given[entry.needs] is not None:
             value = entry.function(true, given[entry.needs], weights)
-            scores[name] = float(value) if value is not None and math.isfinite(value) else None
+            try:
+                value = math.nan if value is None else float(value)
+            except (TypeError, ValueError):
+                raise InputError(f"metric {name}: expected a number or None, got {shown(value)}") from None
+            scores[name] = value if math.isfinite(value) else None
     return scores

@@ -229,6 +229,7 @@ def prepare(settings: Settings, data: Data | None = None) -> Experiment:
     logger = build_logger(settings.logger)
     penalties = construct(with_weight, "", {"penalties": settings.penalties})
     data = data or load(settings)
+    _expect_supported(settings, data)
     (task, y), train, dtype = data.training, data.splits["train"], getattr(torch, settings.dtype)
     kind = settings.dataset.get("scaling", "standard")
     scaling = fit_scaling(train.x, data.global_scaling, kind, train.weight)
@@ -289,8 +290,12 @@ def _in_place_of_null(
 
 
 def load(settings: Settings) -> Data:
-    """Load and split the data of a run. Raise an InputError if the data lack what the settings require."""
-    data = load_data(settings.dataset, settings.seed, settings.task, settings.memory_budget)
+    """Load and split the data of a run. Raise an InputError if the data cannot be read."""
+    return load_data(settings.dataset, settings.seed, settings.task, settings.memory_budget)
+
+
+def _expect_supported(settings: Settings, data: Data) -> None:
+    """Raise an InputError if the data lack what the settings require."""
     uses = {
         "validation.every": settings.validation.every,
         "calibration=sigmoid": settings.calibration == "sigmoid",
@@ -319,7 +324,6 @@ def load(settings: Settings) -> Data:
             f"{use} requires probabilities: set calibration=sigmoid, or set calibration=auto and a "
             "validation set with the class proportions of the data, such as dataset.validation=0.1"
         )
-    return data
 
 
 def calibrates(settings: Settings, data: Data) -> bool:

@@ -50,6 +50,10 @@ class Problem(OneLine):
     draws: Mapping[str, Any] = field(default_factory=lambda: {"name": "uniform"})  # the section ``sampler``
     metric: str | None = None  # the metric by which searches choose; None: weighted accuracy or R^2
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.loss, Loss):
+            raise InputError(f"Problem: expected a loss such as {Binary(Hinge())}, got {self.loss}")
+
     @cached_property
     def host_y(self) -> Float64[np.ndarray, " m"]:
         """y in host memory, in float64."""
