@@ -214,7 +214,7 @@ def _scores(
 
 
 def decide(model: NSVM, e: Expansion, z: Float[Tensor, "p n"]) -> Tensor:
-    """Return the model's predictions for features ``z``, with the expansion ``e`` instead of its own."""
+    """Return the predictions of the model for features ``z``, with ``e`` as its expansion."""
     unscaled = Scaling(torch.zeros((), dtype=torch.float64), torch.ones((), dtype=torch.float64))
     svm = replace(model, scaling=unscaled, network=nn.Identity(), expansion=e, sigmoids=None)
     svm = svm.with_metadata(shape=tuple(z.shape[1:]), columns=None)

@@ -372,9 +372,11 @@ def scores_of(
     """
     decided = task.decide(g)
     scores = task.score(y, decided) | task.rank_scores(y.numpy(), g.numpy())
+    if not (own := own_metrics(task.kind)):
+        return scores
     true, predicted = (task.index(part).numpy() for part in (y, decided))
     given = {"labels": predicted, "decisions": g.numpy(), "probabilities": None if p is None else p.numpy()}
-    for name, entry in own_metrics(task.kind).items():
+    for name, entry in own.items():
         if entry.function and given[entry.needs] is not None:
             value = entry.function(true, given[entry.needs], weights)
             try:

@@ -131,10 +131,8 @@ def _solved(trainer: Trainer[Any], e: Experiment, seconds: float) -> Part:
             course.append((n, time.monotonic() - start_time, len(expansion.z)))
         tried = n
     sizes, times, s = np.array(course[len(course) > 1 :], np.float64).T  # the first trial loads libraries
-    s_at_end, seconds = (
-        float(extrapolated_by_power_law(sizes, s, np.array([float(size)]))[0]),
-        float(times[-1]),
-    )
+    s_at_end = float(extrapolated_by_power_law(sizes, s, np.array([float(size)]))[0])
+    seconds = float(times[-1])
     if tried < size:
         a, b = _fitted(np.stack([sizes**0, sizes**p], 1)[-LATEST:], times[-LATEST:])
         seconds = a + b * float(size) ** p
