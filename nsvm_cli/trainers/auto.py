@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from dataclasses import fields, replace
 from functools import cached_property
@@ -48,11 +49,15 @@ class Auto(Alg4):
     order until the score no longer increases) and in C = 1/(lambda m). The SVMs on the inputs differ in C and
     in gamma, which is 1/(n var x) times a number in ``scales``. The best candidate is trained on all samples.
     Lengths of more than ``epochs`` passes over the training samples are not tried, but at least the shortest.
-    If ``steps`` or ``lam`` is set, it is the only value to try. If there are too few samples for
-    cross-validation, Algorithm 4 takes the largest number of steps, with lambda = 1e-4.
+    If ``steps`` or ``lam`` is set, it is the only value to try. At most ``candidates`` are tried. After
+    ``time_limit`` seconds, no further evaluation begins; ``candidates`` in the result is then the number with
+    which other machines make the same choice. If there are too few samples for cross-validation, Algorithm 4
+    takes the largest number of steps, with lambda = 1e-4.
     """
 
     lam: Positive | None = None  # type: ignore[assignment]
+    candidates: Count | None = None
+    time_limit: Positive | None = None
     lengths: Annotated[tuple[Count, ...], Field(min_length=1)] = (30, 100, 300, 1000)
     scales: Annotated[tuple[Positive, ...], Field(min_length=1)] = (1 / 16, 1 / 4, 1.0, 4.0)
 
@@ -73,33 +78,46 @@ class Auto(Alg4):
             raise InputError(f"{self.name} does not support kernels that learn; use alg4")
 
     def search(self, problem: Problem, F: FeatureMap) -> tuple[dict[str, Any], dict[str, Any]] | None:
-        m, K = len(problem.y), problem.K
+        m = len(problem.y)
         try:
             folds = [*cross_validation(problem, lambda x: x, folds=4, repeats=3 if m <= SMALL else 1)]
         except InputError as error:
             WARN.get()(f"Algorithm 4 is trained for {self.last_theta_step} steps without a choice: {error}")
             return None
+        end = math.inf if self.time_limit is None else time.monotonic() + self.time_limit
+        tried: list[Candidate] = []
+        for evaluated in self._evaluations(problem, F, folds):
+            tried += evaluated
+            if time.monotonic() > end or len(tried) >= (self.candidates or math.inf):
+                break
+        tried = tried[: self.candidates]
+        chosen = max(tried, key=lambda candidate: candidate["score"])
+        found = {"candidates": len(tried), "chosen": chosen, "tried": tried}
+        return self._settings(chosen, m), found
+
+    def _evaluations(
+        self, problem: Problem, F: FeatureMap, folds: Sequence[tuple[Problem, Problem]]
+    ) -> Iterator[list[Candidate]]:
+        """Yield the candidates that differ in C only, after their evaluation, for each kernel and length."""
+        m, K = len(problem.y), problem.K
         inputs = [(train.x.flatten(1), test.x.flatten(1)) for train, test in folds]
-        tried, kernels = [], [K]
+        kernels = [K]
         if hasattr(K, "gamma"):
             gamma = gamma_of_scale(torch.cat(inputs[0]))
             kernels = [replace(K, gamma=scale * gamma) for scale in self.scales]  # type: ignore[type-var]
         for kernel in kernels:
             values = {"gamma": kernel.gamma} if hasattr(kernel, "gamma") else {}
-            tried += self._tried(folds, inputs, kernel, C_OF_INPUTS, m, algorithm="svc", **values)
+            yield self._tried(folds, inputs, kernel, C_OF_INPUTS, m, algorithm="svc", **values)
         best = -float("inf")
         lengths = [self.steps] if self.steps else sorted(self.lengths)
         for steps in lengths if not F.fixed else ():
             part_1 = replace(self, steps=steps, solver="svc", epochs=None)
             features = [part_1.features_of(fold, F) for fold in folds]
-            latest = self._tried(folds, features, K, C_OF_FEATURES, m, algorithm="alg4", steps=steps)
-            tried += latest
-            if (score := max(candidate["score"] for candidate in latest)) <= best:
+            tried = self._tried(folds, features, K, C_OF_FEATURES, m, algorithm="alg4", steps=steps)
+            yield tried
+            if (score := max(candidate["score"] for candidate in tried)) <= best:
                 break
             best = score
-        chosen = max(tried, key=lambda candidate: candidate["score"])
-        found = {"candidates": len(tried), "chosen": chosen, "tried": tried}
-        return self._settings(chosen, m), found
 
     def features_of(self, fold: tuple[Problem, Problem], F: FeatureMap) -> Features:
         """Return the features of a fold after Part 1 on its training samples, which starts at theta of F."""

@@ -113,6 +113,18 @@ def test_values_that_are_set_are_the_only_ones_to_try() -> None:
     assert settings["algorithm"]["lam"] == pytest.approx(0.01)
 
 
+@pytest.mark.parametrize("limits", [{"time_limit": 1e-9}, {"candidates": 3}, {"candidates": 13}])
+def test_limited_searches_try_the_first_candidates(limits: dict[str, Any]) -> None:
+    def found(**settings: Any) -> dict[str, Any]:
+        e = prepare(small_settings(**{**AUTO, "algorithm": {**AUTO["algorithm"], **settings}}))
+        return e.trainer.search(e.problem, e.F)[1]
+
+    limited, number = found(**limits), limits.get("candidates", 3)
+    assert limited["candidates"] == number
+    assert limited["tried"] == found()["tried"][:number]
+    assert limited == found(candidates=number)
+
+
 def test_a_network_without_theta_leaves_the_inputs() -> None:
     e = prepare(small_settings(**{**AUTO, "network": {"name": "identity"}}))
     assert {c["algorithm"] for c in e.trainer.search(e.problem, e.F)[1]["tried"]} == {"svc"}
