@@ -25,6 +25,9 @@ from nsvm_cli.randomness import Stream, generator
 
 Value = Float[Tensor, ""]
 
+RIDGE = 0.01
+"""The regularisation in ``leave_one_out``, relative to the mean of K(z, z)."""
+
 OBJECTIVE_ROWS = 1000
 """Number of samples whose features are converted to float64 at a time."""
 
@@ -62,6 +65,27 @@ def alignment(
     H_K_H = H_K - _mean(H_K, 1, w)
     varies = H_K_H.any()
     return torch.where(varies, _cosine(torch.where(varies, H_K_H, 1.0), c - _mean(c, 0, w), w), 0.0)
+
+
+def leave_one_out(
+    K: Float[Tensor, "k k"], c: Float[Tensor, " k *outputs"], w: Float[Tensor, " k"] | None = None
+) -> Value:
+    """Return the leave-one-out error of kernel ridge regression from the features to the centred codes.
+
+    The error is the sum of w_j ||c_j - f_j(z_j)||^2, where f_j is trained on all samples except j, divided by
+    the sum of w_j ||c_j||^2: 1 if f_j = 0, and 0 in a batch of one class. The regularisation is ``RIDGE``
+    times the mean of K(z_j, z_j). With G = (K + r k I)^-1, the residual of sample j is (G c)_j / G_jj (Golub,
+    Heath and Wahba 1979).
+    """
+    s = torch.ones_like(K[0]) if w is None else w.sqrt()
+    c = c - c[0]  # so that a constant column is exactly 0
+    c = _of_rows(s, c) * (c - _mean(c, 0, w))
+    r = RIDGE * K.diagonal().mean()
+    G = torch.linalg.inv(torch.outer(s, s) * K + r * len(K) * torch.eye(len(K)).to(K))
+    residuals = (G @ c) / _of_rows(G.diagonal(), c)
+    size = c.square().sum()
+    error: Tensor = residuals.square().sum() / torch.where(size > 0, size, 1.0)
+    return error
 
 
 def norm_surrogate(
@@ -134,11 +158,15 @@ def _cosine(K: Float[Tensor, "k k"], a: Float[Tensor, " k *outputs"], w: Float[T
     return cosine
 
 
-ALIGNMENT_LOSSES: dict[str, Callable[[float, Value], Value]] = {
-    "squared": lambda beta, gamma: (beta - gamma) ** 2,  # paper, Section 5
-    "linear": lambda beta, gamma: -beta * gamma,  # derivation of Algorithm 4: with beta = 1, -A itself
+KERNEL_OBJECTIVES: dict[str, Callable[[Tensor, Tensor, bool, Tensor | None], Value]] = {
+    "squared": lambda *args: (1 - alignment(*args)) ** 2,  # paper, Section 5
+    "linear": lambda *args: -alignment(*args),  # derivation of Algorithm 4
+    "leave_one_out": lambda K, c, centred, w: leave_one_out(K, c, w),
 }
-"""The loss L(beta, gamma) in Part 1 of Algorithm 4, by name, for an alignment gamma with the target beta."""
+"""The objective of Part 1 of Algorithm 4, by name, as a function of the arguments of ``alignment``.
+
+The first two are L(1, A) in the paper, where A is the alignment.
+"""
 
 ALIGNMENT_SAMPLES = 10_000
 """Maximum number of training samples for which a result contains ``dataset_alignment``."""

@@ -15,7 +15,7 @@ from nsvm_cli.errors import NotFiniteError
 from nsvm_cli.models.feature_map import FeatureMap, Training
 from nsvm_cli.models.kernels import Kernel
 from nsvm_cli.models.nsvm import Expansion
-from nsvm_cli.models.objectives import ALIGNMENT_LOSSES, alignment
+from nsvm_cli.models.objectives import KERNEL_OBJECTIVES
 from nsvm_cli.storage.state_dict import RESTORED
 from nsvm_cli.trainers.base import BatchSize, BatchTrainer, PairedBatchSize, Problem, State, Trainer
 from nsvm_cli.trainers.direct import LinearSVM
@@ -74,7 +74,7 @@ class Alg4(BatchTrainer[Alg4State]):
 
     steps: Count | None = None  # type: ignore[assignment]
     batch_size: PairedBatchSize = 16
-    loss: Annotated[str, entry_of(ALIGNMENT_LOSSES)] = "squared"
+    loss: Annotated[str, entry_of(KERNEL_OBJECTIVES)] = "squared"
     solver: Annotated[str, entry_of(SOLVERS)] | None = "pegasos"
     solver_steps: Count | None = None
     lam: Positive = LAM
@@ -143,7 +143,7 @@ class Alg4(BatchTrainer[Alg4State]):
         if state.t >= self.last_theta_step:
             self._advance_part_2(problem, state, state.t + 1)
             return
-        L, t = ALIGNMENT_LOSSES[self.loss], state.t + 1
+        L, t = KERNEL_OBJECTIVES[self.loss], state.t + 1
         A = state.sampler(t)  # choose A_t
         x_A, y_A = problem[A]
         c_A, w_A = problem.task.code(y_A), problem.w(A)
@@ -151,7 +151,7 @@ class Alg4(BatchTrainer[Alg4State]):
 
         def objective(F: Training, K: Kernel) -> Tensor:
             z = F(x_A)
-            return L(1.0, alignment(K(z, z), c_A, centred, w_A))
+            return L(K(z, z), c_A, centred, w_A)
 
         self.descend(problem, state, objective)
         state.t = t

@@ -32,7 +32,7 @@ from nsvm_cli.metrics import METRICS
 from nsvm_cli.models.kernels import KERNELS
 from nsvm_cli.models.losses import LOSSES
 from nsvm_cli.models.networks import NETWORKS
-from nsvm_cli.models.objectives import ALIGNMENT_LOSSES
+from nsvm_cli.models.objectives import KERNEL_OBJECTIVES
 from nsvm_cli.models.optimizers import OPTIMIZERS, SCHEDULES
 from nsvm_cli.models.penalties import PENALTIES
 from nsvm_cli.runs.checkpoint import CheckpointManager
@@ -43,7 +43,7 @@ from tests.patience import PATIENCE
 
 NSVM = [sys.executable, "-m", "nsvm_cli"]
 REGISTRIES: list[dict[str, Any]] = [
-    ALIGNMENT_LOSSES,
+    KERNEL_OBJECTIVES,
     AUGMENTATIONS,
     CALLBACKS,
     DATASETS,

@@ -437,15 +437,15 @@ def test_every_command_explains_a_plugin_that_fails(broken: Path, inline_workers
 FUNCTIONS = """
 import torch
 from nsvm_cli.datasets.augmentation import AUGMENTATIONS
-from nsvm_cli.models.objectives import ALIGNMENT_LOSSES
+from nsvm_cli.models.objectives import KERNEL_OBJECTIVES, alignment
 from nsvm_cli.models.optimizers import SCHEDULES
 from nsvm_cli.models.penalties import PENALTIES
 from nsvm_cli.runs.loop import CALLBACKS, Callback
 
 SCHEDULES["falls"] = lambda progress: 0.5 - progress
 SCHEDULES["halves"] = lambda progress: 0.5 if progress > 0.5 else 1.0
-ALIGNMENT_LOSSES["both"] = lambda target, value: torch.stack([target - value, value])
-ALIGNMENT_LOSSES["fourth"] = lambda target, value: (target - value) ** 4
+KERNEL_OBJECTIVES["both"] = lambda K, c, centred, w: torch.stack([K.mean(), K.std()])
+KERNEL_OBJECTIVES["fourth"] = lambda *args: (1 - alignment(*args)) ** 4
 AUGMENTATIONS["noise"] = lambda x, std=0.1: x + std * torch.randn_like(x)
 PENALTIES["detached"] = lambda K: K.detach().norm()
 PENALTIES["absolute"] = lambda theta: sum(p.abs().sum() for p in theta)

@@ -6,17 +6,19 @@ from dataclasses import replace
 
 import pytest
 import torch
+from sklearn.kernel_ridge import KernelRidge
 
 from nsvm_cli.errors import RunError
 from nsvm_cli.models.kernels import RBF, Linear, Polynomial
 from nsvm_cli.models.losses import Binary, CrammerSinger, Hinge
 from nsvm_cli.models.nsvm import Expansion
 from nsvm_cli.models.objectives import (
-    ALIGNMENT_LOSSES,
+    KERNEL_OBJECTIVES,
     KERNEL_ROWS,
     alignment,
     dataset_alignment,
     full_objective,
+    leave_one_out,
     norm_surrogate,
 )
 from nsvm_cli.tasks import MulticlassClassification
@@ -49,10 +51,33 @@ def test_the_papers_alignment(batch: Batch) -> None:
     torch.testing.assert_close(alignment(K, y), expected)
 
 
-def test_alignment_losses() -> None:
-    beta, gamma = 1.0, torch.tensor(0.25)
-    assert ALIGNMENT_LOSSES["squared"](beta, gamma) == 0.5625
-    assert ALIGNMENT_LOSSES["linear"](beta, gamma) == -0.25
+@pytest.mark.parametrize("centred", [False, True])
+def test_alignment_losses(centred: bool, batch: Batch) -> None:
+    A = alignment(*batch, centred)
+    assert KERNEL_OBJECTIVES["squared"](*batch, centred, None) == (1 - A) ** 2
+    assert KERNEL_OBJECTIVES["linear"](*batch, centred, None) == -A
+
+
+@pytest.mark.parametrize("C", [0, 2, 5])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_leave_one_out_error_is_that_of_ridge_regression_without_a_sample(
+    C: int, weighted: bool, batch: Batch
+) -> None:
+    """In units of the mean diagonal, each sample is left out in turn."""
+    (K, _), c = batch, codes(C, 10)
+    w = torch.arange(1.0, 11.0, dtype=torch.float64) if weighted else torch.ones(10, dtype=torch.float64)
+    K, c = 3 * K, (c if C else c[:, None])
+    centred = c - (w @ c) / w.sum()
+    expected = torch.zeros((), dtype=torch.float64)
+    for j in range(10):
+        rest = [i for i in range(10) if i != j]
+        ridge = KernelRidge(alpha=10 * 0.01 * 3, kernel="precomputed")
+        ridge.fit(K[rest][:, rest].numpy(), centred[rest].numpy(), sample_weight=w[rest].numpy())
+        error = centred[j] - torch.from_numpy(ridge.predict(K[[j]][:, rest].numpy()))[0]
+        expected += w[j] * error.square().sum()
+    expected /= (w[:, None] * centred.square()).sum()
+    value = leave_one_out(K, c if C else c[:, 0], w if weighted else None)
+    torch.testing.assert_close(value, expected)
 
 
 def codes(C: int, m: int) -> torch.Tensor:
@@ -81,9 +106,10 @@ def test_a_batch_of_one_class_has_no_centred_alignment(C: int, k: int) -> None:
     """Not even one made of rounding errors, which would move theta as far as any other."""
     z = torch.randn(k, 3, generator=torch.Generator().manual_seed(0))
     c = codes(C, 1).float().expand(k, -1)
-    value, slope = sloped(lambda K: alignment(K, c, centred=True), RBF(1.0)(z, z))
-    assert value == 0
-    assert (slope == 0).all()
+    for objective in (lambda K: alignment(K, c, centred=True), lambda K: leave_one_out(K, c)):
+        value, slope = sloped(objective, RBF(1.0)(z, z))
+        assert value == 0
+        assert (slope == 0).all()
 
 
 def test_the_norm_surrogate_takes_inner_products_of_rows(batch: Batch) -> None:

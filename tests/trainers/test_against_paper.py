@@ -16,7 +16,6 @@ from nsvm_cli.models.kernels import Linear
 from nsvm_cli.models.losses import LOSSES as FORMULAS
 from nsvm_cli.models.losses import Binary, CrammerSinger, OneVsRest, Residual
 from nsvm_cli.models.nsvm import Expansion
-from nsvm_cli.models.objectives import ALIGNMENT_LOSSES
 from nsvm_cli.randomness import Sampler
 from nsvm_cli.trainers import Trainer
 from nsvm_cli.trainers.alg1 import Alg1
@@ -125,7 +124,7 @@ def test_algorithm_3(small: MakeSmall) -> None:
     assert_same_model(s, theirs, F, g, alpha, T)
 
 
-@pytest.mark.parametrize("loss", sorted(ALIGNMENT_LOSSES))
+@pytest.mark.parametrize("loss", ["squared", "linear"])
 def test_algorithm_4(small: MakeSmall, loss: str) -> None:
     s, T, k, lr = small(0, network={"name": "mlp", "widths": [8, 6]}), 60, 6, 0.05
     L = {"squared": lambda b, c: (b - c) ** 2, "linear": lambda b, c: -c}[loss]

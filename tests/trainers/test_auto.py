@@ -85,7 +85,7 @@ def test_a_run_is_that_of_its_choice(name: str, tmp_path: Path) -> None:
     if name == "svc":
         byhand |= {"network": {"name": "identity"}, "kernel": {"name": "rbf", "gamma": chosen["gamma"]}}
     else:
-        byhand["algorithm"] |= {"steps": chosen["steps"], "solver": "svc"}
+        byhand["algorithm"] |= {"steps": chosen["steps"], "solver": "svc", "loss": "leave_one_out"}
     small_run(tmp_path / "hand", **{**AUTO, **byhand})
     assert bits(tmp_path / "auto") == bits(tmp_path / "hand")
 
@@ -163,8 +163,9 @@ def test_a_table_has_the_tuned_values_of_algorithm_4() -> None:
     auto, alg4 = (compose_settings([*words[:2], words[2] + name]) for name in ("auto", "alg4"))
     assert auto["algorithm"].pop("epochs") == 200
     assert alg4["algorithm"].pop("epochs")
+    own = {"name": "auto", "solver": None, "lam": None, "loss": "leave_one_out", "batch_size": 256}
     shared = {key: auto["algorithm"][key] for key in alg4["algorithm"]}
-    assert shared == alg4["algorithm"] | {"name": "auto", "solver": None, "lam": None}
+    assert shared == alg4["algorithm"] | own
     assert [auto[part] for part in ("network", "kernel", "optimizer")] == [
         alg4[part] for part in ("network", "kernel", "optimizer")
     ]
