@@ -62,7 +62,8 @@ class Alg4State(State):
 class Alg4(BatchTrainer[Alg4State]):
     """Part 1 trains theta to align the kernel with the labels; Part 2 trains an SVM (paper, Algorithm 4).
 
-    K(a, a) must not be 0. ``solver=None`` means svc or, for more than ``MAX_SVC_SAMPLES`` samples,
+    ``loss`` is the objective of Part 1 by its name in ``KERNEL_OBJECTIVES``; ``leave_one_out`` is not in the
+    paper. K(a, a) must not be 0. ``solver=None`` means svc or, for more than ``MAX_SVC_SAMPLES`` samples,
     nystroem. ``solver_batch_size`` is the batch size of Pegasos in Part 2. ``average`` is the fraction of
     Part 1, at its end, over which theta is averaged. ``centred`` sets whether the alignment is centred; None
     means the default of the task.
