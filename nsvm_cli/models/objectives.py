@@ -60,11 +60,10 @@ def alignment(
     """
     if not centred:
         return _cosine(K, c, w)
-    c = c - c[0]  # so that a constant column is exactly 0
     H_K = K - _mean(K, 0, w)
     H_K_H = H_K - _mean(H_K, 1, w)
     varies = H_K_H.any()
-    return torch.where(varies, _cosine(torch.where(varies, H_K_H, 1.0), c - _mean(c, 0, w), w), 0.0)
+    return torch.where(varies, _cosine(torch.where(varies, H_K_H, 1.0), _minus_mean(c, w), w), 0.0)
 
 
 def leave_one_out(
@@ -77,11 +76,9 @@ def leave_one_out(
     times the mean of K(z_j, z_j). With G = (K + r k I)^-1, the residual of sample j is (G c)_j / G_jj (Golub,
     Heath and Wahba 1979).
     """
-    s = torch.ones_like(K[0]) if w is None else w.sqrt()
-    c = c - c[0]  # so that a constant column is exactly 0
-    c = _of_rows(s, c) * (c - _mean(c, 0, w))
     r = RIDGE * K.diagonal().mean()
-    G = torch.linalg.inv(torch.outer(s, s) * K + r * len(K) * torch.eye(len(K)).to(K))
+    K, c = _weighted(K, _minus_mean(c, w), w)
+    G = torch.linalg.inv(K + r * len(K) * torch.eye(len(K)).to(K))
     residuals = (G @ c) / _of_rows(G.diagonal(), c)
     size = c.square().sum()
     error: Tensor = residuals.square().sum() / torch.where(size > 0, size, 1.0)
@@ -142,6 +139,20 @@ def _mean(a: Float[Tensor, " k *n"], dim: int, w: Float[Tensor, " k"] | None) ->
     return first + ((p @ (a - first))[None] if dim == 0 else ((a - first) @ p)[:, None])
 
 
+def _minus_mean(c: Float[Tensor, " k *outputs"], w: Float[Tensor, " k"] | None) -> Tensor:
+    """Return the codes minus their (weighted) mean. A constant column becomes exactly 0."""
+    c = c - c[0]
+    return c - _mean(c, 0, w)
+
+
+def _weighted(K: Tensor, a: Tensor, w: Float[Tensor, " k"] | None) -> tuple[Tensor, Tensor]:
+    """Return sqrt(w_i w_j) K_ij and sqrt(w_i) a_i for all i and j, or K and a if w is None."""
+    if w is None:
+        return K, a
+    s = w.sqrt()
+    return torch.outer(s, s) * K, _of_rows(s, a) * a
+
+
 def _of_rows(w: Float[Tensor, " k"], a: Float[Tensor, "k ..."]) -> Float[Tensor, "k ..."]:
     """Return w reshaped for multiplying the rows of a."""
     return w.reshape(-1, *[1] * (a.ndim - 1))
@@ -149,9 +160,7 @@ def _of_rows(w: Float[Tensor, " k"], a: Float[Tensor, "k ..."]) -> Float[Tensor,
 
 def _cosine(K: Float[Tensor, "k k"], a: Float[Tensor, " k *outputs"], w: Float[Tensor, " k"] | None) -> Value:
     """Return <U, K> / (||U|| ||K||), with U_ij = <a_i, a_j> and weights w: 0 if U is 0, and NaN if K is 0."""
-    if w is not None:
-        s = w.sqrt()
-        K, a = torch.outer(s, s) * K, _of_rows(s, a) * a
+    K, a = _weighted(K, a, w)
     norm = gram_norm(a)
     U = products(a, a) / torch.where(norm > 0, norm, 1.0)
     cosine: Tensor = (U * K).sum() / torch.linalg.vector_norm(K)

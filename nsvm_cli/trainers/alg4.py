@@ -24,6 +24,8 @@ from nsvm_cli.trainers.nystroem import Nystroem
 from nsvm_cli.trainers.pegasos import Pegasos
 from nsvm_cli.trainers.svc import SVC
 
+Objective = Annotated[str, entry_of(KERNEL_OBJECTIVES)]
+
 SOLVERS: dict[str, Callable[[int, float, int | None], Trainer[Any]]] = {
     "pegasos": Pegasos,
     "svc": lambda steps, lam, k: SVC(lam),
@@ -75,7 +77,7 @@ class Alg4(BatchTrainer[Alg4State]):
 
     steps: Count | None = None  # type: ignore[assignment]
     batch_size: PairedBatchSize = 16
-    loss: Annotated[str, entry_of(KERNEL_OBJECTIVES)] = "squared"
+    loss: Objective = "squared"
     solver: Annotated[str, entry_of(SOLVERS)] | None = "pegasos"
     solver_steps: Count | None = None
     lam: Positive = LAM

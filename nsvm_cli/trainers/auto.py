@@ -17,14 +17,13 @@ from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor
 
-from nsvm_cli.config.registry import STRICT, Count, Positive, entry_of
+from nsvm_cli.config.registry import STRICT, Count, Positive
 from nsvm_cli.errors import InputError
 from nsvm_cli.models.composed_kernels import gamma_of_scale
 from nsvm_cli.models.feature_map import FeatureMap
 from nsvm_cli.models.kernels import Kernel
-from nsvm_cli.models.objectives import KERNEL_OBJECTIVES
 from nsvm_cli.output import WARN
-from nsvm_cli.trainers.alg4 import MAX_SVC_SAMPLES, Alg4, Alg4State
+from nsvm_cli.trainers.alg4 import MAX_SVC_SAMPLES, Alg4, Alg4State, Objective
 from nsvm_cli.trainers.base import BatchTrainer, Problem
 from nsvm_cli.trainers.direct import cross_validation, svm_score
 from nsvm_cli.trainers.svc import WarmStarts
@@ -57,7 +56,7 @@ class Auto(Alg4):
     """
 
     lam: Positive | None = None  # type: ignore[assignment]
-    loss: Annotated[str, entry_of(KERNEL_OBJECTIVES)] = "leave_one_out"
+    loss: Objective = "leave_one_out"
     candidates: Count | None = None
     time_limit: Positive | None = None
     lengths: Annotated[tuple[Count, ...], Field(min_length=1)] = (30, 100, 300, 1000)

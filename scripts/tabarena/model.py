@@ -11,8 +11,8 @@ from autogluon.core.models import AbstractModel
 SHARE = 0.5
 """The share of the time limit within which candidates are tried; the rest is for the final training."""
 
-METRICS = {"roc_auc": "roc_auc", "accuracy": "accuracy", "balanced_accuracy": "balanced_accuracy"}
-"""The metrics of nsvm by which candidates are chosen, by the name of AutoGluon's metric."""
+METRICS = ("roc_auc", "accuracy", "balanced_accuracy")
+"""Metrics by which candidates are chosen, with the same names in nsvm and in AutoGluon."""
 
 
 class NSVMModel(AbstractModel):  # type: ignore[misc]
@@ -49,10 +49,9 @@ class NSVMModel(AbstractModel):  # type: ignore[misc]
             if X_val is None:
                 settings.setdefault("dataset.validation", 0.1)
             if self.eval_metric.name in METRICS:
-                settings.setdefault("metric", METRICS[self.eval_metric.name])
-        X, held_out = self.preprocess(X, is_train=True), None
-        if X_val is not None:
-            held_out = self.preprocess(X_val)
+                settings.setdefault("metric", self.eval_metric.name)
+        X = self.preprocess(X, is_train=True)
+        held_out = None if X_val is None else self.preprocess(X_val)
         self.model = estimator(settings=settings, random_state=seed, threads=num_cpus)
         y_val = None if y_val is None else np.asarray(y_val)
         self.model.fit(X, np.asarray(y), sample_weight, X_val=held_out, y_val=y_val)

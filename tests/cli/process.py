@@ -43,11 +43,11 @@ from tests.patience import PATIENCE
 
 NSVM = [sys.executable, "-m", "nsvm_cli"]
 REGISTRIES: list[dict[str, Any]] = [
-    KERNEL_OBJECTIVES,
     AUGMENTATIONS,
     CALLBACKS,
     DATASETS,
     KERNELS,
+    KERNEL_OBJECTIVES,
     LOGGERS,
     LOSSES,
     METRICS,
