@@ -78,6 +78,13 @@ def test_the_leave_one_out_error_is_that_of_ridge_regression_without_a_sample(
     expected /= (w[:, None] * centred.square()).sum()
     value = leave_one_out(K, c if C else c[:, 0], w if weighted else None)
     torch.testing.assert_close(value, expected)
+    z = torch.randn(10, 3, generator=torch.Generator().manual_seed(0)).double().requires_grad_()
+    assert torch.autograd.gradcheck(lambda z: leave_one_out(RBF(0.3)(z, z), c, w), z)
+
+
+def test_the_leave_one_out_error_of_a_matrix_that_is_no_kernel_matrix_is_not_a_number() -> None:
+    K = torch.tensor([[1.0, 2.0], [2.0, 1.0]])
+    assert leave_one_out(K, torch.tensor([1.0, -1.0])).isnan()
 
 
 def codes(C: int, m: int) -> torch.Tensor:
