@@ -207,20 +207,10 @@ def kind_of(file: Path) -> str:
     return KINDS.get(file.suffix.lower(), "CSV")
 
 
-def parquet() -> Any:
-    """Return the module pyarrow.parquet, or raise an InputError that says how to install it."""
-    try:
-        import pyarrow.parquet
-    except ImportError:
-        raise InputError("Parquet files require pyarrow; run pip install 'nsvm[parquet]'") from None
-    return pyarrow.parquet
-
-
 def write_parquet(file: BinaryIO, blocks: Iterable[Mapping[str, Sequence[Any]]]) -> int:
     """Write blocks of columns to a Parquet file and return the number of rows."""
     import pandas as pd
 
-    parquet()
     table = pd.concat(map(pd.DataFrame, blocks))
     table.to_parquet(file, engine="pyarrow", index=False)
     return len(table)
@@ -228,7 +218,6 @@ def write_parquet(file: BinaryIO, blocks: Iterable[Mapping[str, Sequence[Any]]])
 
 def arrow(file: Path) -> Any:
     """Return a Parquet or Feather file, or a folder of Parquet files, as a pyarrow Dataset."""
-    parquet()
     from pyarrow import dataset
 
     folder = {"partitioning": "hive", "exclude_invalid_files": True} if file.is_dir() else {}

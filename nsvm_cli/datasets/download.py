@@ -43,10 +43,7 @@ def fetch(address: str, sha256: str | None, folder: Path) -> Path:
 
 
 def reason(error: Exception) -> str:
-    """Return the cause of a failed download, without urllib3's details."""
-    from urllib3.exceptions import NewConnectionError
-
+    """Return the cause of a failed download, without the details of the packages that requests uses."""
     cause = getattr(error.args[0], "reason", error) if error.args else error
-    if isinstance(cause, NewConnectionError):
-        cause = cause.__cause__ or cause
+    cause = getattr(cause, "__cause__", None) or cause
     return textwrap.shorten(str(cause) or type(cause).__name__, 200, placeholder=" ...")

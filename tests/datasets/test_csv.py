@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -241,11 +240,3 @@ def test_parquet_is_read_as_csv_is(tmp_path: Path, write: Write, monkeypatch: py
     monkeypatch.setattr(memory, "MEMORY_BUDGET", 1)
     with pytest.raises(InputError, match=r"table\.parquet has 2 MiB, more than memory_budget=1"):
         load_data({"name": "csv", "path": narrow}, 0, memory_budget=1)
-
-
-def test_parquet_needs_an_extra(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
-    says = "Parquet files require pyarrow; run pip install 'nsvm[parquet]'"
-    assert refusal("csv", path=write(b"PAR1", "t.parquet")) == says
-    with pytest.raises(InputError, match="require pyarrow"):
-        [*blocks(Path(write(b"PAR1", "t.parquet")), (1,), None)]
