@@ -46,6 +46,18 @@ def test_the_decisions_of_evaluate(folder: Path) -> None:
     assert all((float(row["score"]) >= 0) == (row["prediction"] == "2") for row in rows)
 
 
+def test_a_model_file_of_1_0(tmp_path: Path) -> None:
+    """It was trained on dates, text and numbers with gaps, and every later version reads it."""
+    table = "opened,plan,visits,spend\n2024-05-04,basic,,69.52\n2024-01-27,team,12,52.14\n"
+    (tmp_path / "new.csv").write_text(table)
+    model = Path(__file__).parents[1] / "artifacts" / "model_1.0.safetensors"
+    done = nsvm("predict", model, "new.csv", cwd=tmp_path, code=0)
+    rows = [*csv.DictReader(io.StringIO(done.stdout))]
+    assert [row["prediction"] for row in rows] == ["no", "yes"]
+    found = [[float(row[name]) for name in ("score", "probability_yes")] for row in rows]
+    np.testing.assert_allclose(found, [[-1.00111, 0.0834046], [0.999879, 0.843312]], rtol=1e-4)
+
+
 def test_columns_by_name_without_labels_and_compressed(folder: Path) -> None:
     expected = predicted(folder, "table.csv")
     other = TABLE[["income", "colour", "age"]].assign(weight=1)
