@@ -277,12 +277,14 @@ def _in_place_of_null(
     z: Callable[[], Float[Tensor, "m n"]],
     w: Float64[Tensor, " m"] | None,
 ) -> dict[str, Any]:
-    """Return values that replace null in kernel.gamma, algorithm.lam and algorithm.solver, by dotted keys.
+    """Return values, by dotted keys, that replace null in loss, kernel.gamma, algorithm.lam and .solver.
 
     ``algorithm`` is the algorithm ``named`` in the settings, completed for the number of samples.
     """
     names = [name for name in ("lam", "solver") if getattr(named, name, 0) is None]
     chosen = {f"algorithm.{name}": getattr(algorithm, name) for name in names}
+    if asked.loss is None and (loss := algorithm.usual_loss(asked.task)):
+        chosen["loss"] = {"name": loss}
     if algorithm.trains_svm and not algorithm.moves_theta:
         kernel = with_gamma_of_scale(asked.kernel, z, w)
         chosen |= {f"kernel.{key}": kernel[key] for key in kernel if kernel[key] != asked.kernel.get(key)}

@@ -49,10 +49,11 @@ class Auto(Alg4):
     order until the score no longer increases) and in C = 1/(lambda m). The SVMs on the inputs differ in C and
     in gamma, which is 1/(n var x) times a number in ``scales``. The best candidate is trained on all samples.
     Lengths of more than ``epochs`` passes over the training samples are not tried, but at least the shortest.
-    If ``steps`` or ``lam`` is set, it is the only value to try. At most ``candidates`` are tried. After
-    ``time_limit`` seconds, no further evaluation begins; ``candidates`` in the result is then the number with
-    which other machines make the same choice. If there are too few samples for cross-validation, Algorithm 4
-    takes the largest number of steps, with lambda = 1e-4.
+    By default, exact SVMs of classes have the squared hinge loss. If ``steps`` or ``lam`` is set, it is the
+    only value to try. At most ``candidates`` are tried. After ``time_limit`` seconds, no further evaluation
+    begins; ``candidates`` in the result is then the number with which other machines make the same choice. If
+    there are too few samples for cross-validation, Algorithm 4 takes the largest number of steps, with lambda
+    = 1e-4.
     """
 
     lam: Positive | None = None  # type: ignore[assignment]
@@ -67,6 +68,11 @@ class Auto(Alg4):
         """The steps of the longest candidate, and of its solver."""
         solver = self._solver(self.solver_steps or self.split[1])
         return self.steps or max(self.lengths), solver.total
+
+    def usual_loss(self, kind: str) -> str | None:
+        """Return the squared hinge loss for exact SVMs, whose values then order uncertain samples better."""
+        exact = self.solver in (None, "svc")
+        return "squared_hinge" if kind == "classification" and exact else super().usual_loss(kind)
 
     def for_samples(self, m: int) -> BatchTrainer[Alg4State]:
         limit = math.inf if self.epochs is None else self.epochs * m / min(self.k, m)

@@ -222,6 +222,10 @@ class Trainer(ABC, Generic[S]):
         """The last step that may change theta."""
         return self.part_steps[0]
 
+    def usual_loss(self, kind: str) -> str | None:
+        """Return the name of the loss that replaces null for a kind of task, if it is not the task's own."""
+        return None
+
     def for_samples(self, m: int) -> Trainer[S]:
         """Return this algorithm after filling in settings that depend on the number m of training samples."""
         return self

@@ -108,7 +108,7 @@ class ScikitLearn(DirectSolver):
 
 def expect_loss(name: str, problem: Problem, *supported: type[Formula]) -> None:
     """Raise an InputError unless the algorithm supports the loss."""
-    if not any(keeps(type(problem.loss.l), loss, "slope", "value") for loss in supported):
+    if not any(keeps(type(problem.loss.l), loss, "slope", "value", "curvature") for loss in supported):
         loss = {kind: word for word, kind in LOSSES.items()}.get(type(problem.loss.l), problem.loss.l)
         advice = "set algorithm=pegasos or, with alg4, algorithm.solver=pegasos"
         raise InputError(f"{name} does not support loss={loss}; {advice}")

@@ -32,6 +32,9 @@ below ``LEAST_STEP_GROWTH``."""
 REFRESHES = 6
 """Maximum number of times that ``DualState.g`` is recomputed, the last time from rounded coefficients."""
 
+UNBOUNDED = 1e200
+"""The bound C_k of variables that have none, which no step reaches."""
+
 FREE = 1e300
 """The value of the variable that represents "no bias", which is too large for any step to change."""
 
@@ -74,19 +77,21 @@ class Optimality(NamedTuple):
 class Dual:
     """The dual problem in LIBSVM's form, for N variables a_k with signs y_k (Fan, Chen and Lin 2005)::
 
-        min_a  1/2 sum_kl y_k y_l a_k a_l K(s_k, s_l) - sum_k p_k y_k a_k
+        min_a  1/2 sum_kl y_k y_l a_k a_l K(s_k, s_l) + 1/2 sum_k D_k a_k^2 - sum_k p_k y_k a_k
         with   0 <= a_k <= C_k,  sum_k y_k a_k = 0
 
     Variable k belongs to sample s_k. The derivative of the objective with respect to y_k a_k is
-    f_k = g(s_k) - p_k, where g(s) = sum_l y_l a_l K(s_l, s). If the SVM has no bias, the constraint on
-    sum_k y_k a_k is removed by an additional variable, which absorbs the sum. The additional variable has the
-    value ``FREE``, and its kernel values are all 0.
+    f_k = g(s_k) + D_k y_k a_k - p_k, where g(s) = sum_l y_l a_l K(s_l, s). With a squared loss,
+    a_k has no upper bound; otherwise, D_k is 0. If the SVM has no bias, the constraint on sum_k y_k a_k is
+    removed by an additional variable, which absorbs the sum. The additional variable has the value ``FREE``,
+    and its kernel values are all 0.
     """
 
     y: Numbers
     p: Numbers
     C: Numbers
     s: Int64[np.ndarray, " N"]
+    D: Numbers
 
     def start(self) -> DualState:
         """Return the state with a = 0."""
@@ -103,7 +108,8 @@ class Dual:
 
     def optimality(self, state: DualState) -> Optimality:
         """Return the derivatives at a state, their extremes, and which variables may move."""
-        f, below_C, above_0 = state.g[self.s] - self.p, state.alpha < self.C, state.alpha > 0
+        f = state.g[self.s] - self.p + self.D * self.y * state.alpha
+        below_C, above_0 = state.alpha < self.C, state.alpha > 0
         up, low = np.where(self.y > 0, below_C, above_0), np.where(self.y > 0, above_0, below_C)
         return Optimality(f, up, low, f[up].min(initial=np.inf), f[low].max(initial=-np.inf))
 
@@ -118,8 +124,11 @@ class Dual:
         ends = f[up & low] if (up & low).any() else np.array([first, last])
         bias = 0.0 if self.C[-1] > FREE else -float(ends[np.isfinite(ends)].mean())
         bounded = self.C < FREE
-        y, C, f, a = (numbers[bounded] for numbers in (self.y, self.C, f, state.alpha))
-        return bias, float((C * np.maximum(-y * (f + bias), 0) + y * a * f).sum())
+        y, C, D, f, a = (numbers[bounded] for numbers in (self.y, self.C, self.D, f, state.alpha))
+        f = f - D * y * a
+        l = np.maximum(-y * (f + bias), 0)  # noqa: E741
+        loss = (l**2 / D + D * a**2) / 2 if D.any() else C * l
+        return bias, float((loss + y * a * f).sum())
 
     def beta(self, state: DualState, dtype: torch.dtype = torch.float64) -> Numbers:
         """Return the sum of y_k a_k of each sample, rounded to a dtype. The variable "no bias" adds 0."""
@@ -133,33 +142,42 @@ class Dual:
 
     def value(self, state: DualState) -> float:
         """Return the dual value, which is minus the objective of the problem."""
-        return float((self.y * state.alpha * (self.p - state.g[self.s] / 2)).sum())
+        y, a = self.y, state.alpha
+        return float((y * a * (self.p - state.g[self.s] / 2) - self.D * a * a / 2).sum())
 
 
-def classification(y: Numbers, C: Numbers, bias: bool = True) -> Dual:
-    """Return the dual problem of C-SVC, for y of -1 and +1, with a C for each sample."""
-    return _dual(bias, y, y, C, np.arange(len(y)))
+def classification(y: Numbers, C: Numbers, bias: bool = True, curvature: float = 0.0) -> Dual:
+    """Return the dual problem of C-SVC, for y of -1 and +1, with a C for each sample.
+
+    ``curvature`` is l'' of the squared hinge loss, or 0 for the hinge loss.
+    """
+    return _dual(bias, curvature, C, y, y, np.arange(len(y)))
 
 
-def regression(t: Numbers, epsilon: float, C: Numbers, bias: bool = True) -> Dual:
-    """Return the dual problem of epsilon-SVR for targets t, with variables of both signs for each sample."""
+def regression(t: Numbers, epsilon: float, C: Numbers, bias: bool = True, curvature: float = 0.0) -> Dual:
+    """Return the dual problem of epsilon-SVR for targets t, with variables of both signs for each sample.
+
+    ``curvature`` is l'' of the squared loss, for which epsilon is 0, or 0 for the epsilon-insensitive loss.
+    """
     y, s = np.repeat([1.0, -1.0], len(t)), np.tile(np.arange(len(t)), 2)
-    return _dual(bias, y, np.tile(t, 2) - epsilon * y, np.tile(C, 2), s)
+    return _dual(bias, curvature, np.tile(C, 2), y, np.tile(t, 2) - epsilon * y, s)
 
 
-def _dual(bias: bool, *columns: Any) -> Dual:
-    free = (1.0, 0.0, np.finfo(np.float64).max, columns[-1].max() + 1)
-    return Dual(*columns if bias else map(np.append, columns, free))
+def _dual(bias: bool, curvature: float, C: Numbers, y: Numbers, p: Numbers, s: Any) -> Dual:
+    D = 1 / (curvature * C) if curvature else np.zeros_like(C)
+    columns = (y, p, np.full_like(C, UNBOUNDED) if curvature else C, s, D)
+    no_bias = (1.0, 0.0, np.finfo(np.float64).max, s.max() + 1, 0.0)
+    return Dual(*columns if bias else map(np.append, columns, no_bias))
 
 
 def smo_step(dual: Dual, state: DualState, K: Float64[np.ndarray, "m m"], tol: float) -> None:
     """Take a step of SMO with second-order working sets ("WSS 2" of Fan, Chen and Lin 2005).
 
     For f, up and low, see ``Optimality``. The step chooses i = argmin f_k over up, and j = argmax b_k^2 / q_k
-    over low with b_k > 0, where b_k = f_k - f_i and q_k = K_ii + K_kk - 2 K_ik. Unless the gap is below
-    ``tol``, it increases y_i a_i and decreases y_j a_j by b_j / q_j, or as far as their bounds allow.
+    over low with b_k > 0, where b_k = f_k - f_i and q_k = K_ii + D_i + K_kk + D_k - 2 K_ik. Unless the gap
+    is below ``tol``, it increases y_i a_i and decreases y_j a_j by b_j / q_j, or until a bound is reached.
     """
-    (f, up, low, first, last), s, diagonal = dual.optimality(state), dual.s, K.diagonal()[dual.s]
+    (f, up, low, first, last), s, diagonal = dual.optimality(state), dual.s, K.diagonal()[dual.s] + dual.D
     state.gap = last - first
     if not state.gap >= tol:
         state.done = 1

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from nsvm_cli.config.registry import STRICT, Positive
 from nsvm_cli.errors import InputError, NotFiniteError
 from nsvm_cli.models.feature_map import FeatureMap
-from nsvm_cli.models.losses import EpsilonInsensitive, Hinge, OneVsRest
+from nsvm_cli.models.losses import EpsilonInsensitive, Hinge, OneVsRest, Squared, SquaredHinge
 from nsvm_cli.models.nsvm import Expansion
 from nsvm_cli.models.optimizers import SGD
 from nsvm_cli.output import WARN
@@ -134,7 +134,8 @@ class SVC(Trainer[SVCState]):
 
         min_f  lambda/2 ||f||^2 + 1/m sum_j w_j l_j
 
-    l_j is the loss of sample j, w_j is its weight, and C = 1/(lambda m). f has an unregularised bias, unless
+    l_j is the loss of sample j, w_j is its weight, and C = 1/(lambda m). The loss is the hinge loss or its
+    square or, for real targets, the epsilon-insensitive or squared loss. f has an unregularised bias, unless
     ``bias`` is false. Without a bias, f is the limit of kernelized Pegasos. For more than two classes, an SVM
     is trained for each pair of classes or, with ``multiclass=one_vs_rest``, for each class against the rest.
     lambda=None means 1/m, for which C = 1.
@@ -166,7 +167,7 @@ class SVC(Trainer[SVCState]):
 
     def check(self, problem: Problem, F: FeatureMap) -> None:
         super().check(problem, F)
-        expect_loss(self.name, problem, Hinge, EpsilonInsensitive)
+        expect_loss(self.name, problem, Hinge, SquaredHinge, EpsilonInsensitive, Squared)
         searchable = ["C", *["gamma"] * hasattr(problem.K, "gamma")]
         searchable += ["epsilon"] * isinstance(problem.loss.l, EpsilonInsensitive)
         expect_searchable(self.name, self.grid, searchable)
@@ -187,16 +188,16 @@ class SVC(Trainer[SVCState]):
         In classification, y = +1 for the second of two classes, for the first class of a pair, or for the
         class that is separated from the rest.
         """
-        y, m, task = problem.host_y, len(problem.y), problem.task
+        y, m, task, l = problem.host_y, len(problem.y), problem.task, problem.loss.l  # noqa: E741
         C = self.C(problem) * (np.ones(m) if problem.weights is None else problem.weights)
         all_samples, classes = np.arange(m), range(len(task.classes))
 
         def classifier(y: Float64[np.ndarray, " n"], j: Int64[np.ndarray, " n"] = all_samples) -> SVM:
-            return SVM(j, classification(y, C[j], self.bias))
+            return SVM(j, classification(y, C[j], self.bias, l.curvature))
 
         if not isinstance(task, Classification):
-            assert isinstance(problem.loss.l, EpsilonInsensitive)
-            return [SVM(all_samples, regression(y, problem.loss.l.epsilon, C, self.bias))]
+            epsilon = l.epsilon if isinstance(l, EpsilonInsensitive) else 0.0
+            return [SVM(all_samples, regression(y, epsilon, C, self.bias, l.curvature))]
         if not task.outputs:
             return [classifier(y)]
         if isinstance(problem.loss, OneVsRest):

@@ -116,6 +116,39 @@ def test_regression_is_that_of_scikit_learn(seed: int) -> None:
     assert_equal_to(machine, machine.predict, dual, solved(dual, K, z), G)
 
 
+@pytest.mark.parametrize("seed", SEEDS)
+def test_squared_hinge_is_scikit_learns_svc_with_another_diagonal(seed: int) -> None:
+    """The dual problem equals that of C-SVC without upper bounds, with 1/(2C) added to K(z_j, z_j)."""
+    z, y, C, _ = draw(seed)
+    K, C = build_kernel(KERNELS[kernel_number(seed)]), np.minimum(C, 10)
+    G, D = K(z, z).numpy(), 1 / (2 * C)
+    dual = classification(y, C, curvature=2.0)
+    state = solved(dual, K, z)
+    machine = SVC(kernel="precomputed", tol=1e-6, C=1e9).fit(G + np.diag(D), y)
+    beta = beta_of(dual, state, len(G))
+    g = G @ beta + dual.bias_and_gap(state)[0]
+    np.testing.assert_allclose(g + D * beta, machine.decision_function(G + np.diag(D)), atol=1e-3)
+    xi = np.maximum(0, 1 - y * g)
+    primal = beta @ G @ beta / 2 + (C * xi**2).sum()
+    value, gap_of_values = dual.value(state), dual.bias_and_gap(state)[1]
+    assert primal == pytest.approx(value, rel=1e-4, abs=1e-6)
+    assert primal - value == pytest.approx(gap_of_values, abs=1e-6 * primal)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_squared_loss_is_kernel_ridge_regression_with_a_bias(seed: int) -> None:
+    """Its coefficients solve a system of linear equations."""
+    z, _, C, rng = draw(seed)
+    K, C = build_kernel(KERNELS[kernel_number(seed)]), np.minimum(C, 10)
+    G, t, one = K(z, z).numpy(), rng.standard_normal(len(z)), np.ones((len(z), 1))
+    dual = regression(t, 0.0, C, curvature=1.0)
+    state = solved(dual, K, z)
+    system = np.block([[G + np.diag(1 / C), one], [one.T, np.zeros((1, 1))]])
+    *beta, bias = np.linalg.solve(system, np.append(t, 0))
+    np.testing.assert_allclose(beta_of(dual, state, len(G)), beta, atol=1e-4 * C.max())
+    assert dual.bias_and_gap(state)[0] == pytest.approx(bias, abs=1e-4)
+
+
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("seed", range(8))
 def test_working_sets_equal_smo_by_the_book(seed: int, bias: bool) -> None:
@@ -125,6 +158,8 @@ def test_working_sets_equal_smo_by_the_book(seed: int, bias: bool) -> None:
     for dual in (
         classification(y, np.minimum(C, 10), bias),
         regression(y + rng.standard_normal(len(y)), 0.1, np.minimum(C, 10), bias),
+        classification(y, np.minimum(C, 10), bias, curvature=2.0),
+        regression(y + rng.standard_normal(len(y)), 0.0, np.minimum(C, 10), bias, curvature=1.0),
     ):
         literal = dual.start()
         whole = np.pad(G, (0, 0 if bias else 1))

@@ -37,7 +37,7 @@ def bits(run: Path) -> dict[str, bytes]:
 @pytest.mark.parametrize(("seed", "metric"), [(0, "accuracy"), (1, "roc_auc")])
 def test_scores_are_scikit_learns(seed: int, metric: str) -> None:
     """On the inputs, and on the features after Part 1 on each fold. The test set is never used."""
-    e = prepare(small_settings(**AUTO, seed=seed, metric=metric))
+    e = prepare(small_settings(**AUTO, loss={"name": "hinge"}, seed=seed, metric=metric))
     e.data.splits["test"].x.fill_(float("nan"))
     _, found = e.trainer.search(e.problem, e.F)
     x, y = e.problem.x.numpy(), e.problem.host_y
@@ -82,6 +82,7 @@ def test_a_run_is_that_of_its_choice(name: str, tmp_path: Path) -> None:
     assert (chosen["algorithm"], result["algorithm"]) == (name, name)
     m = result["data"]["samples"]["train"]
     byhand: dict[str, Any] = {"algorithm": {"name": name, "lam": 1 / (chosen["C"] * m)}}
+    byhand["loss"] = {"name": "squared_hinge"}
     if name == "svc":
         byhand |= {"network": {"name": "identity"}, "kernel": {"name": "rbf", "gamma": chosen["gamma"]}}
     else:

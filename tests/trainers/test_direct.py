@@ -136,7 +136,6 @@ TWO, THREE, REAL = LOSSES["two classes"], LOSSES["three classes"], LOSSES["real 
         ("logistic", {"C": [1]}, REAL, Linear(), "grid.C.*expected one of: alpha"),
         ("logistic", None, TWO, RBF(), "logistic requires kernel=linear, got kernel=rbf"),
         ("svc", None, Binary(Logistic()), RBF(), "svc does not support loss=logistic; set algorithm=pegasos"),
-        ("svc", None, Residual(Squared()), RBF(), "svc does not support loss=squared; set algorithm=pegasos"),
         ("linear_svm", None, Residual(Squared()), Linear(), "linear_svm does not support loss=squared;"),
         ("linear_svm", None, CrammerSinger(SquaredHinge()), Linear(), "does not support loss=squared_hinge"),
         ("nystroem", None, Residual(Squared()), RBF(), "nystroem does not support loss=squared; set alg"),

@@ -87,12 +87,13 @@ class WorkingSets:
 
     def _descend(self, state: DualState, now: Optimality, chosen: Int64[np.ndarray, " q"]) -> None:
         """Solve the problem in the chosen variables, and update g."""
-        rows, s, y, C = self.rows, self.dual.s[chosen], self.dual.y[chosen], self.dual.C[chosen]
-        matrix, a = rows.block(s), state.alpha[chosen]
+        rows, dual, a = self.rows, self.dual, state.alpha[chosen]
+        s, y, C, D = dual.s[chosen], dual.y[chosen], dual.C[chosen], dual.D[chosen]
+        matrix = rows.block(s)
         real = rows.dtype.type if np.abs(now.f[chosen]).max() < 1e5 * self.tol else np.float64
         f = np.pad(now.f[chosen], (0, matrix.K.shape[1] - len(s))).astype(real)
         tol, share = real(0.9 * self.tol), real(REST_OF_GAP if len(state.kept) else 0)
-        state.steps += loaded(smo, rows.unit)(matrix, f, y, a, C, tol, share, 10 * max(len(a), LARGEST))
+        state.steps += loaded(smo, rows.unit)(matrix, f, y, a, C, D, tol, share, 10 * max(len(a), LARGEST))
         change = y * (a - state.alpha[chosen])
         state.alpha[chosen] = a
         moved = np.flatnonzero(change)
@@ -130,7 +131,7 @@ def solve_small_problems(z: Float[Tensor, "m n"]) -> None:
         WorkingSets(dual, Rows(RBF(), features, 1), tol).step(dual.start())
 
 
-def smo(matrix: Matrix, f: Any, y: Any, a: Any, C: Any, tol: float, share: float, most: int) -> int:
+def smo(matrix: Matrix, f: Any, y: Any, a: Any, C: Any, D: Any, tol: float, share: float, most: int) -> int:
     """Run at most ``most`` SMO steps, until the gap is below ``tol`` or ``share`` times the initial gap.
 
     Update a and f (which is padded) in place, and return the number of steps. See ``dual.smo_step``.
@@ -140,6 +141,9 @@ def smo(matrix: Matrix, f: Any, y: Any, a: Any, C: Any, tol: float, share: float
     up, low = np.full_like(f, np.inf), np.full_like(f, np.inf)
     for k in range(len(y)):
         _set(k, 0.0, False, y, a, C, up, low)
+    diagonal = matrix.diagonal.copy()
+    for k in range(len(D)):
+        diagonal[k] += diagonal.dtype.type(D[k])
     rises, gains = np.empty_like(f), np.empty_like(f)
     rise, fall, gain = np.empty(LANES, f.dtype), np.empty(LANES, f.dtype), np.empty(LANES, f.dtype)
     x, K_i, K_j = np.float64(0), _row(matrix, 0), _row(matrix, 0)
@@ -152,14 +156,16 @@ def smo(matrix: Matrix, f: Any, y: Any, a: Any, C: Any, tol: float, share: float
         if not gap >= tol:
             return step
         K_i = _row(matrix, i)
-        _gain(f, low, K_i, matrix.diagonal, i, gains, gain)
+        _gain(f, low, K_i, diagonal, i, gains, gain)
         j = _argmax(gains, gain)
         K_j = _row(matrix, j)
-        q = max(np.float64(matrix.diagonal[i]) + matrix.diagonal[j] - 2 * np.float64(K_i[j]), TAU)
+        q = max(np.float64(diagonal[i]) + diagonal[j] - 2 * np.float64(K_i[j]), TAU)
         room_i, room_j = C[i] - a[i] if y[i] > 0 else a[i], a[j] if y[j] > 0 else C[j] - a[j]
         x = min((np.float64(f[j]) - f[i]) / q, room_i, room_j)
         _set(i, y[i] * x, x == room_i, y, a, C, up, low)
         _set(j, -y[j] * x, x == room_j, y, a, C, up, low)
+        f[i] += f.dtype.type(x * D[i])
+        f[j] -= f.dtype.type(x * D[j])
     return most
 
 
