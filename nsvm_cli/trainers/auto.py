@@ -34,8 +34,8 @@ Features: TypeAlias = tuple[Float[Tensor, "m n"], Float[Tensor, "p n"]]
 Candidate: TypeAlias = dict[str, Any]
 """The values of a candidate, and its ``score`` once it has been evaluated."""
 
-C_OF_INPUTS, C_OF_FEATURES = (0.5, 4.0, 32.0), (0.1, 1.0, 10.0)
-"""Values of C to try for an SVM on the inputs and on the features of a network."""
+VALUES_OF_C = (0.2, 2.0, 20.0)
+"""Values of C to try for an SVM on the inputs or on the features of a network."""
 
 SMALL = 500
 """Maximum number of samples for which cross-validation is repeated, since its scores are then noisy."""
@@ -114,13 +114,13 @@ class Auto(Alg4):
             kernels = [replace(K, gamma=scale * gamma) for scale in self.scales]  # type: ignore[type-var]
         for kernel in kernels:
             values = {"gamma": kernel.gamma} if hasattr(kernel, "gamma") else {}
-            yield self._tried(folds, inputs, kernel, C_OF_INPUTS, m, algorithm="svc", **values)
+            yield self._tried(folds, inputs, kernel, m, algorithm="svc", **values)
         best = -float("inf")
         lengths = [self.steps] if self.steps else sorted(self.lengths)
         for steps in lengths if not F.fixed else ():
             part_1 = replace(self, steps=steps, solver="svc", epochs=None)
             features = [part_1.features_of(fold, F) for fold in folds]
-            tried = self._tried(folds, features, K, C_OF_FEATURES, m, algorithm="alg4", steps=steps)
+            tried = self._tried(folds, features, K, m, algorithm="alg4", steps=steps)
             yield tried
             if (score := max(candidate["score"] for candidate in tried)) <= best:
                 break
@@ -140,7 +140,6 @@ class Auto(Alg4):
         folds: Sequence[tuple[Problem, Problem]],
         features: Sequence[Features],
         K: Kernel,
-        values_of_C: Sequence[float],
         m: int,
         **values: Any,
     ) -> list[Candidate]:
@@ -149,7 +148,7 @@ class Auto(Alg4):
         m is the number of all training samples.
         """
         svm, solve = replace(self, solver="svc").svm, WarmStarts()
-        values_of_C = [1 / (self.lam * m)] if self.lam else values_of_C
+        values_of_C = [1 / (self.lam * m)] if self.lam else [*VALUES_OF_C]
         scores = np.zeros(len(values_of_C))
         for (train, test), (z, z_test) in zip(folds, features, strict=True):
             train, test = replace(train, x=z, K=K), replace(test, x=z_test, K=K)
