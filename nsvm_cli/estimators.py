@@ -101,6 +101,7 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
     Attributes:
         model_: the trained model, ``nsvm_cli.models.nsvm.NSVM``.
         settings_: the settings with which the model was trained.
+        search_: with ``auto`` or a grid, the candidate ``chosen``, and with ``auto`` all that were ``tried``.
         n_support_: the number of support vectors.
         kernel_parameters_: the learnt parameters of the kernel.
         n_features_in_, feature_names_in_: number and names of the features, as in scikit-learn.
@@ -270,6 +271,8 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
             run = prepare(settings, data=data)
             progress = Progress("fit") if self.verbose else contextlib.nullcontext(Callback())
             with progress as shown:
+                run = run.with_search()
+                self.search_ = run.search
                 self._take(run.train([*self.callbacks, keep_record, shown]))
 
     def _joined(self, X: Any, y: np.ndarray, X_val: Any, y_val: Any) -> tuple[Any, np.ndarray, int]:

@@ -215,6 +215,7 @@ def test_a_model_of_scikit_learns_and_one_that_no_file_can_hold(tmp_path: Path) 
     svc = NSVMClassifier("svc", settings={"algorithm.grid": {"C": [1, 10], "gamma": [0.01, 2]}})
     svc.fit(X, y).save(tmp_path / "svc.safetensors")
     assert svc.settings_.kernel["gamma"] == 2, "what the search chose"
+    assert svc.search_["chosen"]["gamma"] == 2
     loaded = NSVMClassifier.load(tmp_path / "svc.safetensors")
     assert (loaded.decision_function(X) == svc.decision_function(X)).all()
     trees = NSVMClassifier("trees").fit(X, y)
