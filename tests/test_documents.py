@@ -16,6 +16,8 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import pytest
 import yaml
 
@@ -168,7 +170,7 @@ def test_the_readmes_results_are_those_of_the_page() -> None:
     text = (ROOT / "README.md").read_text().partition("## Results")[2].partition("\n## ")[0]
     page = (ROOT / "RESULTS.md").read_text()
     figures = re.findall(r"[\d.]+ ± [\d.]+", text)
-    assert len(figures) > 40
+    assert len(figures) >= 16
     published = "".join(file.read_text() for file in (ROOT / "outputs").glob("*/table.md"))
     for figure in figures:
         assert figure in page, figure
@@ -189,6 +191,27 @@ def test_the_page_has_the_published_tables(name: str) -> None:
     assert tables
     for table in tables:
         assert table in text
+
+
+def test_the_page_compares_the_default_for_tables() -> None:
+    rows = pd.read_csv(ROOT / "outputs" / "choice" / "runs.csv")
+    assert set(rows.groupby("table").size()) == {rows["method"].nunique()}
+    lines = {method: f"| {method} |" for method in rows["method"]}
+    counts = {**lines}
+    parts = [(tables, column) for tables in ("known", "new") for column in ("score", "roc_auc")]
+    for tables, column in (*parts, ("real", "score")):
+        part = rows[rows["tables"] == tables]
+        scores = 100 * part.pivot(index="table", columns="method", values=column).dropna()
+        ranks = scores.round(4).rank(axis=1, ascending=False).mean()
+        for method in lines:
+            lines[method] += f" {ranks[method]:.2f} | {scores[method].mean():.1f} |"
+            better = np.sign((scores["auto"] - scores[method]).round(4))
+            counts[method] += f" {'/'.join(str((better == sign).sum()) for sign in (1, 0, -1))} |"
+    seconds = rows.groupby("method")["seconds"].median()
+    expected = [f"{line} {seconds[method]:.1f} |" for method, line in lines.items()]
+    expected += [line for method, line in counts.items() if method != "auto"]
+    page = (ROOT / "RESULTS.md").read_text()
+    assert [line for line in expected if line not in page] == []
 
 
 CHOSEN = ("dataset", "dataset.table", "algorithm", "network.name", "network.widths", "kernel.gamma", "steps")
