@@ -273,7 +273,7 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
             with progress as shown:
                 run = run.with_search()
                 self.search_ = run.search
-                self._take(run.train([*self.callbacks, keep_record, shown]))
+                self._take(run.fit([*self.callbacks, keep_record, shown]))
 
     def _joined(self, X: Any, y: np.ndarray, X_val: Any, y_val: Any) -> tuple[Any, np.ndarray, int]:
         """Return all samples, those for validation last, their labels, and the number of training samples."""

@@ -210,6 +210,15 @@ def test_grid_search_over_algorithms_each_with_its_own_network_and_kernel() -> N
     assert search.fit(X, y).best_params_ == {"algorithm": "svc"}
 
 
+def test_too_few_samples_for_a_choice_are_reported_once() -> None:
+    X, y = make_moons(6, noise=0.2, random_state=0)
+    y[:5], y[5] = 0, 1
+    with pytest.warns(ConvergenceWarning, match="without a choice") as warned:
+        classifier = NSVMClassifier(settings={"algorithm.lengths": [2]}).fit(X, y)
+    assert len(warned) == 1
+    assert classifier.search_ == {}
+
+
 def test_a_model_of_scikit_learns_and_one_that_no_file_can_hold(tmp_path: Path) -> None:
     X, y = make_moons(200, noise=0.2, random_state=0)
     svc = NSVMClassifier("svc", settings={"algorithm.grid": {"C": [1, 10], "gamma": [0.01, 2]}})

@@ -17,14 +17,14 @@ from nsvm_cli.engines import TORCH, for_engine
 from nsvm_cli.errors import InputError
 from nsvm_cli.models.feature_map import theta_of
 from nsvm_cli.models.kernels import kernel_sums
-from nsvm_cli.models.losses import Binary, EpsilonInsensitive, Hinge, Squared, SquaredHinge, build_loss
+from nsvm_cli.models.losses import Binary, Hinge, build_loss
 from nsvm_cli.models.nsvm import NSVM, Expansion
 from nsvm_cli.models.objectives import dataset_alignment, full_objective, random_subset, squared_norm
 from nsvm_cli.models.penalties import distance_identity, distance_ones, entropy
 from nsvm_cli.tasks import Classification, Task
 from nsvm_cli.trainers import Problem, Trainer, build_trainer
 from nsvm_cli.trainers.alg1 import Alg1
-from nsvm_cli.trainers.svc import SVC
+from nsvm_cli.trainers.svc import SUPPORTED, SVC
 from nsvm_cli.words import SCORES, sample_counts
 
 MOST_IN_MATRIX = 1000
@@ -227,10 +227,10 @@ def _errors(task: Task, y: Float[Tensor, " p"], decided: Tensor) -> Float[Tensor
 
 
 def refit(model: NSVM, train: Split, lam: float) -> Expansion:
-    """Train an exact SVM with the model's kernel and loss, or the hinge loss if it must, on features."""
+    """Train an exact SVM with the model's kernel on features, with its loss or, if not supported, hinge."""
     settings, task, z = model.settings, model.task, train.x
     loss = build_loss(settings.loss, "crammer_singer", task)
-    if not isinstance(loss.l, SquaredHinge | EpsilonInsensitive | Squared):
+    if not isinstance(loss.l, SUPPORTED):
         loss = build_loss(None, "crammer_singer", task)
     y, w = task.targets(train.y).to(z), None if train.weight is None else train.weight.numpy()
     problem = Problem(z, y, model.kernel, settings.seed, task=task, loss=loss, weights=w)

@@ -82,8 +82,8 @@ def leave_one_out(
     L, failed = torch.linalg.cholesky_ex(M.detach())
     G = torch.cholesky_inverse(L).where(failed == 0, torch.nan)
     # M^-1 = 2 G - G M G to first order in M; this has a cheaper derivative than the inverse
-    G_M = G @ M
-    residuals = (2 * G @ c - G_M @ (G @ c)) / _of_rows(2 * G.diagonal() - (G_M * G).sum(1), c)
+    G_M, G_c = G @ M, G @ c
+    residuals = (2 * G_c - G_M @ G_c) / _of_rows(2 * G.diagonal() - (G_M * G).sum(1), c)
     size = c.square().sum()
     error: Tensor = residuals.square().sum() / torch.where(size > 0, size, 1.0)
     return error

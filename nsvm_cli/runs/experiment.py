@@ -144,15 +144,18 @@ class Experiment(OneLine):
         return run(self.trainer, self.problem, self.F, self.log_every, callbacks, state)
 
     def train(self, callbacks: Sequence[Callback] = ()) -> NSVM:
-        """Train with the settings' callbacks and ``callbacks``, and return the model. Writes no files.
+        """Search if the algorithm has a search, train, and return the model. Writes no files; see ``fit``."""
+        return self.with_search().fit(callbacks)
+
+    def fit(self, callbacks: Sequence[Callback] = ()) -> NSVM:
+        """Train without a search, with the settings' callbacks and ``callbacks``, and return the model.
 
         The model is scored during training only if there are callbacks. With ``keep=best``, the model with
         the best score on the validation set is then returned.
         """
-        experiment = self.with_search()
-        scores, configured = experiment.callbacks
+        scores, configured = self.callbacks
         observers = [*configured, *callbacks]  # scoring takes time, and only these need the scores
-        model = experiment.final_model(experiment.run([scores, *observers] if observers else []), say)
+        model = self.final_model(self.run([scores, *observers] if observers else []), say)
         return scores.best_model or model
 
     def untrained(self) -> NSVM:

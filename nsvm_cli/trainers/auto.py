@@ -71,8 +71,7 @@ class Auto(Alg4):
 
     def usual_loss(self, kind: str) -> str | None:
         """Return the squared hinge loss for exact SVMs, whose values then order uncertain samples better."""
-        exact = self.solver in (None, "svc")
-        return "squared_hinge" if kind == "classification" and exact else super().usual_loss(kind)
+        return "squared_hinge" if kind == "classification" and self.solver in (None, "svc") else None
 
     def for_samples(self, m: int) -> BatchTrainer[Alg4State]:
         limit = math.inf if self.epochs is None else self.epochs * m / min(self.k, m)

@@ -29,6 +29,9 @@ from nsvm_cli.trainers.base import Problem, State, Trainer
 from nsvm_cli.trainers.direct import Grid, expect_loss, expect_searchable, grid_search, svm_score
 from nsvm_cli.trainers.dual import Dual, DualState, ReferenceSMO, classification, regression
 
+SUPPORTED = (Hinge, SquaredHinge, EpsilonInsensitive, Squared)
+"""The losses with a dual problem in the form of ``Dual``."""
+
 STEPS = 100
 """Number of steps of a run. Each step reduces the gap by the same factor."""
 
@@ -167,7 +170,7 @@ class SVC(Trainer[SVCState]):
 
     def check(self, problem: Problem, F: FeatureMap) -> None:
         super().check(problem, F)
-        expect_loss(self.name, problem, Hinge, SquaredHinge, EpsilonInsensitive, Squared)
+        expect_loss(self.name, problem, *SUPPORTED)
         searchable = ["C", *["gamma"] * hasattr(problem.K, "gamma")]
         searchable += ["epsilon"] * isinstance(problem.loss.l, EpsilonInsensitive)
         expect_searchable(self.name, self.grid, searchable)

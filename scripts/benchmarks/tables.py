@@ -24,7 +24,7 @@ from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostin
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.metrics import r2_score, roc_auc_score
-from sklearn.pipeline import make_pipeline
+from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.svm import SVC, SVR
 
@@ -85,27 +85,24 @@ def categories(A: pd.DataFrame, B: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataF
     return A, B, text
 
 
-def nsvm(name: str) -> Callable[..., Any]:
-    def fit(A: pd.DataFrame, y: np.ndarray, B: pd.DataFrame, real: bool, seed: int) -> tuple[Any, Any]:
-        kind = NSVMRegressor if real else NSVMClassifier
-        if name == "auto":
-            return kind("auto", random_state=seed).fit(A, y), B
+def auto(A: pd.DataFrame, y: np.ndarray, B: pd.DataFrame, real: bool, seed: int) -> tuple[Any, Any]:
+    return (NSVMRegressor if real else NSVMClassifier)("auto", random_state=seed).fit(A, y), B
 
-        def model(candidate: tuple[int, float, float]) -> Any:
-            steps, dropout, lr = candidate
-            settings = {"algorithm.steps": steps, "algorithm.epochs": None, "network.dropout": dropout}
-            settings |= {"algorithm.batch_size": min(128, len(y) // 2), "optimizer.lr": lr}
-            return kind(name, random_state=seed, settings=settings)
 
-        def score(candidate: tuple[int, float, float]) -> float:
-            split = folds(y, real, seed).split(A, y)
-            return float(
-                np.mean([model(candidate).fit(A.iloc[i], y[i]).score(A.iloc[j], y[j]) for i, j in split])
-            )
+def cross_entropy(A: pd.DataFrame, y: np.ndarray, B: pd.DataFrame, real: bool, seed: int) -> tuple[Any, Any]:
+    kind = NSVMRegressor if real else NSVMClassifier
 
-        return model(max(PLAIN, key=score)).fit(A, y), B
+    def model(steps: int, dropout: float, lr: float) -> Any:
+        settings = {"algorithm.steps": steps, "algorithm.epochs": None, "network.dropout": dropout}
+        settings |= {"algorithm.batch_size": min(128, len(y) // 2), "optimizer.lr": lr}
+        return kind("cross_entropy", random_state=seed, settings=settings)
 
-    return fit
+    def score(candidate: tuple[int, float, float]) -> float:
+        split = folds(y, real, seed).split(A, y)
+        scores = [model(*candidate).fit(A.iloc[i], y[i]).score(A.iloc[j], y[j]) for i, j in split]
+        return float(np.mean(scores))
+
+    return model(*max(PLAIN, key=score)).fit(A, y), B
 
 
 def svc(A: pd.DataFrame, y: np.ndarray, B: pd.DataFrame, real: bool, seed: int) -> tuple[Any, Any]:
@@ -114,8 +111,7 @@ def svc(A: pd.DataFrame, y: np.ndarray, B: pd.DataFrame, real: bool, seed: int) 
     z = columns.fit_transform(A)
     gamma = 1 / (z.shape[1] * z.var())
     grid = {"m__C": [0.1, 0.5, 2, 8, 32, 128], "m__gamma": [gamma / 16, gamma / 4, gamma, 4 * gamma]}
-    machine = make_pipeline(columns, SVR() if real else SVC())
-    machine.steps[-1] = ("m", machine.steps[-1][1])
+    machine = Pipeline([("columns", columns), ("m", SVR() if real else SVC())])
     return model_selection.GridSearchCV(machine, grid, cv=folds(y, real, seed)).fit(A, y), B
 
 
@@ -163,11 +159,11 @@ def _search(machine: Any, grid: Any, y: np.ndarray, real: bool, seed: int) -> An
 
 
 METHODS: dict[str, Callable[..., Any]] = {
-    "auto": nsvm("auto"),
+    "auto": auto,
     "svc": svc,
     "trees": trees,
     "catboost": catboost,
-    "cross_entropy": nsvm("cross_entropy"),
+    "cross_entropy": cross_entropy,
     "logistic": logistic,
 }
 
@@ -194,8 +190,8 @@ def row(method: str, file: str, seed: int, most: int) -> dict[str, Any]:
     p = np.asarray(machine.predict(B)).ravel() * std + mean
     found = {"score": r2_score(y[j], p) if real else (p == y[j]).mean(), "seconds": round(seconds, 1)}
     if not real and len(set(y)) == 2:
-        ranks = hasattr(machine, "decision_function") and method not in ("trees", "catboost", "logistic")
-        g = machine.decision_function(B) if ranks else machine.predict_proba(B)[:, 1]
+        has_values = hasattr(machine, "decision_function")
+        g = machine.decision_function(B) if has_values else machine.predict_proba(B)[:, 1]
         found["roc_auc"] = roc_auc_score(y[j], g)
     return {"table": Path(path).name.split(".")[0], "seed": seed, "method": method, "train": len(i), **found}
 
