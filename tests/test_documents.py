@@ -183,7 +183,7 @@ def test_the_readmes_results_are_those_of_the_page() -> None:
         assert f"| {mean(errors):.1f} ± {stdev(errors):.1f} |" in page
 
 
-@pytest.mark.parametrize("name", ["paper", "mnist10", "tables"])
+@pytest.mark.parametrize("name", ["paper", "images", "tables", "regression"])
 def test_the_page_has_the_published_tables(name: str) -> None:
     text = (ROOT / "RESULTS.md").read_text()
     blocks = (ROOT / "outputs" / name / "table.md").read_text().strip().split("\n\n")
@@ -217,7 +217,7 @@ def test_the_page_compares_the_default_for_tables() -> None:
 CHOSEN = ("dataset", "dataset.table", "algorithm", "network.name", "network.widths", "kernel.gamma", "steps")
 
 
-@pytest.mark.parametrize(("name", "count"), [("paper", 10), ("mnist10", 3), ("tables", 3)])
+@pytest.mark.parametrize(("name", "count"), [("paper", 10), ("images", 3), ("tables", 3), ("regression", 3)])
 def test_each_candidate_was_run_on_seeds_that_tuning_never_used(name: str, count: int) -> None:
     seeds: dict[tuple[str | None, ...], list[int]] = {}
     with (ROOT / "outputs" / name / "runs.csv").open(newline="") as file:

@@ -175,7 +175,7 @@ def reproduce_arguments(parser: CommandParser) -> None:
 def reproduce(options: argparse.Namespace) -> None:
     """Run a suite, which is a list of sweeps (nsvm train -m), and compare the runs.
     There are suites for the paper's experiments, for tables with classes or real
-    targets, and for MNIST with ten digits. They include baselines on the same
+    targets, and for images of ten classes. They include baselines on the same
     splits. The runs of each data set are in one folder. To resume after an
     interruption, run the same command again.
 

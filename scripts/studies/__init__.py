@@ -1,0 +1,1 @@
+"""Studies whose results RESULTS.md shows."""
