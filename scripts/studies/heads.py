@@ -43,10 +43,7 @@ from nsvm_cli.trainers import TRAINERS
 from nsvm_cli.trainers.base import Problem, State
 from nsvm_cli.trainers.cross_entropy import CrossEntropy
 
-TABLES = (
-    *("german", "letter", "optdigits", "segmentation"),
-    *("spambase", "splice", "vehicle", "waveform-40"),
-)
+TABLES = ("german", "letter", "optdigits", "segmentation", "splice", "vehicle")
 CHOICE_SEED = 1000
 FEW = 10_000
 """Number of images up to which training takes a fifth of the steps, and for the choice of a candidate."""
