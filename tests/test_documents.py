@@ -191,6 +191,7 @@ def test_each_mean_on_the_page_is_a_mean_of_published_rows() -> None:
     known = spreads("paper", cell, "test_accuracy", 100, 2) | spreads("paper", cell, "test_errors", 1, 1)
     known |= spreads("tables", table, "test_accuracy", 100, 2) | spreads("regression", table, "test_r2", 1, 4)
     known |= spreads("images", ["algorithm", "network.name"], "test_accuracy", 100, 2)
+    known |= spreads("heads", ["data", "condition", "test", "head"], "accuracy", 100, 2)
     shown = {*re.findall(r"\d[\d.]* ± [\d.]+", page)}
     assert len(shown) > 50
     assert shown - known == set()
@@ -208,6 +209,37 @@ def test_the_page_shows_what_each_cell_of_the_paper_took() -> None:
     shown = re.findall(r"\| ([\d.]+ ± [\d.]+) \| [\d.]* ?\| ([\d.]*) ?\| ([\d.]+) (?=\|)", table)
     assert len(shown) > 25
     assert {*shown} - cells == set()
+
+
+def test_the_page_compares_heads_of_one_network() -> None:
+    rows = published("heads").query("test != 'validation'")
+    figures = ["accuracy", "log_loss", "calibration_error", "seconds"]
+    rows = rows.astype(dict.fromkeys(figures, float))
+    means = rows.groupby(["data", "condition", "test", "head"])[figures].mean()
+    images = means.loc["mnist10"]
+    expected = []
+    for head in rows["head"].unique():
+        full = images.loc[("full", "", head)]
+        cells = [f"{full['log_loss']:.4f}", f"{100 * full['calibration_error']:.2f}"]
+        parts = [(f"{labels} a class", "") for labels in (100, 30, 10)]
+        parts = [("wrong labels", ""), *parts, ("full", "noise"), ("full", "rotation")]
+        scores = [images["accuracy"].get((*part, head)) for part in parts]
+        cells += ["-" if score is None else f"{100 * score:.2f}" for score in scores]
+        expected.append(f" | {' | '.join(cells)} | {full['seconds']:.0f} |")
+    tables = means.drop("mnist10").reset_index()
+    lines = {head: f"| {head} |" for head in rows["head"].unique()}
+    columns = [("full", "", "accuracy"), ("full", "", "log_loss"), ("wrong labels", "", "accuracy")]
+    columns += [(f"{labels} a class", "", "accuracy") for labels in (30, 10)]
+    for condition, test, figure in (*columns, ("full", "noise", "accuracy")):
+        part = tables[(tables["condition"] == condition) & (tables["test"] == test)]
+        scores = part.pivot_table(index="data", columns="head", values=figure)
+        ranks = scores.round(5).rank(axis=1, ascending=figure == "log_loss").mean()
+        for head in lines:
+            mean = scores[head].mean()
+            lines[head] += f" {mean:.3f} |" if figure == "log_loss" else f" {100 * mean:.2f} |"
+            lines[head] += f" {ranks[head]:.2f} |"
+    page = (ROOT / "RESULTS.md").read_text()
+    assert [line for line in (*expected, *lines.values()) if line not in page] == []
 
 
 def test_the_page_shows_where_the_courses_end() -> None:
