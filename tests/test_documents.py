@@ -191,6 +191,7 @@ def test_each_mean_on_the_page_is_a_mean_of_published_rows() -> None:
     known = spreads("paper", cell, "test_accuracy", 100, 2) | spreads("paper", cell, "test_errors", 1, 1)
     known |= spreads("tables", table, "test_accuracy", 100, 2) | spreads("regression", table, "test_r2", 1, 4)
     known |= spreads("images", ["algorithm", "network.name"], "test_accuracy", 100, 2)
+    known |= spreads("ringnorm", ["algorithm", "optimizer.schedule"], "test_accuracy", 100, 2)
     known |= spreads("heads", ["data", "condition", "test", "head"], "accuracy", 100, 2)
     shown = {*re.findall(r"\d[\d.]* ± [\d.]+", page)}
     assert len(shown) > 50

@@ -239,14 +239,19 @@ def test_networks_without_an_svm_have_the_theta_steps_of_the_algorithms(dataset:
 
     Another processor rounds differently, so that theta steps are a few more or less there.
     """
+    published = {"ringnorm": "openml"}.get(dataset, dataset)
+    lr: dict[str, float] = {}  # those of nsvm; other runs have the paper's choices
+    for number in range(1, 5):
+        values = composed([f"dataset={dataset}", f"algorithm=alg{number}"])
+        lr[f"alg{number}"] = values["optimizer"]["lr"]
     moved: dict[tuple[str, str], list[int]] = {}
     with (ROOT / "outputs" / "paper" / "runs.csv").open() as file:
         for row in csv.DictReader(file):
-            if row["algorithm"].startswith("alg") and row["dataset"] == {"ringnorm": "openml"}.get(
-                dataset, dataset
-            ):
-                theta_steps = moved.setdefault((row["algorithm"], row["network.widths"]), [])
-                theta_steps.append(int(row["theta_steps"]))
+            if row["algorithm"] in lr and row["dataset"] == published:
+                wide = row["network.widths"] == "[1000]"
+                if wide or float(row["optimizer.lr"]) == lr[row["algorithm"]]:
+                    theta_steps = moved.setdefault((row["algorithm"], row["network.widths"]), [])
+                    theta_steps.append(int(row["theta_steps"]))
     alike = [composed(words) for words in MATCHED if words[0].startswith(f"dataset={dataset}")]
     steps = [settings["algorithm"]["steps"] for settings in alike]
-    assert sorted(steps) == pytest.approx(sorted(map(mean, moved.values())), rel=0.01)
+    assert sorted(steps) == pytest.approx(sorted(map(mean, moved.values())), rel=0.02)
