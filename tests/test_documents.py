@@ -170,6 +170,15 @@ def test_the_readmes_results_are_those_of_the_page() -> None:
     figures = re.findall(r"[\d.]+ ± [\d.]+", text)
     assert len(figures) >= 16
     assert [figure for figure in figures if figure not in page] == []
+    rows = published("paper")
+    for number in range(1, 5):
+        optimizer = compose_settings(["dataset=mnist", f"algorithm=alg{number}"])["optimizer"]
+        alike = rows[(rows["dataset"] == "mnist") & (rows["algorithm"] == f"alg{number}")]
+        alike = alike[alike["optimizer.lr"].astype(float) == optimizer["lr"]]
+        errors = alike[alike["optimizer.schedule"] == optimizer["schedule"]]["test_errors"].astype(int)
+        shown = f"{errors.mean():.1f} ± {errors.std():.1f}"
+        assert re.search(rf"^\| Algorithm {number} \|.*\| {shown} \| \d \|$", text, flags=re.M)
+        assert re.search(rf"^\| Algorithm {number}, ours \|.*\| {shown} \| \d \|", page, flags=re.M)
 
 
 def published(name: str) -> pd.DataFrame:
