@@ -16,7 +16,7 @@ from nsvm_cli.datasets.columns import unseen_categories
 from nsvm_cli.datasets.layout import Dialect, written_as
 from nsvm_cli.datasets.unlabelled import blocks
 from nsvm_cli.errors import InputError
-from nsvm_cli.models.nsvm import NSVM
+from nsvm_cli.models.nsvm import NSVM, rivals
 from nsvm_cli.output import Say
 from nsvm_cli.tasks import Classification, Regression
 
@@ -82,7 +82,7 @@ def explain(model: NSVM, x: Real[Tensor, "p ..."], most: int = 6) -> list[tuple[
     """Return for each raw sample its prediction, its decision value and the largest terms of that value.
 
     For two classes, the decision value is g(x). For more classes, it is the g(x) of the predicted class or,
-    for one-vs-one models, the sum over the pairs that include this class. For real targets, it is the
+    for one-vs-one models, its margin against the closest other class. For real targets, it is the
     difference between the prediction and the mean target. The terms are alpha_j K(z_j, F_theta(x)) / scale
     (see ``Expansion``), summed over terms of the same training sample j. At most ``most`` nonzero
     terms with the largest absolute values are returned.
@@ -93,10 +93,11 @@ def explain(model: NSVM, x: Real[Tensor, "p ..."], most: int = 6) -> list[tuple[
     e = model.expansion
     if e.i is None:
         raise InputError("the model file does not contain the indices of the support vectors")
-    decided = model.predict(x)
-    terms = model.kernel(model.features(x), e.z) * _for_decisions(model, decided, e.alpha) / e.scale
+    decided, z = model.predict(x), model.features(x)
+    K = torch.cat([model.kernel(z, e.z) / e.scale, z.new_ones(len(z), 1)], 1)
     bias = torch.as_tensor(e.bias).to(e.alpha).expand_as(e.alpha[:1])
-    totals = terms.sum(1) + _for_decisions(model, decided, bias)[:, 0]
+    terms = K * _for_decisions(model, decided, K, torch.cat([e.alpha, bias]))
+    totals, terms = terms.sum(1), terms[:, :-1]
     samples, group = e.i.unique(return_inverse=True)
     sums = terms.new_zeros(len(x), len(samples)).index_add(1, group, terms)
     explained = []
@@ -106,17 +107,20 @@ def explain(model: NSVM, x: Real[Tensor, "p ..."], most: int = 6) -> list[tuple[
     return explained
 
 
-def _for_decisions(model: NSVM, decided: Tensor, c: Float[Tensor, " s *outputs"]) -> Float[Tensor, "p s"]:
-    """Return the coefficients of each sample's decision value, given the coefficients ``c`` of the expansion.
+def _for_decisions(
+    model: NSVM, decided: Tensor, K: Float[Tensor, "p s"], c: Float[Tensor, " s *outputs"]
+) -> Float[Tensor, "p s"]:
+    """Return the coefficients of each sample's decision value, given the coefficients ``c`` of g = K c.
 
     For real targets, the coefficients are in the units of the targets.
     """
-    task = model.task
+    task, metadata = model.task, model.metadata
     if c.ndim == 1:
         return (task.std if isinstance(task, Regression) else 1.0) * c.expand(len(decided), -1)
-    # sums over classes come first, because there may be many decisions and pairs
     if model.expansion.one_vs_one:
-        C = len(model.metadata.trained.classes)
-        i, j = torch.triu_indices(C, C, 1, device=c.device)
-        c = c.new_zeros(len(c), C).index_add_(1, i, c).index_add_(1, j, -c)
-    return model.metadata.fill_absent(c)[:, decided.long()].mT
+        names = metadata.trained.classes
+        pairs = rivals(len(names))[[names.index(task.classes[int(r)]) for r in decided]].to(c.device)
+        c = torch.cat([c, -c], 1)
+        nearest = (K @ c).gather(1, pairs).argmin(1, keepdim=True)
+        return c[:, pairs.gather(1, nearest)[:, 0]].mT
+    return metadata.fill_absent(c)[:, decided.long()].mT

@@ -13,7 +13,6 @@ import torch
 from jaxtyping import Bool, Float, Float64, Int64
 from pydantic import Field, NonNegativeInt, PositiveInt
 from torch import Tensor, nn
-from torch.nn import functional
 
 from nsvm_cli.config.registry import STRICT, NonNegative, OneLine, Positive, shown
 from nsvm_cli.config.settings import Settings
@@ -72,19 +71,24 @@ class Expansion(OneLine):
     def __call__(self, K: Kernel, z: Float[Tensor, "p n"]) -> Float[Tensor, " p *outputs"]:
         f = self.exact
         g = kernel_sums(K, z.to(f.z.dtype), f.z, f.alpha) / self.scale + self.bias
-        return (votes(g) if self.one_vs_one else g).to(z.dtype)
+        return (margins(g) if self.one_vs_one else g).to(z.dtype)
 
 
-def votes(g: Float[Tensor, "p pairs"]) -> Float[Tensor, "p C"]:
-    """Return how many pairs (i, j), i < j, each class wins. Class i wins if g > 0, otherwise class j.
+def rivals(C: int) -> Int64[Tensor, "C rivals"]:
+    """Return for each class r the columns of [g, -g] with the margins of r against the other classes.
 
-    Sums of g break ties, like in scikit-learn's SVC with break_ties=True.
+    The columns of g are the pairs (r, s), r < s, where g > 0 means class r.
+    """
+    return torch.cat((*torch.triu_indices(C, C, 1),)).argsort(stable=True).reshape(C, C - 1)
+
+
+def margins(g: Float[Tensor, "p pairs"]) -> Float[Tensor, "p C"]:
+    """Return the smallest margin of each class against another class.
+
+    A class that wins against all others has the only positive margin.
     """
     C = round((1 + math.sqrt(1 + 8 * g.shape[1])) / 2)
-    first, second = (functional.one_hot(k, C).to(g) for k in torch.triu_indices(C, C, 1, device=g.device))
-    won = (g > 0).to(g) @ first + (g <= 0).to(g) @ second
-    total = g @ (first - second)
-    return won + total / (3 * (total.abs() + 1))
+    return torch.cat([g, -g], 1)[:, rivals(C).to(g.device)].amin(2)
 
 
 Sigmoids = Float[Tensor, "2 *outputs"]

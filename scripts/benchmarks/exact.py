@@ -71,8 +71,8 @@ def ours(svm: Any, problem: Problem, test: Samples) -> dict[str, float]:
 def theirs(kind: Any, svm: Any, problem: Problem, test: Samples) -> dict[str, float]:
     """Fit the same SVM by a class of scikit-learn's interface."""
     K: Any = problem.K
-    gamma, several = float(or_one_over_n(K.gamma, problem.x)), len(problem.task.classes) > 2
-    machine = kind(C=svm.C(problem), gamma=gamma, tol=svm.tol, cache_size=MEMORY, break_ties=several)
+    gamma = float(or_one_over_n(K.gamma, problem.x))
+    machine = kind(C=svm.C(problem), gamma=gamma, tol=svm.tol, cache_size=MEMORY)
     begin = time.process_time()
     machine.fit(problem.x.numpy(), problem.host_y)
     seconds = time.process_time() - begin

@@ -93,7 +93,6 @@ MODELS: dict[str, dict[str, Any]] = {
     "ten classes": {**TEN_CLASSES, "algorithm": {"name": "alg4", "steps": 20, "solver_steps": 300}},
     "pairs of classes": {
         **TEN_CLASSES,
-        "dtype": "float64",  # rounding may turn a vote
         "algorithm": {"name": "alg4", "steps": 20, "solver": "svc"},
     },
     "two calibrated classes": {

@@ -143,14 +143,15 @@ def test_the_strongest_support_vectors(
         found = load(tmp_path, **small_table(table, tmp_path), algorithm=algorithm)
     model, data = found
     e, some = model.expansion, random_samples(data.held_out, 5, seed=0)
-    alpha, bias = e.alpha.numpy() / e.scale, np.asarray(e.bias)
-    if table == "three classes" and solver == "svc":  # the columns are the pairs (0, 1), (0, 2), (1, 2)
-        signs = np.array([[1, 1, 0], [-1, 0, 1], [0, -1, -1]])
-        alpha, bias = alpha @ signs.T, signs @ bias
+    all_alpha, all_bias = e.alpha.numpy() / e.scale, np.asarray(e.bias)
     if table == "regression":
-        alpha, bias = model.task.std * alpha, model.task.std * bias
+        all_alpha, all_bias = model.task.std * all_alpha, model.task.std * all_bias
     for x, (decided, total, terms) in zip(some.x, explain(model, some.x), strict=True):
-        K = model.kernel(model.features(x[None]), e.z)[0].numpy()
+        K, alpha, bias = model.kernel(model.features(x[None]), e.z)[0].numpy(), all_alpha, all_bias
+        if table == "three classes" and solver == "svc":  # the columns are the pairs (0, 1), (0, 2), (1, 2)
+            signed = [((1, 0), (1, 1)), ((-1, 0), (1, 2)), ((-1, 1), (-1, 2))][int(decided)]
+            sign, pair = min(signed, key=lambda sp: sp[0] * (K @ alpha + bias)[sp[1]])
+            alpha, bias = sign * alpha[:, pair], sign * bias[pair]
         column = (slice(None), int(decided)) if alpha.ndim == 2 else slice(None)
         expected = alpha[column] * K
         largest = -np.sort(-np.abs(expected))[:6]
