@@ -64,9 +64,8 @@ def test_scikit_learns_checks(Estimator: Any, settings: dict[str, Any]) -> None:
     checks = check_estimator(estimator, on_fail=None, on_skip=None, expected_failed_checks=at_random)
     others = [check for check in checks if check["check_name"] not in at_random]
     assert not [check for check in others if check["status"] not in ("passed", "skipped")]
-    assert [check["check_name"] for check in checks if check["status"] == "skipped"] == [
-        "check_array_api_input"
-    ]
+    skipped = {check["check_name"] for check in checks if check["status"] == "skipped"}
+    assert skipped <= {"check_array_api_input"}  # versions before 1.9 do not run it
 
 
 @pytest.mark.parametrize("Estimator", [NSVMClassifier, NSVMRegressor])
@@ -177,7 +176,7 @@ def test_what_a_notebook_shows_is_one_line(tmp_path: Path) -> None:
 def test_progress_of_fit(capsys: pytest.CaptureFixture[str]) -> None:
     X, y = make_moons(60, noise=0.2, random_state=0)
     NSVMClassifier("alg1", steps=20, verbose=True).fit(X, y)
-    first, *others = capsys.readouterr().err.splitlines()
+    first, *others = capsys.readouterr().err.rstrip().splitlines()  # versions of rich before 15 end with "\n"
     assert first == "fit: 20 steps"
     assert len(others) < 15
     assert others[-1].startswith("step 20/20  ")
@@ -402,7 +401,7 @@ def test_a_frame_of_numbers_is_an_array_with_names() -> None:
     assert NSVMClassifier(**QUICKLY).fit(codes, y).model_.metadata.columns["up"] == ("0", "1")
     unnamed = NSVMClassifier(**QUICKLY).fit(pd.DataFrame(X), y)
     np.testing.assert_array_equal(unnamed.decision_function(X), of_array.decision_function(X))
-    with pytest.raises(Exception, match="Expected unique column names"):
+    with pytest.raises(Exception, match="Expected unique column names|feature names should match"):
         of_frame.predict(frame.set_axis(["left", "left"], axis=1))
 
 
