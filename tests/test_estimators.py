@@ -401,7 +401,7 @@ def test_a_frame_of_numbers_is_an_array_with_names() -> None:
     assert NSVMClassifier(**QUICKLY).fit(codes, y).model_.metadata.columns["up"] == ("0", "1")
     unnamed = NSVMClassifier(**QUICKLY).fit(pd.DataFrame(X), y)
     np.testing.assert_array_equal(unnamed.decision_function(X), of_array.decision_function(X))
-    with pytest.raises(Exception, match="Expected unique column names|feature names should match"):
+    with pytest.raises(Exception, match=r"Expected unique column names|feature names should match"):
         of_frame.predict(frame.set_axis(["left", "left"], axis=1))
 
 
