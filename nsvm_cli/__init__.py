@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from nsvm_cli.comparison.records import load_runs
     from nsvm_cli.estimators import NSVMClassifier, NSVMRegressor, load_model
 
-__version__ = "0.1.0"
+__version__ = "1.0.0"
 
 __all__ = ["NSVMClassifier", "NSVMRegressor", "load_model", "load_runs"]
 """The public names, whose modules are imported on first use, since torch takes seconds."""
