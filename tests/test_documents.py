@@ -233,8 +233,7 @@ def test_the_page_compares_heads_of_one_network() -> None:
         cells = [f"{full['log_loss']:.4f}", f"{100 * full['calibration_error']:.2f}"]
         parts = [(f"{labels} a class", "") for labels in (100, 30, 10)]
         parts = [("wrong labels", ""), *parts, ("full", "noise"), ("full", "rotation")]
-        scores = [images["accuracy"].get((*part, head)) for part in parts]
-        cells += ["-" if score is None else f"{100 * score:.2f}" for score in scores]
+        cells += [f"{100 * images['accuracy'][(*part, head)]:.2f}" for part in parts]
         expected.append(f" | {' | '.join(cells)} | {full['seconds']:.0f} |")
     tables = means.drop("mnist10").reset_index()
     lines = {head: f"| {head} |" for head in rows["head"].unique()}

@@ -13,6 +13,7 @@ from unittest import mock
 import numpy as np
 import pandas as pd
 import pytest
+import sklearn
 import torch
 from safetensors.torch import load_file
 from sklearn.base import BaseEstimator, clone
@@ -46,6 +47,7 @@ from tests.small_tables import small_table
 
 FEW: dict[str, Any] = {"algorithm": "alg4", "steps": 150, "batch_size": 32}
 QUICK: dict[str, Any] = {"algorithm": "pegasos", "network": "identity", "steps": 1000, "lam": 1e-2}
+OLDER = sklearn.__version__.startswith("1.8.")  # it checks less, and in another order
 
 
 @pytest.mark.parametrize(
@@ -64,8 +66,8 @@ def test_scikit_learns_checks(Estimator: Any, settings: dict[str, Any]) -> None:
     checks = check_estimator(estimator, on_fail=None, on_skip=None, expected_failed_checks=at_random)
     others = [check for check in checks if check["check_name"] not in at_random]
     assert not [check for check in others if check["status"] not in ("passed", "skipped")]
-    skipped = {check["check_name"] for check in checks if check["status"] == "skipped"}
-    assert skipped <= {"check_array_api_input"}  # versions before 1.9 do not run it
+    skipped = [check["check_name"] for check in checks if check["status"] == "skipped"]
+    assert skipped == ([] if OLDER else ["check_array_api_input"])
 
 
 @pytest.mark.parametrize("Estimator", [NSVMClassifier, NSVMRegressor])
@@ -401,7 +403,8 @@ def test_a_frame_of_numbers_is_an_array_with_names() -> None:
     assert NSVMClassifier(**QUICKLY).fit(codes, y).model_.metadata.columns["up"] == ("0", "1")
     unnamed = NSVMClassifier(**QUICKLY).fit(pd.DataFrame(X), y)
     np.testing.assert_array_equal(unnamed.decision_function(X), of_array.decision_function(X))
-    with pytest.raises(Exception, match=r"Expected unique column names|feature names should match"):
+    says = "feature names should match" if OLDER else "Expected unique column names"
+    with pytest.raises(Exception, match=says):
         of_frame.predict(frame.set_axis(["left", "left"], axis=1))
 
 

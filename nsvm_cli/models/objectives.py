@@ -120,7 +120,7 @@ def full_objective(
 ) -> float | None:
     """Return lambda/2 ||f||^2_H + 1/m sum_i w_i l(y_i, f(z_i))  (paper, Section 3).
 
-    The norm excludes the bias. The result is None with ``one_vs_one``, where each pair has an f of its own.
+    The norm excludes the bias. The result is None with ``one_vs_one``, because each pair has its own f.
     """
     if f.one_vs_one:
         return None
