@@ -12,7 +12,7 @@ from jaxtyping import Float64
 from torch import Tensor, nn
 
 from nsvm_cli.errors import InputError, RunError
-from nsvm_cli.models.nsvm import NSVM, margins, probabilities
+from nsvm_cli.models.nsvm import NSVM, probabilities
 from nsvm_cli.plugins import location
 from nsvm_cli.tasks import Classification
 
@@ -30,8 +30,8 @@ class Graph(nn.Module):
         g, task, sigmoids = self.g, self.model.task, self.model.sigmoids
         scaling = self.model.scaling
         z = self.network(((x - scaling.mean) / scaling.std).to(self.model.expansion.z.dtype))
-        scores = self.model.kernel(z.to(g.z.dtype), g.z) @ g.alpha / g.scale + g.bias
-        scores = self.model.metadata.fill_absent((margins(scores) if g.one_vs_one else scores).to(z.dtype))
+        sums = self.model.kernel(z.to(g.z.dtype), g.z) @ g.alpha
+        scores = self.model.metadata.fill_absent(g.of_sums(sums).to(z.dtype))
         decided = task.decide(scores)
         prediction = task.index(decided) if isinstance(task, Classification) else decided
         if sigmoids is None:

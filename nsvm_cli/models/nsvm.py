@@ -70,8 +70,12 @@ class Expansion(OneLine):
 
     def __call__(self, K: Kernel, z: Float[Tensor, "p n"]) -> Float[Tensor, " p *outputs"]:
         f = self.exact
-        g = kernel_sums(K, z.to(f.z.dtype), f.z, f.alpha) / self.scale + self.bias
-        return (margins(g) if self.one_vs_one else g).to(z.dtype)
+        return f.of_sums(kernel_sums(K, z.to(f.z.dtype), f.z, f.alpha)).to(z.dtype)
+
+    def of_sums(self, sums: Float[Tensor, " p *terms"]) -> Float[Tensor, " p *outputs"]:
+        """Return the decision values, given sum_s alpha_s K(z_s, F_theta(x)) for each x."""
+        g = sums / self.scale + self.bias
+        return margins(g) if self.one_vs_one else g
 
 
 def rivals(C: int) -> Int64[Tensor, "C rivals"]:
