@@ -160,12 +160,9 @@ class Alg4(BatchTrainer[Alg4State]):
         state.t = t
 
     def advance(self, problem: Problem, state: Alg4State, until: int) -> None:
-        self._advance_part_1(problem, state, min(until, self.last_theta_step))
+        super().advance(problem, state, min(until, self.last_theta_step))
         if state.t < until:
             self._advance_part_2(problem, state, until)
-
-    def _advance_part_1(self, problem: Problem, state: Alg4State, until: int) -> None:
-        super().advance(problem, state, until)
 
     def _advance_part_2(self, problem: Problem, state: Alg4State, until: int) -> None:
         if state.part_2 is None:

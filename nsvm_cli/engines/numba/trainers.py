@@ -180,9 +180,12 @@ class CompiledAlg4(Alg4):
     def _solver(self, steps: int) -> Trainer[Any]:
         return look_ahead.with_faster_class(super()._solver(steps), COMPILED)
 
+    def advance(self, problem: Problem, state: Alg4State, until: int) -> None:
+        if state.t < (end := min(until, self.last_theta_step)):
+            self._advance_part_1(problem, state, end)
+        super().advance(problem, state, until)
+
     def _advance_part_1(self, problem: Problem, state: Alg4State, until: int) -> None:
-        if state.t >= until:
-            return
         steps, T = Stretches(stretches.alg4, self, problem, state), self.last_theta_step
         centred = problem.task.centred if self.centred is None else self.centred
         means, averaged = ([*state.mean.mean.values()], state.mean.steps) if state.mean else ([], 0)
