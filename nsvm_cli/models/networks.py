@@ -73,16 +73,13 @@ def expect_images(network: str, shape: Shape, side: int) -> None:
     """Raise an InputError unless samples are images (channels, height, width) of ``side`` pixels or more."""
     if len(shape) == 3 and min(shape[1:]) >= side:
         return
-    hint = (
-        "add a channel axis with X[:, None]"
-        if len(shape) == 2
-        else "put the channels first with X.transpose(0, 3, 1, 2)"
-    )
-    last = len(shape) == 2 or (len(shape) == 3 and shape[2] in (1, 3) and min(shape[:2]) >= side)
-    raise InputError(
-        f"network {network} requires images of at least {side}x{side} pixels, got samples of shape {shape}"
-        f"{'; ' + hint if last else ''}"
-    )
+    hint = ""
+    if len(shape) == 2:
+        hint = "; add a channel axis with X[:, None]"
+    elif len(shape) == 3 and shape[2] in (1, 3) and min(shape[:2]) >= side:
+        hint = "; put the channels first with X.transpose(0, 3, 1, 2)"
+    expected = f"images of at least {side}x{side} pixels"
+    raise InputError(f"network {network} requires {expected}, got samples of shape {shape}{hint}")
 
 
 class CNN(nn.Sequential):
