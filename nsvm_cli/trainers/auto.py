@@ -161,16 +161,11 @@ class Auto(Alg4):
         """Return the settings of a candidate, by dotted keys, for m training samples."""
         lam = 1 / (chosen["C"] * m)
         if chosen["algorithm"] == "svc":
-            gamma = {"kernel.gamma": chosen["gamma"]} if "gamma" in chosen else {}
-            name = "svc" if m <= MAX_SVC_SAMPLES else "nystroem"
-            unused: dict[str, Any] = {
-                "penalties": {},
-                "freeze": [],
-                "init.run": None,
-                "sampler": {"name": "uniform"},
-            }
-            fixed = {"network": {"name": "identity"}, "algorithm": {"name": name, "lam": lam}}
-            return {**fixed, **gamma, **unused}
+            svm = {"name": "svc" if m <= MAX_SVC_SAMPLES else "nystroem", "lam": lam}
+            values: dict[str, Any] = {"network": {"name": "identity"}, "algorithm": svm}
+            values |= {"kernel.gamma": chosen["gamma"]} if "gamma" in chosen else {}
+            # settings that an SVM on the inputs does not use
+            return values | {"penalties": {}, "freeze": [], "init.run": None, "sampler": {"name": "uniform"}}
         values = {field.name: getattr(self, field.name) for field in fields(Alg4)}
         values |= {"name": "alg4", "steps": chosen["steps"], "epochs": None, "lam": lam}
         return {"algorithm": values}
