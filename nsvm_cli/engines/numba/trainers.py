@@ -57,11 +57,11 @@ class Stretches:
             c = state.coefficients
             alpha = c.alpha.reshape(len(c.alpha), -1)  # stretches change this memory
             self.support = forms.Support(alpha, c.order, np.array([len(c.support)]), c.in_support)
-        ahead = state.engine
+        ahead = state.engine or look_ahead.Ahead()
         progress = forms.Progress(
             np.array([state.t]),
-            np.array([ahead.last_violation if ahead else 1]),
-            np.array([ahead.mean_gap if ahead else 1.0]),
+            np.array([ahead.last_violation]),
+            np.array([ahead.mean_gap]),
             np.array([float(state.tally.objective), 0.0, math.nan]),
             np.zeros(3, np.int64),
             np.zeros(1),
