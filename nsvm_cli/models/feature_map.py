@@ -124,8 +124,8 @@ def features(network: nn.Module, x: ScaledSamples) -> Float[Tensor, "m n"]:
             return first
         z = first.new_empty(len(x), *first.shape[1:])  # joining chunks would fragment memory
         z[:rows] = first
-        for z_chunk, at in zip(z[rows:].split(rows), range(rows, len(x), rows), strict=True):
-            z_chunk.copy_(network(x[at : at + rows]))
+        for at in range(rows, len(x), rows):
+            z[at : at + rows] = network(x[at : at + rows])
     return z
 
 
