@@ -236,34 +236,24 @@ def alg2(run: Run, support: Support, x_j: Any, drawn: Any, first: int, until: in
         if violations > 0:
             t, violating = progress.t[0], violating_rows(steps, violations)
             i_t = i[(t - begin) * k + violating]
-            at, rows = _places(support, i_t)
-            batch = np.empty(rows, np.int64)
-            for v in range(len(j)):
-                batch[v] = j[v]
-            for v in range(violations):
-                set_row(x_j, at[v], run.x, i_t[v])
-                batch[at[v]] = i_t[v]
             a = scaled_rows(steps, violating, -1 / (run.lam * (t - 1) * k), z)
-            alpha_j = scaled_rows(support.alpha, j, 1.0, z)
-            _descend_on_support(run, t, x_j[:rows], batch, alpha_j, at, a, z_j[:rows], passed)
+            alpha_j = scaled_rows(support.alpha, j, 1.0, z)  # before the update
             for v in range(violations):
-                add(support, i_t[v], steps[violating[v]], k)
+                if add(support, i_t[v], steps[violating[v]], k):
+                    set_row(x_j, support.joined[0] - 1, run.x, i_t[v])
+            at, batch = _places(support, i_t), support.order[: support.joined[0]]
+            _descend_on_support(run, t, x_j[: len(batch)], batch, alpha_j, at, a, z_j[: len(batch)], passed)
             stale = True
 
 
 @jit
 def _places(support: Support, i: Any) -> Any:
-    """Return the rows of samples i in a batch (the support, then all other i), and the batch's length."""
-    at, new = np.empty(len(i), np.int64), support.joined[0]
+    """Return the positions of samples i in the support, which must contain them."""
+    at = np.zeros(len(i), np.int64)
     for v in range(len(i)):
-        if support.member[i[v]]:
-            at[v] = 0
-            while support.order[at[v]] != i[v]:
-                at[v] += 1
-        else:
-            at[v] = new
-            new += 1
-    return at, new
+        while support.order[at[v]] != i[v]:
+            at[v] += 1
+    return at
 
 
 @jit
@@ -276,7 +266,7 @@ def _descend_on_support(
 
     Here a_i is -1/(lambda (t-1) k) times the increment of alpha_i.
     """
-    # the batch consists of the support and all samples i outside the support; ``at`` holds the rows of all i
+    # the batch is the support, which ends with new samples without alpha_j; ``at`` holds the rows of all x_i
     F, K, rows, s = run.F, run.K, len(x_j), len(alpha_j)
     # the support has passed already, except for its last block if that is lengthened by new samples
     forward(F, x_j, passed, z_j, t, batch, s if rows == s else s // ROWS * ROWS)
