@@ -37,7 +37,7 @@ def runs(options: argparse.Namespace) -> None:
       nsvm runs outputs/sweep/* --sort test_accuracy --descending
       nsvm runs outputs --filter algorithm=alg1 --filter algorithm.lam=1e-3 --csv
     """
-    from nsvm_cli.comparison.records import REQUIRED, figures_shown, find_runs, in_order, rows_of, runs_table
+    from nsvm_cli.comparison.records import figures_shown, find_runs, in_order, rows_of, runs_table
 
     if options.escape_formulas and not options.csv:
         raise InputError("--escape-formulas requires --csv, since it changes only CSV cells")
@@ -56,7 +56,8 @@ def runs(options: argparse.Namespace) -> None:
         folder, count, columns = runs_table(records)
         answer(f"{folder}: {count}")
         figures = figures_shown(records)
-        required = [*REQUIRED, *(name for name in figures if name.startswith(("validation", "test")))]
+        scores = [name for name in figures if name.startswith(("validation", "test"))]
+        required = ["run", "dataset", "algorithm", "seed", "status", "message", *scores]
         if hidden := show_runs(columns, figures, required):
             advice = "to print all columns, add --csv or --json"
             say(f"columns that do not fit the terminal: {', '.join(hidden)}; {advice}")

@@ -214,10 +214,6 @@ def rows_of(records: Sequence[RunRecord]) -> list[dict[str, Any]]:
     return [{name: row.get(name) for name in columns} for row in rows]
 
 
-REQUIRED = ("run", "dataset", "algorithm", "seed", "status", "message")
-"""Columns that, like held-out scores, are never dropped when a table of runs is too wide."""
-
-
 def figures_shown(records: Sequence[RunRecord]) -> list[str]:
     """Return the names of the metrics to show in a table of runs, including metrics that some runs lack.
 
