@@ -164,6 +164,5 @@ def _plot_curve(axis: Axes, curve: Curve) -> None:
         linear = 10 ** math.ceil(math.log10(usual))
         # a wider linear part, so that labels do not overlap
         axis.set_yscale("symlog", linthresh=linear, linscale=max(1, math.log10(largest / linear) / 3))
-        locator: Any = axis.yaxis.get_major_locator()
-        locator.set_params(numticks=5)  # a panel has no room for more ticks
+        axis.locator_params(axis="y", numticks=5)  # a panel has no room for more ticks
         axis.yaxis.set_major_formatter("{x:g}")

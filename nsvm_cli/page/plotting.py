@@ -60,13 +60,12 @@ def _plain_matplotlib() -> Iterator[None]:
     level = log.level
     log.setLevel(logging.CRITICAL + 1)  # hides messages about fonts and caches, which Hydra would print
     try:
-        import matplotlib
+        from matplotlib import style
 
-        with warnings.catch_warnings(), matplotlib.rc_context():
-            warnings.simplefilter("ignore")  # about characters that the font lacks
-            matplotlib.rcdefaults()
-            # PDF files then contain text instead of drawings of letters
-            matplotlib.rcParams.update({"text.parse_math": False, "pdf.fonttype": 42})
+        # with fonttype 42, PDF files contain text instead of drawings of letters
+        settings = {"text.parse_math": False, "pdf.fonttype": 42}
+        # the warnings are about characters that the font lacks
+        with warnings.catch_warnings(action="ignore"), style.context(settings, after_reset=True):
             yield
     finally:
         log.setLevel(level)
