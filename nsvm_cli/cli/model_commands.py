@@ -50,7 +50,6 @@ def columns(options: argparse.Namespace) -> None:
         answer(line)
 
 
-SPLITS = ("test", "train", "validation", "all")
 KEYS = {
     "dataset=NAME": "evaluate on another data set",
     "dataset.root=FOLDER": "new folder of a data set that has moved",
@@ -61,9 +60,8 @@ KEYS = {
 
 def evaluate_arguments(parser: CommandParser) -> None:
     parser.add("path", "PATH", f"{MODEL}; can be repeated")
-    parser.add(
-        "--split", "NAME", f"split to evaluate on: {', '.join(SPLITS[:-1])} or {SPLITS[-1]}", choices=SPLITS
-    )
+    splits = ("test", "train", "validation", "all")
+    parser.add("--split", "NAME", "split to evaluate on: test, train, validation or all", choices=splits)
     as_json = "print a JSON object for each PATH instead of a table"
     parser.add_argument("--json", action="store_true", help=as_json)
     parser.add_keys("overrides", KEYS)

@@ -117,9 +117,8 @@ class CommandParser(argparse.ArgumentParser):
 
     def add_dialect(self) -> None:
         """Add the options in ``DIALECT``, which are the settings of ``dataset`` on the format of a table."""
-        self.add(
-            "--separator", "C", "separator of cells: a character such as ; or \\t, or the word whitespace"
-        )
+        separator = "separator of cells: a character such as ; or \\t, or the word whitespace"
+        self.add("--separator", "C", separator)
         self.add("--encoding", "NAME", "encoding of the file, such as latin-1 or utf-16")
         self.add("--header", "LINE", "number of the line with the column names, or false", type=json.loads)
         self.add("--comment", "C", "character that begins a comment, such as #")
@@ -138,17 +137,12 @@ class CommandParser(argparse.ArgumentParser):
 
     def add_runtime(self) -> None:
         """Add the options for the device, threads and memory (``RUNTIME``), and ``plugins``."""
-        budget = "maximum MiB for kernel values in memory and, if above 1024, for the file of a table"
-        self.add(
-            "--device", "NAME", "device to compute on: auto, cpu or cuda", choices=("auto", "cpu", "cuda")
-        )
+        devices = ("auto", "cpu", "cuda")
+        self.add("--device", "NAME", "device to compute on: auto, cpu or cuda", choices=devices)
         self.add("--threads", "N", "number of CPU threads", type=int)
-        self.add(
-            "--kernel-path",
-            "FILE",
-            "new path of the kernel matrix, if its file has moved",
-            dest="kernel.path",
-        )
+        moved = "new path of the kernel matrix, if its file has moved"
+        self.add("--kernel-path", "FILE", moved, dest="kernel.path")
+        budget = "maximum MiB for kernel values in memory and, if above 1024, for the file of a table"
         self.add("--memory-budget", "MIB", budget, type=int)
         self.add_plugins()
 

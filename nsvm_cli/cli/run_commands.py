@@ -72,9 +72,8 @@ def compare_arguments(parser: CommandParser) -> None:
     failed = "exclude failed runs (exclude, the default), or give them the score of guessing (guess)"
     parser.add("--failed", "SCORE", failed, choices=("exclude", "guess"), default="exclude")
     formats = ("markdown", "csv", "latex")
-    parser.add(
-        "--format", "FORMAT", "markdown (the default), csv or latex", choices=formats, default="markdown"
-    )
+    form = "markdown (the default), csv or latex"
+    parser.add("--format", "FORMAT", form, choices=formats, default="markdown")
     parser.add("--figures", "FOLDER", "folder for figures, as PNG or, with --format latex, as PDF", type=Path)
     parser.add_escape()
 
