@@ -58,7 +58,9 @@ class Progress(Callback):
 
     def on_train_start(self) -> None:
         self.steps, self.total = self.trainer.part_steps, self.trainer.total
-        self.bar.update(self.task, total=self._total(1))
+        parts = zip(self.trainer.parts, self.steps, strict=False)
+        self.totals = [None if part.chooses_steps else steps for part, steps in parts]
+        self.bar.update(self.task, total=self.totals[0])
         if not self.has_bars:
             self.say(f"{self.bar.tasks[0].description}: {self.total} steps")
 
@@ -69,24 +71,20 @@ class Progress(Callback):
     def on_train_end(self, state: State, stopped: str | None) -> None:
         self._begin("model and scores")
 
-    def _begin(self, title: str, part: int = 0) -> None:
-        """Fill the last bar, and add a bar for a part or, by default, for the work after the last step."""
+    def _begin(self, title: str, total: int | None = None) -> None:
+        """Fill the last bar, and add a bar, by default for work whose number of steps is unknown."""
         self._end()
-        self.task = self.bar.add_task(title, total=self._total(part), figures="")
-
-    def _total(self, part: int) -> int | None:
-        return self.steps[part - 1] if part and not self.trainer.parts[part - 1].chooses_steps else None
+        self.task = self.bar.add_task(title, total=total, figures="")
 
     def _end(self) -> None:
         """Fill the last bar. Work without steps counts as one step."""
-        for task in self.bar.tasks[-1:]:
-            done = task.completed or 1
-            self.bar.update(task.id, completed=done, total=done)
+        done = self.bar.tasks[-1].completed or 1
+        self.bar.update(self.task, completed=done, total=done)
 
     def _move(self, t: int, part: int | None) -> None:
         number = part or 1
         if len(self.bar.tasks) < number:
-            self._begin(f"Part {number}", number)
+            self._begin(f"Part {number}", self.totals[number - 1])
         self.bar.update(self.task, completed=t - sum(self.steps[: number - 1]))
 
     def on_log(self, state: State, record: Record) -> None:
