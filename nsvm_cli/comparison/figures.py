@@ -27,17 +27,8 @@ ENDS = {"step": "steps", "seconds of training": "train_seconds", "support vector
 Course = Float64[np.ndarray, "seeds records 4"]
 """For each seed and each step at which all seeds recorded a score: the score and its place on each axis."""
 
-RATIO = 10
-"""Ratio of the longest to the shortest curve above which an axis is logarithmic."""
-
-LONGEST_NAME = 60
-"""Maximum number of characters of a name."""
-
-SMALL = 8
-"""Size of small text in points."""
-
-LETTER, LINE = 0.075, 0.2
-"""Approximate width of a small letter and height of a line of small text, in inches."""
+SMALL, LETTER, LINE = 8, 0.075, 0.2
+"""The size of small text in points, and the approximate width of a letter and height of a line in inches."""
 
 
 def figures(rows: Sequence[Comparison], ranks: Ranking | None) -> dict[str, Figure]:
@@ -115,9 +106,9 @@ def _plot(axis: Axes, cell: Cell, course: Course, title: str, colour: str) -> An
 
 
 def _scale(axis: Axes, lengths: Sequence[float]) -> None:
-    """Make an axis logarithmic if the lengths of the curves differ by more than a factor of ``RATIO``."""
+    """Make an axis logarithmic if the lengths of the curves differ by more than a factor of 10."""
     lengths = [length for length in lengths if not math.isnan(length)]
-    if lengths and max(lengths) > RATIO * min(lengths) > 0:
+    if lengths and max(lengths) > 10 * min(lengths) > 0:
         axis.set_xscale("log")
         axis.xaxis.set_major_formatter("{x:g}")
         axis.xaxis.set_minor_formatter("")
@@ -138,6 +129,5 @@ def mean_ranks(ranking: Ranking) -> Figure:
 
 
 def _shown(name: str) -> str:
-    """Shorten a long name in the middle, because distinguishing settings may be at either end."""
-    half = LONGEST_NAME // 2
-    return name if len(name) <= LONGEST_NAME else f"{name[:half]}…{name[-half:]}"
+    """Shorten a name of more than 60 characters in the middle, since either end may distinguish settings."""
+    return name if len(name) <= 60 else f"{name[:30]}…{name[-30:]}"

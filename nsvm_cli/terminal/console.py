@@ -17,7 +17,6 @@ from rich import progress
 from rich.box import SIMPLE_HEAD
 from rich.cells import cell_len
 from rich.console import Group
-from rich.measure import Measurement
 from rich.table import Column, Table
 from rich.text import Text
 
@@ -97,7 +96,7 @@ def _confusion_table(figures: Figures, classes: Sequence[str], split: str, conso
     if len(classes) <= words.FEW_CLASSES:
         matrix = _table(words.matrix_cells(*cells))
         unbounded = console.options.update(max_width=WIDE)
-        if Measurement.get(console, unbounded, matrix).maximum <= console.width:
+        if console.measure(matrix, options=unbounded).maximum <= console.width:
             return Group(f"{split}: true classes in rows, decisions in columns", matrix)
     most_frequent = _table(words.frequent_cells(*cells))
     return Group(f"{split}: the most frequent confusions", most_frequent) if most_frequent.row_count else None
