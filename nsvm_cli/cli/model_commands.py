@@ -87,13 +87,12 @@ def evaluate(options: argparse.Namespace) -> None:
     from nsvm_cli.runs.open_model import NoModelYetError, evaluate_model, open_model
     from nsvm_cli.terminal.console import show_evaluation, show_evaluations
 
-    dataset = None
+    dataset, runtime = None, specified(options, RUNTIME)
     if name is not None:
         from nsvm_cli.compose.composition import compose_settings  # Hydra is needed only here
 
-        dataset = dict(compose_settings([f"dataset={name}"], complete=False)["dataset"])
-    runtime = specified(options, RUNTIME)
-    if dataset is None and "root" in changes:
+        dataset = compose_settings([f"dataset={name}"], complete=False)["dataset"]
+    elif "root" in changes:
         runtime["dataset.root"] = changes["root"]
     rows, paths = list[dict[str, Any]](), [options.path, *further]
     for path in paths:
