@@ -79,12 +79,12 @@ def _tuned(key: str, usual: object, *, _root_: DictConfig) -> Any:
     """
     value = usual
     if (kind := _root_.get("tuned")) is not None:
-        chosen = {group: OmegaConf.select(_root_, f"{group}.name") for group in TUNED_BY}
-        names = {"all", *chosen.values()}
-        import nsvm_cli.trainers  # noqa: F401  # slow to import; registers classes derived from other parts
+        import nsvm_cli.trainers  # noqa: F401  # slow to import; registers the classes of all groups
 
-        for group in TUNED_BY & Registry.kinds.keys():
-            names.update(Registry.kinds[group].names_of(Registry.kinds[group].get(chosen[group])))
+        names = {"all"}
+        for group in TUNED_BY:
+            name, registry = OmegaConf.select(_root_, f"{group}.name"), Registry.kinds[group]
+            names.update([name, *registry.names_of(registry.get(name))])
         file = _tuned_file(kind, _root_)
         for entry, values in _entries(file, file.read_text()).items():
             if names.issuperset(entry.split("+")):
