@@ -218,13 +218,13 @@ def _has_failed(record: RunRecord) -> bool:
 
 def _split(records: Sequence[RunRecord], requested: str | None, metric: str | None) -> str:
     """Return the ``requested`` split or, if None, the first held-out split on which all runs have a score."""
-    unscored_runs = {}
+    reasons = []
     for split in ("validation", "test") if requested is None else (requested,):
         names = [f"{split}_{name}" for name in ([metric] if metric else ["accuracy", "r2"])]
-        unscored_runs[split] = [r.path for r in records if all(r.figures.get(name) is None for name in names)]
-        if not unscored_runs[split]:
+        unscored = [r.path for r in records if all(r.figures.get(name) is None for name in names)]
+        if not unscored:
             return split
-    reasons = (f"{paths[0]} has no score on {split} data" for split, paths in unscored_runs.items())
+        reasons.append(f"{unscored[0]} has no score on {split} data")
     raise InputError(f"{', and '.join(reasons)}: compare runs that were evaluated on the same split")
 
 
