@@ -222,13 +222,6 @@ def _has_affix(affix: tuple[str, str] | None, core: str, wanted: tuple[str, str]
     return affix == wanted or (affix == ("", "") and not core.strip("0."))
 
 
-NINES = str.maketrans("012345678", "9" * 9)
-
-
-def _shape(core: str) -> str:
-    return core[0] + core[1:].translate(NINES) if core[0] == "0" else core.translate(NINES)
-
-
 @plain_dataclass(frozen=True)
 class _Column:
     """A column of text: counts of its cells, and shapes of its numbers, in which 9 stands for any digit."""
@@ -249,8 +242,9 @@ class _Column:
         if 2 * len(numbers) < len(counts) or not numbers:
             return None
         affix, _ = Counter(parts[0] for parts in numbers.values()).most_common(1)[0]
-        suits = {text: core for text, (beside, _, core) in numbers.items() if _has_affix(beside, core, affix)}
-        return cls(counts, affix, {text: _shape(core) for text, core in suits.items()})
+        cores = {text: core for text, (beside, _, core) in numbers.items() if _has_affix(beside, core, affix)}
+        # leading zeros are kept, because groups of thousands do not begin with them
+        return cls(counts, affix, {text: re.sub("(?!^0)[0-9]", "9", core) for text, core in cores.items()})
 
     def best(self, among: Sequence[NumberFormat] = READINGS) -> list[NumberFormat]:
         """Return the candidate notations that match the maximum number of cells."""
