@@ -192,8 +192,7 @@ def load_data(
         if task is None:
             expect_two_of_each(samples)
         shared = samples.x.ndim > 2 if source.global_scaling is None else source.global_scaling
-        how = source.validation, seed, shared
-        return split_data(samples, *how, kind, task, encoder, source.fold, table)
+        return split_data(samples, source.validation, seed, shared, kind, task, encoder, source.fold, table)
 
 
 def split_data(
@@ -212,7 +211,6 @@ def split_data(
     The encoder and the scale of real targets are fitted to the training set, from which samples of weight 0
     are removed. With the ``task`` of a trained model, classes may be absent or rare.
     """
-    columns, doubtful = None, dict[str, list[str]]()
     if kind != (expected := samples.task.kind):
         what = "classes" if expected == "classification" else "real targets"
         raise InputError(f"task={kind}: the labels of {samples.source} are {what}; set task={expected}")
@@ -225,17 +223,18 @@ def split_data(
             raise InputError(
                 f"{samples.source}: expected training samples with a positive weight, found none"
             )
+    columns = None
     if table is not None:
-        encoder = encoder if task else fit_encoder(table, rows["train"])
-        samples = replace(samples, x=features(table, encoder))
-    splits = Splits(samples, rows)
-    if table is not None:
-        if encoder and not task:
-            x, y = splits["train"].x.numpy(), splits["train"].y.numpy()
-            doubtful = suspicions(x, y, encoder, bool(samples.classes))
+        train, doubtful = rows["train"], dict[str, list[str]]()
+        if task is None:
+            encoder = fit_encoder(table, train)
+            samples = replace(samples, x=encoder(table))
+            doubtful = suspicions(samples.x[train], samples.y[train], encoder, bool(samples.classes))
+        else:
+            samples = replace(samples, x=features(table, encoder))
         columns = describe(table, encoder.kinds if encoder else {}, doubtful)
     task = task if task and kind == "regression" else _task(samples, rows["train"])
-    return Data(samples, splits, global_scaling, task, columns, encoder)
+    return Data(samples, Splits(samples, rows), global_scaling, task, columns, encoder)
 
 
 def _task(samples: Samples, train: np.ndarray) -> Task:
