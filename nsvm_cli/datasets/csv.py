@@ -61,13 +61,13 @@ class CSV(Dialect, TableSource):
             cells, lines = read_cells(path, f"dataset.{name}", self, self.label, [*text, *self.text])
             counts = (tables[0] if tables else cells)[self.label].value_counts().drop("", errors="ignore")
             left_out = [*counts.index[counts < self.min_count], *[""] * self.skip_unlabelled]
-            tables.append(cells[~cells[self.label].isin(left_out)] if left_out else cells)
+            kept = cells[~cells[self.label].isin(left_out)] if left_out else cells
+            tables.append(kept)
             remarks += lines
-            if skipped := len(cells) - len(tables[-1]):
+            if skipped := len(cells) - len(kept):
                 remarks += [f"{path}: skipped {skipped} rows without a label or in rare classes"]
-            cells = tables[-1]
             text = [*text, *tables[0].select_dtypes(exclude="number")]
-            self._expect_columns(tables[0], cells, f"dataset.{name}={path}")
+            self._expect_columns(tables[0], kept, f"dataset.{name}={path}")
         starts = dict(zip(paths, np.cumsum([0, *map(len, tables)]).tolist(), strict=False))
         return Table(
             pd.concat(tables)[[*tables[0]]] if tables[1:] else tables[0],
