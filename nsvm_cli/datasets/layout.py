@@ -34,9 +34,6 @@ WHITESPACE = "whitespace"
 HEAD, FEWEST_LINES, HEAD_ROWS = 2**18, 20, 1000
 """A layout is recognised from this many characters, at least this many lines, and at most this many rows."""
 
-ZEROS = re.compile(r"0\d+")
-"""Matches digits with leading zeros, such as a postal code."""
-
 csv.field_size_limit(2**31 - 1)  # long names are rejected later
 
 
@@ -211,7 +208,8 @@ def find_names(rows: Sequence[list[str]], header: bool | int | None) -> Layout:
         first = [*first, ""] if last_empty else ["", *first]
     names = _unique(first)
     cells = zip_longest(*below, fillvalue="")
-    codes = [name for name, column in zip(names, cells, strict=False) if any(map(ZEROS.fullmatch, column))]
+    zeros = re.compile(r"0\d+")  # for example in postal codes
+    codes = [name for name, column in zip(names, cells, strict=False) if any(map(zeros.fullmatch, column))]
     if codes:
         keep = override("dataset.text", codes)
         remarks = [*remarks, f"numbers in {', '.join(codes)} lose leading zeros; add {keep} to keep them"]
