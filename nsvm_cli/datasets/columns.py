@@ -218,11 +218,10 @@ def summary(columns: Sequence[Column]) -> list[str]:
 def unseen_categories(counts: Mapping[str, int], rows: int) -> list[str]:
     """Return messages about unseen categories, given the number of affected cells in each column."""
     everywhere = [name for name, count in counts.items() if count == rows > 1]
-    warning = "{}: none of the {} cells occurs in the training data; check the encoding of the file"
-    lines = [warning.format(name, rows) for name in everywhere]
-    others = [(name, count) for name, count in counts.items() if name not in everywhere]
-    if cells := ", ".join(f"{count} in {name}" for name, count in others):
-        lines.append(f"cells with categories unseen in training: {cells}")
+    warning = f"none of the {rows} cells occurs in the training data; check the encoding of the file"
+    lines = [f"{name}: {warning}" for name in everywhere]
+    if others := [f"{count} in {name}" for name, count in counts.items() if name not in everywhere]:
+        lines.append(f"cells with categories unseen in training: {', '.join(others)}")
     return [shortened(line, LONGEST_LINE) for line in lines]
 
 
@@ -250,9 +249,7 @@ def suspicions(
 
 
 def _ends(x: np.ndarray) -> Iterator[tuple[float, float, bool]]:
-    """Yield, for the minimum and for the maximum of x: this value, the smallest other value, and whether this
-    value is an outlier.
-    """
+    """Yield the minimum and maximum of x, each with the smallest other value and whether it is an outlier."""
     for value in (float(x.min()), float(x.max())):
         if np.count_nonzero(others := x != value) >= FEWEST:
             low = float(x.min(where=others, initial=np.inf))
