@@ -375,13 +375,11 @@ def parsed(cells: pd.Series, notation: NumberFormat = PLAIN) -> tuple[pd.Series,
     if is_numeric_dtype(cells) and not is_bool_dtype(cells):
         x = cells.astype("float64")
         return x, pd.Series(notation.rescales, index=cells.index) & x.notna()
-    if cells.dtype != "str":
-        x = notation(cells.astype(object).map(str, na_action="ignore"))
-        if not (notation.is_plain or notation.rescales):
-            numeric = pd.Series([isinstance(cell, (int, float)) for cell in cells], cells.index)
-            x = x.mask(numeric, pd.to_numeric(cells.where(numeric), errors="coerce").astype("float64"))
-    else:
-        x = notation(cells)
+    is_text = cells.dtype == "str"
+    x = notation(cells if is_text else cells.astype(object).map(str, na_action="ignore"))
+    if not (is_text or notation.is_plain or notation.rescales):
+        numeric = pd.Series([isinstance(cell, (int, float)) for cell in cells], cells.index)
+        x = x.mask(numeric, pd.to_numeric(cells.where(numeric), errors="coerce").astype("float64"))
     return x, x.isna() & cells.notna()
 
 
