@@ -34,20 +34,19 @@ from nsvm_cli.memory import expect_room
 from nsvm_cli.output import shortened
 from nsvm_cli.storage.files import open_regular, write_atomically
 
-ENDINGS = {
-    "PNG": ".png",
-    "JPEG": ".jpg .jpeg",
-    "GIF": ".gif",
-    "WEBP": ".webp",
-    "AVIF": ".avif",
-    "BMP": ".bmp",
-    "TIFF": ".tif .tiff",
-    "TGA": ".tga",
-    "JPEG2000": ".jp2",
-    "ICO": ".ico",
-    "PPM": ".pbm .pgm .ppm .pnm",
+FORMATS = {
+    ".png": "PNG",
+    **dict.fromkeys((".jpg", ".jpeg"), "JPEG"),
+    ".gif": "GIF",
+    ".webp": "WEBP",
+    ".avif": "AVIF",
+    ".bmp": "BMP",
+    **dict.fromkeys((".tif", ".tiff"), "TIFF"),
+    ".tga": "TGA",
+    ".jp2": "JPEG2000",
+    ".ico": "ICO",
+    **dict.fromkeys((".pbm", ".pgm", ".ppm", ".pnm"), "PPM"),
 }
-FORMATS = {ending: kind for kind, endings in ENDINGS.items() for ending in endings.split()}
 """Maps suffixes of image files to formats. EPS is excluded, because Pillow would run Ghostscript."""
 
 MODES = {1: "L", 3: "RGB"}
@@ -106,7 +105,7 @@ class ImageReader:
         from PIL import Image, UnidentifiedImageError
 
         # the format TGA has no signature, so that any file may look like it
-        formats = {"TGA"} if file.suffix.lower() == ".tga" else ENDINGS.keys() - {"TGA"}
+        formats = {"TGA"} if file.suffix.lower() == ".tga" else {*FORMATS.values()} - {"TGA"}
         try:
             with open_regular(file) as content, Image.open(content, formats=[*formats]) as image:
                 return self._pixels(image, file)
