@@ -105,7 +105,7 @@ def _images(
         raise InputError(
             f"{path}: expected a table, because the model requires samples of shape {shape}, got {what}"
         )
-    files = images_below(path)[0] if path.is_dir() else [path]
+    folder, files = (path, images_below(path)[0]) if path.is_dir() else (path.parent, [path])
     if not files:
         raise InputError(f"{path}: expected image files such as {' or '.join([*FORMATS][:2])}, found none")
     rows = min(BLOCK_IMAGES, rows_at_a_time(PER_NUMBER * numbers))
@@ -115,10 +115,9 @@ def _images(
         x, unreadable = reader.all(part)
         if unreadable and not skip:
             raise InputError("; ".join(unreadable.values()))
-        names = [str(file.relative_to(path)) if path.is_dir() else file.name for file in part]
         damaged += len(unreadable)
         kept = [n for n in range(len(part)) if n not in unreadable]
-        yield torch.from_numpy(x[kept]), {"file": [names[n] for n in kept]}
+        yield torch.from_numpy(x[kept]), {"file": [str(part[n].relative_to(folder)) for n in kept]}
     if damaged:
         say(f"skipped unreadable images: {damaged}")
     for line in reader.remarks:
