@@ -192,17 +192,17 @@ def find_names(rows: Sequence[list[str]], header: bool | int | None) -> Layout:
         start = filled.index(header - 1) if header - 1 in filled else 0
     else:
         start = next((k for k in range(len(filled)) if _begins(rows, filled[k:], width)), 0)
-    first, below = rows[filled[start]], [rows[at] for at in filled[start + 1 :]]
-    above = filled[start]
+    above, *others = filled[start:]
+    first, below = rows[above], [rows[at] for at in others]
     remarks = [f"skipped {above} line{'s' * (above > 1)} above the column names"] * (above > 0)
     first = [" ".join(name.split()) for name in (first[0].removeprefix("#"), *first[1:])]
-    end = filled[start] + 1
+    end = above + 1
     if header is False or (header is None and not _are_names(first, below)):
         remarks += ["found no column names, so the columns are called c1, c2, ..."] * (header is None)
-        first, end, below = [f"c{k}" for k in range(1, width + 1)], filled[start], [first, *below]
+        first, end, below = [f"c{k}" for k in range(1, width + 1)], above, [first, *below]
     elif header is None and len(below) > 2 and _are_more_names(below[0], below[1:]):
         first = [" ".join(filter(None, pair)) for pair in zip(first, below[0], strict=False)]
-        end, remarks = filled[start + 1] + 1, [*remarks, "joined two lines of column names"]
+        end, remarks = others[0] + 1, [*remarks, "joined two lines of column names"]
     if len(first) == width - 1:  # lines end with a separator, or begin with row names
         last_empty = not any(row[-1] for row in below if len(row) == width)
         first = [*first, ""] if last_empty else ["", *first]
