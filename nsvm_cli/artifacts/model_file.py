@@ -66,10 +66,8 @@ def load_model(path: Path, runtime: Mapping[str, Any] | None = None) -> NSVM:
     """
     file = tensor_file.read(path, MODEL, noun="model file")
     try:
-        got = ", ".join(file.content) or "nothing"
-        expect(
-            file.content.keys() == {"settings", "facts"}, f"expected the keys settings and facts, got {got}"
-        )
+        keys = f"expected the keys settings and facts, got {', '.join(file.content) or 'nothing'}"
+        expect(file.content.keys() == {"settings", "facts"}, keys)
         objects = all(isinstance(value, dict) for value in file.content.values())
         expect(objects, "expected JSON objects as the values of settings and facts")
         settings, metadata = parse_settings(file.content["settings"]), ModelMetadata(**file.content["facts"])
@@ -130,10 +128,8 @@ def _model(file: TensorFile, settings: Settings, metadata: ModelMetadata, device
         expect(bool((i >= 0).all()), "tensor 'i' contains negative values, expected indices of samples")
         i = i.to(device)
     scaling = Scaling(tensors["mean"], tensors["std"])
-    expect(
-        bool((scaling.std > 0).all()),
-        "tensor 'std' contains zero or negative values, expected positive values",
-    )
+    positive = bool((scaling.std > 0).all())
+    expect(positive, "tensor 'std' contains zero or negative values, expected positive values")
     without_init = replace(settings, init=Init())  # theta comes from this file, not from an initial model
     network, kernel = at_start(without_init, metadata.shape, metadata.trained.outputs, z)
     n = features(network, z.new_ones(1, *metadata.shape)).shape[1]

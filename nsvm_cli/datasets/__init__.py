@@ -145,10 +145,8 @@ class Data(OneLine):
     def remarks(self) -> list[str]:
         """Return messages about how the data were read, and reasons to doubt the score."""
         lines, name = [*summary(self.columns or ()), *self.unseen], self.splits.held_out
-        lines += [
-            f"class {c} is never predicted, because all its training samples have weight 0"
-            for c in self.absent
-        ]
+        why = "because all its training samples have weight 0"
+        lines += [f"class {c} is never predicted, {why}" for c in self.absent]
         size = self.splits.sizes[name]
         held_out = self.task.strata(self.held_out.y)
         lines += [f"class {c} has no {name} samples" for c, members in held_out if not members.any()]

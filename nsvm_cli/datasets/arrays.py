@@ -62,10 +62,9 @@ class NPY(Source):
             found = f"{x.dtype} of shape {x.shape}"
             raise InputError(f"dataset.{path}: expected numbers of shape (m, ...), got {found}")
         y = y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
-        if y.dtype.kind not in "iufbU" or y.shape != x.shape[:1]:
-            expected = (
-                f"expected numbers or text of shape ({len(x)},), as dataset.{path} has {len(x)} samples"
-            )
+        m = len(x)
+        if y.dtype.kind not in "iufbU" or y.shape != (m,):
+            expected = f"expected numbers or text of shape ({m},), as dataset.{path} has {m} samples"
             raise InputError(f"dataset.{labels}: {expected}, got {y.dtype} of shape {y.shape}")
         return x, y
 

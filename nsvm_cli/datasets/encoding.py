@@ -308,11 +308,9 @@ def _classes(labels: pd.Series, table: Table) -> tuple[str, ...]:
     classes = (names[values.argsort(kind="stable")] if numeric else names).tolist()
     fractions = names[values % 1 != 0].tolist() if numeric else []
     if len(classes) > MOST_CLASSES or (fractions and len(classes) > MAX_FRACTIONAL_CLASSES):
-        advice = (
-            "to predict numbers, set task=regression"
-            if numeric
-            else "choose another column with dataset.label=NAME"
-        )
+        advice = "choose another column with dataset.label=NAME"
+        if numeric:
+            advice = "to predict numbers, set task=regression"
         raise InputError(
             f"{table.source}: {len(classes)} different labels, such as {(fractions or classes)[0]}, "
             f"are too many for classification; {advice}"

@@ -309,9 +309,8 @@ class ImageFolder(Images):
         empty = [split for split, folder in of_split.items() if not _subfolders(folder)]
         remarks += [f"{of_split[split]} was skipped because it has no class folders" for split in empty]
         folders = {split: folder for split, folder in of_split.items() if split not in empty}
-        remarks.append(
-            f"found splits: {', '.join(f'{split} in {folder}' for split, folder in folders.items())}"
-        )
+        places = [f"{split} in {folder}" for split, folder in folders.items()]
+        remarks.append(f"found splits: {', '.join(places)}")
         return folders
 
     def _from_class_folders(self, folder: Path, remarks: list[str]) -> list[tuple[Path, str]]:

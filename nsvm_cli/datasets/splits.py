@@ -150,9 +150,8 @@ def expect_two_of_each(samples: Samples) -> None:
         others = [name for name in sizes if name not in rare]
         without = override(*("dataset.classes", others) if images else ("dataset.min_count", FEWEST_ROWS))
         hint = f"; add {without} to remove the rare classes {', '.join(rare)}" if rare else ""
-        hint += (
-            "; to predict numbers, set task=regression" if all(map(is_number, sizes)) and not images else ""
-        )
+        if all(map(is_number, sizes)) and not images:
+            hint += "; to predict numbers, set task=regression"
         of_class = f" of class {few[0]}" if few[0] else ""
         raise InputError(
             f"{samples.source}: expected at least 2 samples{of_class}, found {sizes[few[0]]}{hint}"
