@@ -51,11 +51,9 @@ class Images(Source):
         labels = [label[name] for name in classes]
         used = {split: (x[rows], y[rows]) for split, (x, y) in parts.items() for rows in [np.isin(y, labels)]}
         x, y = map(np.concatenate, zip(*used.values(), strict=True))
-        starts = np.cumsum([0, *(len(y) for _, y in used.values())]).tolist()
-        official = {
-            f"official_{split}": n for split, n in zip(used, starts, strict=False) if split != "train"
-        }
-        return Samples(x, encode(y, labels), classes, source, **official)
+        starts = dict(zip(used, np.cumsum([0, *(len(y) for _, y in used.values())]).tolist(), strict=False))
+        validation, test = starts.get("validation"), starts.get("test")
+        return Samples(x, encode(y, labels), classes, source, test, official_validation=validation)
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
@@ -70,9 +68,8 @@ class SklearnDigits(Images):
         digits = load_digits()
         images = torch.from_numpy(digits.images[:, None] / 16.0)
         images = functional.interpolate(images, size=(28, 28), mode="bilinear", align_corners=False)
-        return self.chosen(
-            "scikit-learn's digits, 28x28", string.digits, {"train": (images.numpy(), digits.target)}
-        )
+        parts = {"train": (images.numpy(), digits.target)}
+        return self.chosen("scikit-learn's digits, 28x28", string.digits, parts)
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
