@@ -97,10 +97,7 @@ class TableEncoder:
     @property
     def text(self) -> list[str]:
         """Names of the columns to read as text, because pandas would read both 01 and 1 as the number 1."""
-        plain = {
-            name for name, kind in self.kinds.items() if isinstance(kind, NumberFormat) and kind.is_plain
-        }
-        return [name for name in self.columns if name not in plain]
+        return [name for name, k in self.kinds.items() if not (isinstance(k, NumberFormat) and k.is_plain)]
 
     @property
     def features(self) -> list[str]:
