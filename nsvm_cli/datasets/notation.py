@@ -170,10 +170,8 @@ def remedies(doubts: Mapping[str, Doubt]) -> list[tuple[str, Any, str]]:
     if columns:
         settings.append(("text", [*columns], "the column contains categories"))
     if len(columns) < len(doubts):
-        settings += [
-            ("thousands", ",", "commas separate thousands"),
-            ("decimal", ",", "commas are decimal signs"),
-        ]
+        settings.append(("thousands", ",", "commas separate thousands"))
+        settings.append(("decimal", ",", "commas are decimal signs"))
     return settings
 
 
@@ -276,9 +274,8 @@ class _Column:
             whole = [len(shape) for shape in self.shapes.values() if shape.isdecimal()]
             if max(whole, default=4) > 3:
                 notation = Doubt({}, next(text for text in self.shapes if "," in text))
-        return self._unless_others(
-            notation, {text for text, shape in self.shapes.items() if shape in fitting}
-        )
+        numbers = {text for text, shape in self.shapes.items() if shape in fitting}
+        return self._unless_others(notation, numbers)
 
     def _unless_others(
         self, notation: NumberFormat | Doubt, numbers: Set[str]
