@@ -138,6 +138,14 @@ def test_truth_values_are_text_in_one_spelling(write: Write) -> None:
         [*blocks(Path(path), (1,), TableEncoder({"open": 0.0}))]
 
 
+def test_advice_lists_few_codes_of_missing_values(write: Write) -> None:
+    for words, listed in ((["n/d", "closed"], True), ([f"word {n}" for n in "abcdefghi"], False)):
+        path = write(TABLE[["label"]].assign(size=[*words, *map(str, ROW[len(words) :])]))
+        message = refusal("csv", path=path)
+        assert ("dataset.missing" in message) == listed
+        assert "dataset.text=[size]" in message
+
+
 def test_all_of_a_column_of_numbers_is_decimal_numbers(write: Write) -> None:
     cells = np.resize(["1e-05", "12E3", " 7", "+.5", "-2.", "01", "", "NA"], ROWS)
     data = load("csv", path=write(TABLE[["label"]].assign(x=cells)))
