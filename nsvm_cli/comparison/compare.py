@@ -30,7 +30,7 @@ from nsvm_cli.metrics import METRICS, recorded_signs, sign_of
 from nsvm_cli.output import printable
 from nsvm_cli.storage.run_directory import RESULT, damage_errors
 from nsvm_cli.tasks import TASKS
-from nsvm_cli.words import metric_name
+from nsvm_cli.words import baseline_warning, generalisation, metric_name
 
 
 @dataclass(frozen=True)
@@ -237,6 +237,7 @@ def _expect_figures(record: RunRecord, split: str, metric: str | None) -> None:
         numbers += [cell.mean("train_seconds"), record.figures["support_vectors"] or 0]
         numbers += [float(record.figures.get(f"{split}_majority_accuracy") or 0)]
         numbers += [record.figures.get("theta_steps") or 0, *(record.figures.get("part_steps") or [])]
+        _ = baseline_warning(record.figures), generalisation(record.figures)  # for notes on the comparison
         if not all([*names, cell.sources]) or not all(map(math.isfinite, numbers)):
             raise ValueError("expected names, samples and finite numbers")
 

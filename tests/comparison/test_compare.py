@@ -295,6 +295,8 @@ def test_runs_that_share_a_metric_are_compared_by_it(metric: str | None, head: s
         ),
         ([run(), run(1, test_accuracy=None, test_r2=None)], "ring-alg1-1 has no score on test data"),
         ([run(), run(1, test_accuracy="high")], "ring-alg1-1/result.json is damaged"),
+        ([run(), run(1, train_accuracy="high")], "ring-alg1-1/result.json is damaged"),
+        ([run(), run(1, test_rmse="low", test_mean_rmse=1.0)], "ring-alg1-1/result.json is damaged"),
         ([run(), run(1, data={})], "ring-alg1-1/result.json is damaged"),
         ([run(), changed(run(1), origins=[[]])], "ring-alg1-1/result.json is damaged"),
     ],
