@@ -2,8 +2,9 @@
 
 ``python -m benchmarks.tables rows.csv churn.csv:Churn houses.csv:price:real`` trains each method on the same
 split of each file and appends its scores to ``rows.csv``. Rows that are already there are not computed again.
-A file is ``PATH:LABEL[:real][:COLUMN TO DROP ...]``. All methods but ``logistic`` choose among 24 candidates
-by 25 % of the training samples or, for at most 500, by four folds. ``catboost`` must be installed.
+A file is ``PATH:LABEL[:real][:COLUMN TO DROP ...]``. All methods but ``logistic`` and ``realmlp`` choose
+among 24 candidates by 25 % of the training samples or, for at most 500, by four folds. ``catboost`` requires
+the package catboost, and ``realmlp`` the package pytabkit.
 """
 
 from __future__ import annotations
@@ -153,6 +154,17 @@ def catboost(A: pd.DataFrame, y: np.ndarray, B: pd.DataFrame, real: bool, seed: 
     return _search(machine, grid, y, real, seed).fit(A, y, cat_features=text), B
 
 
+def realmlp(A: pd.DataFrame, y: np.ndarray, B: pd.DataFrame, real: bool, seed: int) -> tuple[Any, Any]:
+    from pytabkit import RealMLP_TD_Classifier, RealMLP_TD_Regressor
+
+    A, B, text = categories(*plain(A, B))
+    medians = A.drop(columns=text).median().fillna(0)  # RealMLP rejects gaps
+    A, B = A.fillna(medians), B.fillna(medians)
+    kind, metric = (RealMLP_TD_Regressor, None) if real else (RealMLP_TD_Classifier, "class_error")
+    machine = kind(random_state=seed, device="cpu", n_threads=1, val_metric_name=metric)
+    return machine.fit(A, y, cat_col_names=text), B
+
+
 def _search(machine: Any, grid: Any, y: np.ndarray, real: bool, seed: int) -> Any:
     cv = folds(y, real, seed)
     return model_selection.RandomizedSearchCV(machine, grid, n_iter=24, random_state=seed, cv=cv)
@@ -163,6 +175,7 @@ METHODS: dict[str, Callable[..., Any]] = {
     "svc": svc,
     "trees": trees,
     "catboost": catboost,
+    "realmlp": realmlp,
     "cross_entropy": cross_entropy,
     "logistic": logistic,
 }
