@@ -84,17 +84,17 @@ class ScikitLearn(DirectSolver):
     grid: Grid | None
 
     @abstractmethod
-    def machine(self, problem: Problem) -> Any:
-        """Return scikit-learn's estimator, not yet fitted."""
+    def machine(self, problem: Problem, n: int) -> Any:
+        """Return scikit-learn's estimator, not yet fitted, for samples with n features."""
 
     def check(self, problem: Problem, F: FeatureMap) -> None:
         super().check(problem, F)
-        parameters = {*self.searchable} & self.machine(problem).get_params().keys()
+        parameters = {*self.searchable} & self.machine(problem, n=1).get_params().keys()
         expect_searchable(self.name, self.grid, parameters)
 
     def fit(self, problem: Problem, z: Float[Tensor, "m n"], **values: int | float) -> Any:
         """Return the estimator with parameters ``values``, fitted to features z of the training samples."""
-        machine, x = self.machine(problem).set_params(**values), z.double().cpu().numpy()
+        machine, x = self.machine(problem, z.shape[1]).set_params(**values), z.double().cpu().numpy()
         with scikit_learn_limits():
             return machine.fit(x, problem.y.cpu().numpy(), sample_weight=problem.weights)
 
@@ -296,7 +296,7 @@ class LinearSVM(LinearModel):
         squared = [] if isinstance(problem.loss, CrammerSinger) else [SquaredHinge]
         expect_loss(self.name, problem, Hinge, EpsilonInsensitive, *squared)
 
-    def machine(self, problem: Problem) -> Any:
+    def machine(self, problem: Problem, n: int) -> Any:
         from sklearn import svm  # slow to import, and needed only here
 
         l = problem.loss.l  # noqa: E741
@@ -320,7 +320,7 @@ class Logistic(LinearModel):
     searchable: ClassVar[tuple[str, ...]] = ("C", "alpha")
     trains_svm: ClassVar[bool] = False
 
-    def machine(self, problem: Problem) -> Any:
+    def machine(self, problem: Problem, n: int) -> Any:
         from sklearn import linear_model  # slow to import, and needed only here
 
         if isinstance(problem.task, Regression):
@@ -357,7 +357,7 @@ class Trees(ScikitLearn):
     def share(self, problem: Problem, size: int) -> tuple[Trainer[State], Problem]:
         return replace(self, max_iter=size), problem
 
-    def machine(self, problem: Problem) -> Any:
+    def machine(self, problem: Problem, n: int) -> Any:
         from sklearn import ensemble  # slow to import, and needed only here
 
         kind = "Regressor" if isinstance(problem.task, Regression) else "Classifier"

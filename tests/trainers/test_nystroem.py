@@ -32,7 +32,7 @@ EXACT = {"tol": 1e-8, "max_iter": 10**6}
 def exact(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let LIBLINEAR go on beyond its own tolerance."""
     machine = LinearSVM.machine
-    exactly = lambda self, problem: machine(self, problem).set_params(**EXACT)  # noqa: E731
+    exactly = lambda self, problem, n: machine(self, problem, n).set_params(**EXACT)  # noqa: E731
     monkeypatch.setattr(LinearSVM, "machine", exactly)
 
 

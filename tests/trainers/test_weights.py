@@ -160,7 +160,7 @@ def test_methods_without_steps_take_weights(
     with monkeypatch.context() as patched:
         if isinstance(trainer, ScikitLearn):
             machine = type(trainer).machine
-            exactly = lambda self, problem: machine(self, problem).set_params(**EXACT[name])  # noqa: E731
+            exactly = lambda self, problem, n: machine(self, problem, n).set_params(**EXACT[name])  # noqa: E731
             patched.setattr(type(trainer), "machine", exactly)
         ours, theirs = (after(trainer, p, weighted.x)[0] for p in (weighted, repeated))
     assert_close(ours, theirs, 1e-7 if name == "svc" else 1e-5)
