@@ -66,8 +66,8 @@ def load_model(path: Path, runtime: Mapping[str, Any] | None = None) -> NSVM:
     """
     file = tensor_file.read(path, MODEL, noun="model file")
     try:
-        keys = f"expected the keys settings and facts, got {', '.join(file.content) or 'nothing'}"
-        expect(file.content.keys() == {"settings", "facts"}, keys)
+        message = f"expected the keys settings and facts, got {', '.join(file.content) or 'nothing'}"
+        expect(file.content.keys() == {"settings", "facts"}, message)
         objects = all(isinstance(value, dict) for value in file.content.values())
         expect(objects, "expected JSON objects as the values of settings and facts")
         settings, metadata = parse_settings(file.content["settings"]), ModelMetadata(**file.content["facts"])

@@ -237,7 +237,8 @@ def _expect_figures(record: RunRecord, split: str, metric: str | None) -> None:
         numbers += [cell.mean("train_seconds"), record.figures["support_vectors"] or 0]
         numbers += [float(record.figures.get(f"{split}_majority_accuracy") or 0)]
         numbers += [record.figures.get("theta_steps") or 0, *(record.figures.get("part_steps") or [])]
-        _ = baseline_warning(record.figures), generalisation(record.figures)  # for notes on the comparison
+        for sentence in (baseline_warning, generalisation):
+            sentence(record.figures)  # raises a TypeError for scores that are not numbers
         if not all([*names, cell.sources]) or not all(map(math.isfinite, numbers)):
             raise ValueError("expected names, samples and finite numbers")
 

@@ -240,8 +240,8 @@ def _are_names(first: list[str], below: Sequence[list[str]]) -> bool:
         whole = [int(cell) if cell.isdecimal() else -1 for _, cell in numbers]
         counted = whole == [*range(whole[0], whole[0] + len(whole))] and whole[0] in (0, 1)
         among = {row[c] for row in below for c, _ in numbers if len(row) > c}
-        years = all(1900 <= year < 2100 for year in whole) and not among & {cell for _, cell in numbers}
-        return len({*whole}) == len(whole) > 1 and (counted or years)
+        are_years = all(1900 <= year < 2100 for year in whole) and not among & {cell for _, cell in numbers}
+        return len({*whole}) == len(whole) > 1 and (counted or are_years)
     seen = [{row[c] for row in below if len(row) > c} for c in range(len(first))]
     return not below or any(cell and cell not in cells for cell, cells in zip(first, seen, strict=True))
 

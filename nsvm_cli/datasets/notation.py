@@ -241,7 +241,7 @@ class _Column:
             return None
         affix, _ = Counter(parts[0] for parts in numbers.values()).most_common(1)[0]
         cores = {text: core for text, (beside, _, core) in numbers.items() if _has_affix(beside, core, affix)}
-        # leading zeros are kept, because groups of thousands do not begin with them
+        # a leading zero is kept, because groups of thousands do not begin with it
         return cls(counts, affix, {text: re.sub("(?!^0)[0-9]", "9", core) for text, core in cores.items()})
 
     def best(self, among: Sequence[NumberFormat] = READINGS) -> list[NumberFormat]:

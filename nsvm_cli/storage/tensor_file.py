@@ -130,8 +130,8 @@ def read(path: Path, kind: str, noun: str = "tensor file") -> TensorFile:
         expect(len(specs) <= TENSORS, f"it has {len(specs)} tensors, expected at most {TENSORS}")
         for name, (dtype, shape) in specs.items():
             expect(dtype in DTYPES.values(), f"{shown(name)} has the unsupported dtype {dtype}")
-            dimensions = f"{shown(name)} has {len(shape)} dimensions, expected at most {DIMENSIONS}"
-            expect(len(shape) <= DIMENSIONS, dimensions)
+            message = f"{shown(name)} has {len(shape)} dimensions, expected at most {DIMENSIONS}"
+            expect(len(shape) <= DIMENSIONS, message)
     except (ValueError, OSError, SafetensorError) as error:
         raise unusable(path, error, f"cannot be read as a {noun} (a safetensors file)") from None
     if metadata.keys() != {kind}:

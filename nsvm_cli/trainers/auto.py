@@ -162,10 +162,12 @@ class Auto(Alg4):
         lam = 1 / (chosen["C"] * m)
         if chosen["algorithm"] == "svc":
             svm = {"name": "svc" if m <= MAX_SVC_SAMPLES else "nystroem", "lam": lam}
-            values: dict[str, Any] = {"network": {"name": "identity"}, "algorithm": svm}
-            values |= {"kernel.gamma": chosen["gamma"]} if "gamma" in chosen else {}
+            settings: dict[str, Any] = {"network": {"name": "identity"}, "algorithm": svm}
+            if "gamma" in chosen:
+                settings["kernel.gamma"] = chosen["gamma"]
             # settings that an SVM on the inputs does not use
-            return values | {"penalties": {}, "freeze": [], "init.run": None, "sampler": {"name": "uniform"}}
+            settings |= {"penalties": {}, "freeze": [], "init.run": None, "sampler": {"name": "uniform"}}
+            return settings
         values = {field.name: getattr(self, field.name) for field in fields(Alg4)}
         values |= {"name": "alg4", "steps": chosen["steps"], "epochs": None, "lam": lam}
         return {"algorithm": values}

@@ -139,8 +139,9 @@ def test_truth_values_are_text_in_one_spelling(write: Write) -> None:
 
 
 def test_advice_lists_few_codes_of_missing_values(write: Write) -> None:
-    for words, listed in ((["n/d", "closed"], True), ([f"word {n}" for n in "abcdefghi"], False)):
-        path = write(TABLE[["label"]].assign(size=[*words, *map(str, ROW[len(words) :])]))
+    for count, listed in ((8, True), (9, False)):
+        words = [f"word {letter}" for letter in "abcdefghi"[:count]]
+        path = write(TABLE[["label"]].assign(size=[*words, *map(str, ROW[count:])]))
         message = refusal("csv", path=path)
         assert ("dataset.missing" in message) == listed
         assert "dataset.text=[size]" in message
