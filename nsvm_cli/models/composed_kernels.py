@@ -97,7 +97,7 @@ class Learnt(Kernel):
         """Return the current values of the learnt settings."""
         return {name: self.start[name] * rho.exp() for name, rho in self.rho.items()}
 
-    def _with_values(self) -> tuple[Kernel, Tensor | float]:
+    def with_values(self) -> tuple[Kernel, Tensor | float]:
         """Return K with the current values of its settings, and the factors s."""
         K, values = copy.copy(self.K), self.values()
         s = values.pop("ard", 1.0)
@@ -106,11 +106,11 @@ class Learnt(Kernel):
         return K, s
 
     def __call__(self, a: Points, b: Others) -> Gram:
-        K, s = self._with_values()
+        K, s = self.with_values()
         return K(s * a, s * b)
 
     def gradient(self, a: Points, b: Others, K: Gram, G: Gram) -> Points:
-        formula, s = self._with_values()
+        formula, s = self.with_values()
         return s * formula.gradient(s * a, s * b, K, G)
 
 

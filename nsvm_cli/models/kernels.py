@@ -135,6 +135,24 @@ class RBF(Kernel):
         return 2 * gamma * (GK @ (b - origin) - GK.sum(-1, keepdim=True) * (a - origin))
 
 
+def distances(a: Points, b: Others) -> Gram:
+    """Return ||a_i - b_j||_1 for all i, j.
+
+    Features that have at most two values, such as those of categories, only require a matrix product.
+    """
+    if a.ndim > 2 or _few(a, b) or torch.compiler.is_exporting():
+        return torch.cdist(a, b, p=1)
+    both = torch.cat([a.detach(), b.detach()])
+    low, high = both.amin(0), both.amax(0)
+    two = ((both == low) | (both == high)).all(0)
+    if not two.any():
+        return torch.cdist(a, b, p=1)
+    # for two values, |a - b| is (a - b)^2 / (high - low), which has twice the derivative
+    scale = torch.where(high > low, high - low, 1.0)[two].rsqrt()
+    squares = squared_distances(scale * a[:, two], scale * b[:, two])
+    return torch.cdist(a[:, ~two], b[:, ~two], p=1) + (squares + squares.detach()) / 2
+
+
 FEATURE_ROUNDING = 64
 """Maximum rounding error of features, in units of machine precision."""
 
@@ -149,7 +167,7 @@ class Laplacian(Kernel):
     gamma: Positive | None = None
 
     def __call__(self, a: Points, b: Others) -> Gram:
-        d, size_a, size_b = torch.cdist(a, b, p=1), a.detach().abs().sum(-1), b.detach().abs().sum(-1)
+        d, size_a, size_b = distances(a, b), a.detach().abs().sum(-1), b.detach().abs().sum(-1)
         rounding = FEATURE_ROUNDING * torch.finfo(a.dtype).eps * (size_a.unsqueeze(-1) + size_b.unsqueeze(-2))
         return torch.exp(-or_one_over_n(self.gamma, a) * torch.where(d > rounding, d, 0.0))
 

@@ -17,7 +17,7 @@ from sklearn.svm import SVC, SVR
 
 from nsvm_cli.engines.numba.kernel_rows import Rows
 from nsvm_cli.engines.numba.working_sets import WorkingSets
-from nsvm_cli.models.composed_kernels import build_kernel
+from nsvm_cli.models.composed_kernels import build_kernel, learnt, with_initial_parameters
 from nsvm_cli.models.kernels import Kernel
 from nsvm_cli.trainers.dual import Dual, DualState, classification, regression, smo_step
 
@@ -193,6 +193,20 @@ def test_a_row_has_the_same_bits_whatever_is_computed_with_it(
     np.testing.assert_allclose(first[:203, :203], K, rtol=1e-4, atol=1e-5 * np.abs(K).max())
 
 
+@pytest.mark.parametrize("name", ["rbf", "laplacian", "linear"])
+def test_rows_of_a_kernel_with_learnt_factors(name: str) -> None:
+    z = torch.randn(70, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    K = with_initial_parameters(build_kernel({"name": name, "ard": True}), z)
+    rho = torch.tensor([0.5, -1.0, 0.1], dtype=torch.float64)
+    learnt(K)["ard"].data += rho
+    rows = Rows(K, z, 1)
+    out = np.zeros((70, rows.width), rows.dtype)
+    rows.formula.write(np.arange(70), rows.formula.columns, out, np.arange(70))
+    factors = rho.exp()
+    expected = build_kernel({"name": name, "gamma": 1 / 3} if name != "linear" else {"name": name})
+    np.testing.assert_allclose(out[:, :70], expected(z * factors, z * factors).numpy(), atol=1e-12)
+
+
 @pytest.mark.parametrize("n", [5, 40, 200])
 def test_rows_of_distant_clusters_keep_their_digits(n: int) -> None:
     z = torch.randn(203, n, generator=torch.Generator().manual_seed(n))
@@ -210,11 +224,11 @@ def test_rows_of_distant_clusters_keep_their_digits(n: int) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("n", [5, 40])
-def test_neither_the_cache_nor_an_interruption_changes_bits(n: int, dtype: torch.dtype) -> None:
+@pytest.mark.parametrize(("name", "n"), [("rbf", 5), ("rbf", 40), ("laplacian", 5), ("laplacian", 200)])
+def test_neither_the_cache_nor_an_interruption_changes_bits(name: str, n: int, dtype: torch.dtype) -> None:
     z = torch.randn(2500, n, generator=torch.Generator().manual_seed(1)).to(dtype)
     y = np.sign(np.sin(3 * z[:, 0].double().numpy()) + z[:, 1].double().numpy() * z[:, 2].double().numpy())
-    dual, K = classification(y, np.full(2500, 10.0)), build_kernel({"name": "rbf", "gamma": 1 / n})
+    dual, K = classification(y, np.full(2500, 10.0)), build_kernel({"name": name, "gamma": 1 / n})
     state = solved(dual, K, z, 1e-3)
     assert state.gap < 1e-3
     rows = Rows(K, z, 10 if dtype == torch.float32 else 20)

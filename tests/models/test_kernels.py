@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from sklearn.metrics import pairwise
@@ -158,6 +159,22 @@ def test_values_of_distant_clusters_do_not_depend_on_the_batch(learn: list[str])
     exact = torch.exp(-0.025 * torch.cdist(z.double(), z.double()).square()).float()
     for part in (z, z[:1], z[:7]):
         torch.testing.assert_close(K(part, z), exact[: len(part)], atol=1e-6, rtol=0)
+
+
+def test_features_with_two_values_have_the_same_laplacian_kernel() -> None:
+    """These features take another way; their columns are constant, two-valued in both or in one set."""
+    rng = np.random.default_rng(0)
+    a, b = (rng.choice([-0.5, 2.0], (40, 60)) for _ in range(2))
+    a[:, :5], b[:, :5] = rng.normal(size=(2, 40, 5))
+    a[:, 5:9] = b[:, 5:9] = 3.0
+    a[7], b[:, 9] = b[7], rng.normal(size=40)
+    z = torch.from_numpy(a).requires_grad_()
+    K = Laplacian(0.05)(z, torch.from_numpy(b))
+    np.testing.assert_allclose(K.detach(), pairwise.laplacian_kernel(a, b, 0.05), rtol=1e-12)
+    G = torch.from_numpy(rng.normal(size=(40, 40)))
+    sign = np.sign(a[:, None] - b)
+    expected = -0.05 * np.einsum("ij,ij,ijd->id", G.numpy(), K.detach().numpy(), sign)
+    np.testing.assert_allclose(torch.autograd.grad((G * K).sum(), z)[0], expected, atol=1e-12)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

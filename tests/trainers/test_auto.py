@@ -18,6 +18,9 @@ from sklearn.svm import SVC
 from nsvm_cli import NSVMClassifier, NSVMRegressor
 from nsvm_cli.compose.composition import compose_settings
 from nsvm_cli.errors import InputError
+from nsvm_cli.models.composed_kernels import build_kernel, with_initial_parameters
+from nsvm_cli.models.feature_map import FeatureMap
+from nsvm_cli.models.networks import Identity
 from nsvm_cli.runs.experiment import prepare
 from nsvm_cli.trainers import Problem
 from tests.small_runs import small_run, small_settings
@@ -54,16 +57,23 @@ def test_scores_are_scikit_learns(seed: int, metric: str) -> None:
     np.testing.assert_allclose(
         [ours[k] for k in sorted(ours)], [expected[k] for k in sorted(expected)], atol=0.01
     )
-    features = [
-        (*map(np.asarray, replace(e.trainer, steps=20).features_of(fold, e.F)), *(p.host_y for p in fold))
-        for fold in (map_fold(e.problem, rows) for rows in folds)
-    ]
-    for candidate in (c for c in found["tried"] if c.get("steps") == 20):
-        machine = SVC(C=candidate["C"], gamma=4.0)
-        scorer = get_scorer(metric)
-        scores = [scorer(machine.fit(z, y), z_test, y_test) for z, z_test, y, y_test in features]
-        assert candidate["score"] == pytest.approx(np.mean(scores), abs=0.01)
-    assert found["candidates"] == len(found["tried"]) in (15, 18)
+    K = with_initial_parameters(build_kernel({"name": "laplacian", "ard": True}), e.problem.x[:1])
+    factors = FeatureMap(Identity(()), e.F.optimizer.settings, seed, K=K)
+    for network, F, kernel in (("identity", factors, K), (None, e.F, e.problem.K)):
+        features = [
+            (*replace(e.trainer, steps=20).features_of((replace(train, K=kernel), test), F), train, test)
+            for train, test in (map_fold(e.problem, rows) for rows in folds)
+        ]
+        candidates = [c for c in found["tried"] if (c.get("steps"), c.get("network")) == (20, network)]
+        assert [c["C"] for c in candidates] == [0.2, 2, 20]
+        for candidate in candidates:
+            machine, scorer = SVC(C=candidate["C"], kernel="precomputed"), get_scorer(metric)
+            scores = [
+                scorer(machine.fit(K(z, z).numpy(), train.host_y), K(z_test, z).numpy(), test.host_y)
+                for z, z_test, K, train, test in features
+            ]
+            assert candidate["score"] == pytest.approx(np.mean(scores), abs=0.01)
+    assert found["candidates"] == len(found["tried"]) in (18, 21, 24)
     assert found["chosen"] == max(found["tried"], key=lambda candidate: candidate["score"])
 
 
@@ -72,22 +82,33 @@ def map_fold(problem: Problem, fold: tuple[np.ndarray, np.ndarray]) -> tuple[Pro
     return train, test
 
 
-@pytest.mark.parametrize("name", ["svc", "alg4"])
+@pytest.mark.parametrize("name", ["svc", "alg4", "alg4 with factors of the inputs"])
 def test_a_run_is_that_of_its_choice(name: str, tmp_path: Path) -> None:
     """The settings of the choice, typed by hand, give the same model."""
     scales = [1.0] if name == "svc" else [1e-9]  # a gamma that is far too small
-    algorithm = {**AUTO["algorithm"], "scales": scales, "lengths": [1] if name == "svc" else [20, 40]}
-    result = small_run(tmp_path / "auto", **{**AUTO, "algorithm": algorithm})
+    lengths = [1] if name == "svc" else [20, 40]
+    settings: dict[str, Any] = {
+        **AUTO,
+        "algorithm": {**AUTO["algorithm"], "scales": scales, "lengths": lengths},
+    }
+    if name == "alg4":
+        settings["kernel"] = {"name": "polynomial", "gamma": 1.0}
+    elif name != "svc":
+        settings["network"] = {"name": "identity"}
+    result = small_run(tmp_path / "auto", **settings)
     chosen = result["chosen"]
-    assert (chosen["algorithm"], result["algorithm"]) == (name, name)
+    assert chosen["algorithm"] == result["algorithm"] == name.split()[0]
     m = result["data"]["samples"]["train"]
-    byhand: dict[str, Any] = {"algorithm": {"name": name, "lam": 1 / (chosen["C"] * m)}}
+    byhand = {**settings, "algorithm": {"name": chosen["algorithm"], "lam": 1 / (chosen["C"] * m)}}
     byhand["loss"] = {"name": "squared_hinge"}
     if name == "svc":
         byhand |= {"network": {"name": "identity"}, "kernel": {"name": "rbf", "gamma": chosen["gamma"]}}
     else:
         byhand["algorithm"] |= {"steps": chosen["steps"], "solver": "svc", "loss": "leave_one_out"}
-    small_run(tmp_path / "hand", **{**AUTO, **byhand})
+    if "kernel" in chosen:
+        assert (chosen["network"], chosen["kernel"]) == ("identity", "laplacian")
+        byhand["kernel"] = {"name": "laplacian", "ard": True}
+    small_run(tmp_path / "hand", **byhand)
     assert bits(tmp_path / "auto") == bits(tmp_path / "hand")
 
 
@@ -95,11 +116,13 @@ def test_more_steps_are_tried_while_they_help() -> None:
     lengths = [1, 2, 3, 4, 5]
     e = prepare(small_settings(**{**AUTO, "algorithm": {**AUTO["algorithm"], "lengths": lengths}}))
     tried = e.trainer.search(e.problem, e.F)[1]["tried"]
-    scores = {n: [c["score"] for c in tried if c.get("steps") == n] for n in lengths}
-    best = [max(of_length) for of_length in scores.values() if of_length]
-    assert 2 <= len(best) <= len(lengths)
-    assert all(np.diff(best[:-1]) > 0)
-    assert len(best) == len(lengths) or best[-1] <= best[-2]
+    for network in ("identity", None):
+        of_network = [c for c in tried if "steps" in c and c.get("network") == network]
+        scores = {n: [c["score"] for c in of_network if c["steps"] == n] for n in lengths}
+        best = [max(of_length) for of_length in scores.values() if of_length]
+        assert 2 <= len(best) <= len(lengths)
+        assert all(np.diff(best[:-1]) > 0)
+        assert len(best) == len(lengths) or best[-1] <= best[-2]
 
 
 def test_values_that_are_set_are_the_only_ones_to_try() -> None:
@@ -109,7 +132,7 @@ def test_values_that_are_set_are_the_only_ones_to_try() -> None:
     C = pytest.approx(1 / (0.01 * len(e.problem.y)))
     assert [(c["algorithm"], c.get("steps"), c["C"]) for c in found["tried"]] == [
         *[("svc", None, C)] * 4,
-        ("alg4", 7, C),
+        *[("alg4", 7, C)] * 2,
     ]
     assert settings["algorithm"]["lam"] == pytest.approx(0.01)
 
@@ -126,8 +149,11 @@ def test_limited_searches_try_the_first_candidates(limits: dict[str, Any]) -> No
     assert limited == found(candidates=number)
 
 
-def test_a_network_without_theta_leaves_the_inputs() -> None:
+def test_a_network_without_theta_leaves_the_inputs_and_their_factors() -> None:
     e = prepare(small_settings(**{**AUTO, "network": {"name": "identity"}}))
+    tried = [c for c in e.trainer.search(e.problem, e.F)[1]["tried"] if c["algorithm"] == "alg4"]
+    assert {c["network"] for c in tried} == {"identity"}
+    e = prepare(small_settings(**{**AUTO, "network": {"name": "identity"}, "kernel": {"name": "linear"}}))
     assert {c["algorithm"] for c in e.trainer.search(e.problem, e.F)[1]["tried"]} == {"svc"}
     with pytest.raises(InputError, match="auto does not support kernels that learn; use alg4"):
         prepare(small_settings(**{**AUTO, "kernel": {"name": "rbf", "gamma": 4.0, "learn": ["gamma"]}}))

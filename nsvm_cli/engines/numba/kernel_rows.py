@@ -19,7 +19,8 @@ from torch import Tensor
 from nsvm_cli.config.registry import keeps
 from nsvm_cli.engines.numba.arrays import exp2
 from nsvm_cli.engines.numba.jit import jit, loaded
-from nsvm_cli.models.kernels import FAR, RBF, Kernel, or_one_over_n
+from nsvm_cli.models.composed_kernels import Learnt
+from nsvm_cli.models.kernels import FAR, RBF, Kernel, Laplacian, or_one_over_n
 
 DUAL = "svc"
 """The first part of the name of the solver's unit of compiled code (see ``code``), before the dtype."""
@@ -46,6 +47,7 @@ class Matrix(NamedTuple):
     z: Any  # missing rows are computed on first use, from a row of z and all ``columns``
     columns: Any
     size: int  # rows and columns from ``size`` on are 0
+    squared: bool  # whether missing rows depend on squared differences; see ``Differences``
 
 
 class Rows:
@@ -59,10 +61,11 @@ class Rows:
         self.dtype, self.width = z[:0].cpu().numpy().dtype, _rounded_up(self.m + 1, LANES)
         self.unit = f"{DUAL}-{self.dtype}"
         self.formula: Any = _formula(K, z, self.width)
-        self.lazy = isinstance(self.formula, Differences)
+        differences = isinstance(self.formula, Differences)
+        self.lazy = differences and self.formula.z.shape[1] <= FEW_FEATURES
         products = isinstance(self.formula, Products) and self.formula.z.dtype == torch.float32
-        # in float32, the bits of a value also do not depend on the other columns
-        self.gathers = products and z.shape[1] >= GATHERED
+        # with these formulas, the bits of a value also do not depend on the other columns
+        self.gathers = (differences or products) and z.shape[1] >= GATHERED and not self.lazy
         self.diagonal = np.append(self.formula.diagonal[: self.m], 0).astype(self.dtype)
         row = self.width * self.dtype.itemsize
         self.most = int(np.clip(memory_budget * 2**20 // row, LANES, self.m))
@@ -105,13 +108,14 @@ class Rows:
         K[size:] = 0
         if self.lazy:
             z, there = self.formula.z[padded], np.arange(len(i)) >= size
-            return Matrix(K, diagonal, there, z, self.formula.columns_of(padded), size)
+            columns = self.formula.columns_of(padded)
+            return Matrix(K, diagonal, there, z, columns, size, self.formula.squared)
         slots = self.slot[i[:size]] if self.gathers else np.full(size, -1)
         loaded(gather, self.unit)(self.cache, slots, padded, K)
         if len(new := np.flatnonzero(slots < 0)):
             self.formula.write(padded[new], self.formula.columns_of(padded), K, new)
         K[:, size:] = 0
-        return Matrix(K, diagonal, np.ones(len(i), bool), K[:0], K[:0], size)
+        return Matrix(K, diagonal, np.ones(len(i), bool), K[:0], K[:0], size, False)
 
     def add(self, K: Any, at: Int64[np.ndarray, " q"], c: Float64[np.ndarray, " q"], g: Any) -> None:
         """Add sum_k c_k K[at_k] to g, in float64."""
@@ -126,16 +130,22 @@ def _rounded_up(size: int, multiple: int) -> int:
 
 def _formula(K: Kernel, z: Float[Tensor, "m n"], width: int) -> Any:
     """Return the fastest formula for K on these samples, padded to ``width`` samples."""
-    if not (isinstance(K, RBF) and keeps(type(K), RBF, "__call__", "diag") and z.device.type == "cpu"):
+    if isinstance(K, Learnt):
+        K, s = K.with_values()
+        z = s * z
+    kind = RBF if isinstance(K, RBF) else Laplacian
+    if not (isinstance(K, kind) and keeps(type(K), kind, "__call__", "diag") and z.device.type == "cpu"):
         return AnyKernel(K, z, width)
     gamma, z = or_one_over_n(K.gamma, z), z[:, (z != z[0]).any(0)]  # constant features do not matter
-    few = z.shape[1] <= FEW_FEATURES
-    far = not few and bool((gamma * (z - z.mean(0)).square().sum(1) > FAR).any())
+    squared = kind is RBF
+    products = squared and z.shape[1] > FEW_FEATURES
+    far = products and bool((gamma * (z - z.mean(0)).square().sum(1) > FAR).any())
     z = z.double() if far else z
     scaled = z.new_zeros(width, _rounded_up(z.shape[1], 8))
     torch.sub(z, z.mean(0), out=scaled[: len(z), : z.shape[1]])
-    scaled *= math.sqrt((1 if few else 2) * gamma / math.log(2))
-    return Differences(scaled) if few else Products(scaled)
+    factor = (2 if products else 1) * gamma / math.log(2)
+    scaled *= math.sqrt(factor) if squared else factor
+    return Products(scaled) if products else Differences(scaled, squared)
 
 
 class AnyKernel:
@@ -184,17 +194,20 @@ class Products:
 
 
 class Differences:
-    """Compute rows of the RBF kernel for few features, scaled so that 2^-|a - b|^2 equals K(a, b)."""
+    """Compute rows of the RBF kernel for few features, or of the Laplacian kernel, from differences.
 
-    def __init__(self, z: Tensor) -> None:
-        self.z, self.columns = z.numpy(), np.ascontiguousarray(z.numpy().T)
+    The features are scaled so that K(a, b) is 2^-|a - b|^2 if ``squared``, and 2^-|a - b|_1 otherwise.
+    """
+
+    def __init__(self, z: Tensor, squared: bool) -> None:
+        self.z, self.columns, self.squared = z.numpy(), np.ascontiguousarray(z.numpy().T), squared
         self.diagonal = np.ones(len(z))
 
     def columns_of(self, i: Any) -> Any:
         return np.ascontiguousarray(self.z[i].T)
 
     def write(self, i: Any, columns: Any, out: Any, slots: Any) -> None:
-        loaded(write_differences, f"{DUAL}-{out.dtype}")(self.z[i], columns, out, slots)
+        loaded(write_differences, f"{DUAL}-{out.dtype}")(self.z[i], columns, out, slots, self.squared)
 
 
 def write_powers(G: Any, h_a: Any, h_b: Any, out: Any, slots: Any, first: int) -> None:
@@ -205,15 +218,15 @@ def write_powers(G: Any, h_a: Any, h_b: Any, out: Any, slots: Any, first: int) -
             row[j] = exp2(min(products[j] - h - h_b[j], h - h))
 
 
-def write_differences(a: Any, columns: Any, out: Any, slots: Any) -> None:
-    """Write 2^-|a_i - b_j|^2 to rows ``slots`` of ``out``, for the columns b_j."""
+def write_differences(a: Any, columns: Any, out: Any, slots: Any, squared: bool) -> None:
+    """Write the values for a_i and all columns to row slots_i of ``out`` (``Differences``)."""
     for i in range(len(slots)):
-        write_difference_row(a[i], columns, out[slots[i]])
+        write_difference_row(a[i], columns, out[slots[i]], squared)
 
 
 @jit
-def write_difference_row(a: Any, b: Any, out: Any) -> None:
-    """Write 2^-|a - b_j|^2 for all columns b_j of b, in blocks that fit in the first-level cache."""
+def write_difference_row(a: Any, b: Any, out: Any, squared: bool) -> None:
+    """Write the values for a and all columns of b, in blocks that fit in the first-level cache."""
     exponents = np.empty(512, a.dtype)
     for begin in range(0, len(out), 512):
         end = min(begin + 512, len(out))
@@ -222,8 +235,10 @@ def write_difference_row(a: Any, b: Any, out: Any) -> None:
             p, q, r, s = a[k], a[k + 1], a[k + 2], a[k + 3]
             b_p, b_q = b[k, begin:end], b[k + 1, begin:end]
             b_r, b_s = b[k + 2, begin:end], b[k + 3, begin:end]
-            for j in range(end - begin):
+            for j in range(end - begin if squared else 0):
                 exponents[j] += (p - b_p[j]) ** 2 + (q - b_q[j]) ** 2 + (r - b_r[j]) ** 2 + (s - b_s[j]) ** 2
+            for j in range(0 if squared else end - begin):
+                exponents[j] += abs(p - b_p[j]) + abs(q - b_q[j]) + abs(r - b_r[j]) + abs(s - b_s[j])
         for j in range(end - begin):
             out[begin + j] = exp2(-exponents[j])
 

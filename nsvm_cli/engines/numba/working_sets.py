@@ -173,7 +173,7 @@ def smo(matrix: Matrix, f: Any, y: Any, a: Any, C: Any, D: Any, tol: float, shar
 def _row(matrix: Matrix, i: int) -> Any:
     """Return row i of K, after computing it if necessary."""
     if not matrix.there[i]:
-        write_difference_row(matrix.z[i], matrix.columns, matrix.K[i])
+        write_difference_row(matrix.z[i], matrix.columns, matrix.K[i], matrix.squared)
         matrix.K[i, matrix.size :] = 0
         matrix.there[i] = True
     return matrix.K[i]
