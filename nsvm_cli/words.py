@@ -137,8 +137,9 @@ def _tried_rows(figures: Figures) -> Rows:
     """Return a row for each algorithm, network and number of steps in ``tried``, with the best candidate."""
     best: dict[str, Figures] = {}
     for candidate in figures.get("tried", ()):
-        names = [candidate[key] for key in ("algorithm", "network", "kernel") if key in candidate]
-        name = ", ".join(names + [f"{candidate['steps']} steps"] * ("steps" in candidate))
+        names = [candidate[key] for key in ("algorithm", "kernel") if key in candidate]
+        steps = [f"{candidate['steps']} steps"] if "steps" in candidate else []
+        name = ", ".join(names + steps)
         best[name] = max(best.get(name, candidate), candidate, key=lambda candidate: candidate["score"])
     chosen = {name: ", chosen" * (candidate == figures["chosen"]) for name, candidate in best.items()}
     return [

@@ -52,13 +52,13 @@ class Auto(Alg4):
     The candidates of Algorithm 4 differ in the network, in the number of steps of Part 1 (``lengths``, tried
     in ascending order until the score no longer increases) and in C = 1/(lambda m). The network is F or, if
     the kernel is RBF, a factor for each input under a Laplacian kernel, as with ``FACTORS``. The SVMs on the
-    inputs differ in C and in gamma, which is 1/(n var x) times a number in ``scales``. The best candidate is trained on all samples.
-    Lengths of more than ``epochs`` passes over the training samples are not tried, but at least the shortest.
-    By default, exact SVMs of classes have the squared hinge loss. If ``steps`` or ``lam`` is set, it is the
-    only value to try. At most ``candidates`` are tried. After ``time_limit`` seconds, no further evaluation
-    begins; ``candidates`` in the result is then the number with which other machines make the same choice. If
-    there are too few samples for cross-validation, Algorithm 4 takes the largest number of steps, with lambda
-    = 1e-4.
+    inputs differ in C and in gamma, which is 1/(n var x) times a number in ``scales``. The best candidate is
+    trained on all samples. Lengths of more than ``epochs`` passes over the training samples are not tried,
+    but at least the shortest. By default, exact SVMs of classes have the squared hinge loss. If ``steps`` or
+    ``lam`` is set, it is the only value to try. At most ``candidates`` are tried. After ``time_limit``
+    seconds, no further evaluation begins; ``candidates`` in the result is then the number with which other
+    machines make the same choice. If there are too few samples for cross-validation, Algorithm 4 takes the
+    largest number of steps, with lambda = 1e-4.
     """
 
     lam: Positive | None = None  # type: ignore[assignment]

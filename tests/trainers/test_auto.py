@@ -23,6 +23,7 @@ from nsvm_cli.models.feature_map import FeatureMap
 from nsvm_cli.models.networks import Identity
 from nsvm_cli.runs.experiment import prepare
 from nsvm_cli.trainers import Problem
+from nsvm_cli.words import training_rows
 from tests.small_runs import small_run, small_settings
 
 AUTO: dict[str, Any] = {
@@ -98,6 +99,10 @@ def test_a_run_is_that_of_its_choice(name: str, tmp_path: Path) -> None:
     result = small_run(tmp_path / "auto", **settings)
     chosen = result["chosen"]
     assert chosen["algorithm"] == result["algorithm"] == name.split()[0]
+    (shown,) = (words for words, _, meaning in training_rows(result) if meaning.endswith(", chosen"))
+    steps = f", {chosen.get('steps')} steps"
+    expected = {"svc": "svc", "alg4": f"alg4{steps}"}.get(name, f"alg4, laplacian{steps}")
+    assert shown == expected
     m = result["data"]["samples"]["train"]
     byhand = {**settings, "algorithm": {"name": chosen["algorithm"], "lam": 1 / (chosen["C"] * m)}}
     byhand["loss"] = {"name": "squared_hinge"}
