@@ -140,7 +140,7 @@ def distances(a: Points, b: Others) -> Gram:
 
     Features that have at most two values, such as those of categories, only require a matrix product.
     """
-    if a.ndim > 2 or _few(a, b) or torch.compiler.is_exporting():
+    if a.ndim + b.ndim > 4 or _few(a, b) or torch.compiler.is_exporting():
         return torch.cdist(a, b, p=1)
     both = torch.cat([a.detach(), b.detach()])
     low, high = both.amin(0), both.amax(0)
