@@ -3,8 +3,8 @@
 ``python -m benchmarks.tables rows.csv churn.csv:Churn houses.csv:price:real`` trains each method on the same
 split of each file and appends its scores to ``rows.csv``. Rows that are already there are not computed again.
 A file is ``PATH:LABEL[:real][:COLUMN TO DROP ...]``. All methods but ``logistic`` and ``realmlp`` choose
-among 24 candidates by 25 % of the training samples or, for at most 500, by four folds. ``catboost`` requires
-the package catboost, and ``realmlp`` the package pytabkit.
+among 24 candidates (``auto``: at most 36) by 25 % of the training samples or, for at most 500, by four folds.
+``catboost`` requires the package catboost, and ``realmlp`` the package pytabkit.
 """
 
 from __future__ import annotations
