@@ -276,6 +276,8 @@ def test_the_page_compares_the_default_for_tables() -> None:
         f"{files['score']} files by accuracy and on {wins['roc_auc']} of {files['roc_auc']} by ROC AUC"
     )
     assert sentence in " ".join(page.split())
+    readme = " ".join((ROOT / "README.md").read_text().split())
+    assert f"the default for tables has a mean accuracy of {means['score', 'auto']:.1f} %" in readme
     rows = every[every["method"] != "realmlp"]
     assert set(rows.groupby(["table", "seed"]).size()) == {rows["method"].nunique()}
     lines = {method: f"| {method} |" for method in rows["method"]}

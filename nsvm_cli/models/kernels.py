@@ -138,7 +138,7 @@ class RBF(Kernel):
 def distances(a: Points, b: Others) -> Gram:
     """Return ||a_i - b_j||_1 for all i, j.
 
-    Features that have at most two values, such as those of categories, only require a matrix product.
+    For features with at most two values, such as one-hot encoded categories, a matrix product is enough.
     """
     if a.ndim + b.ndim > 4 or _few(a, b) or torch.compiler.is_exporting():
         return torch.cdist(a, b, p=1)
