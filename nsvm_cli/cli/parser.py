@@ -18,25 +18,20 @@ from nsvm_cli import __version__
 from nsvm_cli.errors import InputError, did_you_mean
 
 COMMANDS = {
-    "train": "train a model",
-    "tune": "choose hyperparameters on validation data",
-    "reproduce": "run a suite, such as the paper's experiments, and compare its runs",
-    "columns": "show how the columns of a table are read",
-    "evaluate": "evaluate a trained model",
-    "predict": "predict with a trained model",
-    "export": "write a trained model as an ONNX graph",
-    "diagnose": "find out what limits the score of a trained model",
-    "runs": "list runs with their settings and metrics",
-    "compare": "compare settings by the mean scores of their runs",
-    "report": "write a report of runs as one HTML file",
-    "completion": "print a completion script for bash, zsh or fish",
+    "train": ("train", "train a model"),
+    "tune": ("tune", "choose hyperparameters on validation data"),
+    "reproduce": ("run_commands", "run a suite, such as the paper's experiments, and compare its runs"),
+    "columns": ("model_commands", "show how the columns of a table are read"),
+    "evaluate": ("model_commands", "evaluate a trained model"),
+    "predict": ("model_commands", "predict with a trained model"),
+    "export": ("model_commands", "write a trained model as an ONNX graph"),
+    "diagnose": ("model_commands", "find out what limits the score of a trained model"),
+    "runs": ("run_commands", "list runs with their settings and metrics"),
+    "compare": ("run_commands", "compare settings by the mean scores of their runs"),
+    "report": ("run_commands", "write a report of runs as one HTML file"),
+    "completion": ("parser", "print a completion script for bash, zsh or fish"),
 }
-MODULES = {
-    **dict.fromkeys(("columns", "evaluate", "predict", "export", "diagnose"), "model_commands"),
-    **dict.fromkeys(("runs", "compare", "report", "reproduce"), "run_commands"),
-    "completion": "parser",
-}
-"""Maps commands to their modules. All other commands are in a module of the same name."""
+"""Maps each command to its module in this package and to its summary."""
 
 DESCRIPTION = "Train and evaluate neural support vector machines (Simon & Radons 2023)."
 EPILOG = """\
@@ -165,7 +160,7 @@ def specified(options: argparse.Namespace, names: Sequence[str]) -> dict[str, An
 
 def module_of(command: str) -> ModuleType:
     """Import and return the module of a command."""
-    return import_module(f"nsvm_cli.cli.{MODULES.get(command, command)}")
+    return import_module(f"nsvm_cli.cli.{COMMANDS[command][0]}")
 
 
 def build_parser(command: str | None = None) -> CommandParser:
@@ -176,7 +171,7 @@ def build_parser(command: str | None = None) -> CommandParser:
     parser = CommandParser("nsvm", description=DESCRIPTION, epilog=EPILOG)
     parser.add_argument("--version", action="version", version=f"nsvm {__version__}", help="show the version")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
-    for name, summary in COMMANDS.items():
+    for name, (_, summary) in COMMANDS.items():
         commands.add_parser(name, help=summary, add_help=name != "train")  # Hydra shows the help of train
     parser.commands = commands.choices
     if command in COMMANDS:

@@ -53,20 +53,16 @@ from nsvm_cli.storage.run_directory import (
 if TYPE_CHECKING:  # torch takes seconds to import, so functions import it after checking the settings
     from nsvm_cli.runs.experiment import Experiment
 
-FLAGS = ("--help -h", "--hydra-help", "--version", "--resolve", "--run -r", "--multirun -m")
-WITH_VALUE = (
-    *("--cfg -c", "--info -i", "--package -p", "--config-path -cp", "--config-name -cn", "--config-dir -cd"),
-    "--experimental-rerun",
-)
-"""Hydra's flags without a value (``FLAGS``) and with a value."""
-
 
 def train_arguments(parser: CommandParser) -> None:
-    for names in (*FLAGS, "--estimate"):
+    """Add Hydra's flags and ``--estimate``."""
+    without_value = ("--help -h", "--hydra-help", "--version", "--resolve", "--run -r", "--multirun -m")
+    with_value = ("--info -i", "--package -p", "--config-path -cp", "--config-name -cn", "--config-dir -cd")
+    for names in (*without_value, "--estimate"):
         parser.add_argument(*names.split(), action="store_true")
-    for names in WITH_VALUE:
-        choices = ("job", "hydra", "all") if names.startswith("--cfg") else None
-        parser.add_argument(*names.split(), choices=choices)
+    parser.add_argument("--cfg", "-c", choices=("job", "hydra", "all"))
+    for names in (*with_value, "--experimental-rerun"):
+        parser.add_argument(*names.split())
     parser.add_keys("overrides", {"resume=RUN": ""}, completer=complete_overrides)
 
 
