@@ -44,12 +44,11 @@ class Part:
 
 @dataclass
 class Probe(Callback):
-    """Stops training at step ``until``, or ``seconds`` after the first step.
+    """Stops training at step ``until``, or ``SECONDS`` seconds after the first step.
 
     ``course`` contains, after each step, the number of steps, the seconds and the number of support vectors.
     """
 
-    seconds: float
     until: int
     start_time: float = field(default_factory=time.monotonic)
     course: list[tuple[float, float, float]] = field(default_factory=list)
@@ -59,7 +58,7 @@ class Probe(Callback):
 
     def should_interrupt(self, state: State) -> bool:
         # the first step is not timed, because it often takes the longest
-        return state.t >= self.until or self.course[-1][1] - self.course[0][1] >= self.seconds
+        return state.t >= self.until or self.course[-1][1] - self.course[0][1] >= SECONDS
 
 
 def estimate(experiment: Experiment, say: Say = str) -> list[Part]:
@@ -71,13 +70,13 @@ def estimate(experiment: Experiment, say: Say = str) -> list[Part]:
     parts = experiment.trainer.parts
     token = WARN.set(str)  # warnings are hidden, since a trial may not converge although the run will
     try:
-        return [(_solved if part.chooses_steps else _stepped)(part, experiment, SECONDS) for part in parts]
+        return [(_solved if part.chooses_steps else _stepped)(part, experiment) for part in parts]
     finally:
         WARN.reset(token)
 
 
-def _stepped(trainer: Trainer[Any], e: Experiment, seconds: float) -> Part:
-    probe = Probe(seconds, trainer.last_theta_step)
+def _stepped(trainer: Trainer[Any], e: Experiment) -> Part:
+    probe = Probe(trainer.last_theta_step)
     state = run(trainer, e.problem, e.F, e.log_every, [probe])
     course = np.array(probe.course or [(state.t, 0, state.support_vectors)], np.float64)
     return extrapolated(course, trainer.last_theta_step, len(e.problem.y))
@@ -114,7 +113,7 @@ def _fitted(terms: Float64[np.ndarray, "pieces 2"], seconds: Numbers) -> Float64
     return costs
 
 
-def _solved(trainer: Trainer[Any], e: Experiment, seconds: float) -> Part:
+def _solved(trainer: Trainer[Any], e: Experiment) -> Part:
     """Return the estimate for a solver, by fitting a + b n^p to the seconds of trials on n units of work.
 
     p is ``Trainer.growth``.
@@ -122,7 +121,7 @@ def _solved(trainer: Trainer[Any], e: Experiment, seconds: float) -> Part:
     size, p = trainer.size(len(e.problem.y)), trainer.growth
     course: list[tuple[float, float, float]] = []
     n = tried = 0
-    while tried < size and (len(course) < LATEST or 2**p * course[-1][1] < seconds):
+    while tried < size and (len(course) < LATEST or 2**p * course[-1][1] < SECONDS):
         n = min(max(4, size // 256), size) if not n else min(2 * n, size)
         share, problem = trainer.share(e.problem, n)
         start_time = time.monotonic()

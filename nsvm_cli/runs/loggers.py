@@ -34,9 +34,6 @@ from nsvm_cli.trainers import State
 
 Name = Annotated[str, Field(min_length=1)]
 
-SHOWN_FILES = (CONFIG, RESULT, "final.safetensors")
-"""Files of a finished run that are passed to its logger."""
-
 
 class Logger:
     """Base class of loggers, which logs nothing by itself. The fields of a logger are its settings.
@@ -238,10 +235,11 @@ class Tracking(Callback):
         status: Status = "finished" if error is None else "interrupted" if interrupted else "failed"
         shown_before = {**self.last, **flat(self.settings)}
         figures = {k: v for k, v in _numbers(self.result).items() if k not in shown_before}
-        files = [file for name in SHOWN_FILES if (file := self.directory / name).is_file()]
+        names = (CONFIG, RESULT, "final.safetensors") if status == "finished" else ()
+        files = [file for name in names if (file := self.directory / name).is_file()]
         with self._surviving():
             step = self.last.get("step", self.step)
-            self.logger.finish(status, step, figures, files if status == "finished" else [])
+            self.logger.finish(status, step, figures, files)
 
     @contextlib.contextmanager
     def _surviving(self) -> Iterator[None]:

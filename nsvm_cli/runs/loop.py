@@ -27,9 +27,6 @@ from nsvm_cli.trainers.means import Tally
 
 Record = dict[str, Any]
 
-PAUSE_SECONDS = 0.25
-"""Approximate time between two calls of ``on_step_end``."""
-
 
 class Callback(Saved):
     """Base class of callbacks, which observe training and may stop it.
@@ -228,8 +225,9 @@ def _steps(
                     f"{error}, before theta changes: check the network, or {KERNEL_ADVICE}"
                 ) from None
             raise diverged(error.step, error.quantity, trainer.moves_theta) from None
-        done = state.t - start_step
-        chunk = max(1, 2 * done) if time.monotonic() - start_time < PAUSE_SECONDS / 2 else max(1, done // 2)
+        # a chunk takes about 1/4 second, so that callbacks are called several times a second
+        done, is_short = state.t - start_step, time.monotonic() - start_time < 0.125
+        chunk = max(1, 2 * done if is_short else done // 2)
         if state.t == log_at:
             means = state.t % log_every == 0 or state.t in last_steps
             if stopped := _log(trainer, state, callbacks, means):
