@@ -171,11 +171,9 @@ def code_of(settings: Settings) -> str | None:
 
 def _leaves(value: Any) -> list[Any]:
     """Return all plain values in a setting, including values in nested sections and lists."""
-    if not isinstance(value, (dict, list)):
-        return [value]
-    return [
-        leaf for inner in (value.values() if isinstance(value, dict) else value) for leaf in _leaves(inner)
-    ]
+    if isinstance(value, dict):
+        value = [*value.values()]
+    return [leaf for inner in value for leaf in _leaves(inner)] if isinstance(value, list) else [value]
 
 
 def is_record_of(recorded: Mapping[str, Any], settings: Settings) -> bool:

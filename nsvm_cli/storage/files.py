@@ -19,8 +19,6 @@ from nsvm_cli.errors import InputError
 ORPHANS = f".*.{'[0-9a-f]' * 8}.tmp"
 """Glob pattern of temporary files that a killed process has left behind."""
 
-LINE_END = "\r\n\0"
-r"""Temporary line terminator that makes ``csv`` quote cells that contain \r or \n."""
 PROBE_SECONDS = 0.2
 """Seconds to keep trying to lock a folder; ``is_locked`` holds a lock for a shorter time."""
 
@@ -111,9 +109,10 @@ def csv_text(rows: Sequence[Mapping[str, Any]], escape: bool = False) -> str:
 def csv_lines(rows: Iterable[Iterable[Any]], escape: bool = False) -> str:
     """Return rows as lines of CSV; if ``escape``, apply ``escape_formula`` to each cell."""
     text = io.StringIO(newline="")
-    table = csv.writer(text, lineterminator=LINE_END)
+    line_end = "\r\n\0"  # temporary, because csv then quotes cells that contain \r or \n
+    table = csv.writer(text, lineterminator=line_end)
     table.writerows(map(escape_formula, row) if escape else row for row in rows)
-    return text.getvalue().replace(LINE_END, "\n")
+    return text.getvalue().replace(line_end, "\n")
 
 
 def escape_formula(cell: Any) -> Any:
