@@ -33,24 +33,8 @@ MOST_IN_MATRIX = 1000
 MOST_SAMPLES = 5000
 """Maximum number of samples per split for all values that do not need the kernel matrix."""
 
-MOST_KERNEL_VALUES = 3 * 10**8
-"""Maximum number of kernel values for the objective."""
-
 EXTREME = 0.1
 """Distance below which a kernel matrix counts as near the identity, or near all ones."""
-
-ORTHOGONAL = 0.9
-"""Minimum entropy at which a kernel matrix near the identity means that samples are orthogonal.
-
-If k samples form C classes of identical samples, the distance from the identity is also small (1/sqrt(C)),
-but the entropy is only log C / log k.
-"""
-
-STILL = 1e-3
-"""Change of theta or of the kernel matrix below which the features count as unchanged."""
-
-MUCH = 0.1
-"""Difference of scores that counts as large, as a fraction of 1 - (the score of a constant model)."""
 
 STANDARD_ERRORS = 2.0
 """Number of standard errors by which significantly different means differ."""
@@ -150,7 +134,8 @@ def _objective(model: NSVM, train: Split, fitted: Split, lam: float) -> tuple[fl
     sum_j beta_j y_j = 0, which holds for SVC. 0 is also a lower bound.
     """
     e, task = model.expansion, model.task
-    if model.metadata.absent or (len(fitted.y) + len(e.alpha)) * len(e.alpha) > MOST_KERNEL_VALUES:
+    kernel_values = (len(fitted.y) + len(e.alpha)) * len(e.alpha)
+    if model.metadata.absent or kernel_values > 3e8:
         return None, None
     loss = build_loss(model.settings.loss, model.settings.multiclass, task)
     objective = full_objective(e, model.kernel, fitted.x, task.targets(fitted.y), loss, lam, fitted.weight)
@@ -204,11 +189,11 @@ def _scores(
     scores = {name: task.score(held_out.y, answer)[task.metric] for name, answer in answers.items()}
     scores["train"] = task.score(train.y, train_answer)[task.metric]
     errors = {name: _errors(task, held_out.y, answer) for name, answer in answers.items()}
-    rivals = [errors["test"], errors["refit"]] if "frozen" in errors else []
+    rivals = ("test", "refit")
     return {
         **{f"{name}_{task.metric}": scores.get(name) for name in SCORES},
         "beats_guess": better(errors["test"], errors["guess"]),
-        "worse_features": bool(rivals) and all(better(errors["frozen"], rival) for rival in rivals),
+        "worse_features": "frozen" in errors and all(better(errors["frozen"], errors[n]) for n in rivals),
         "overfitted": overfitted(_errors(task, train.y, train_answer), errors["test"]),
     }
 
@@ -298,7 +283,8 @@ def verdict(figures: Mapping[str, Any]) -> dict[str, str]:
 
 def _worst(figures: Mapping[str, Any], scores: Mapping[str, float | None]) -> str:
     is_svm = figures["support_vectors"] is not None
-    is_orthogonal = figures["distance_identity"] < EXTREME and figures["entropy"] > ORTHOGONAL
+    # k samples in C classes of identical samples are also near the identity, but have entropy log C / log k
+    is_orthogonal = figures["distance_identity"] < EXTREME and figures["entropy"] > 0.9
     is_unfinished = _much_better(scores, "refit", "test")
     is_useless = not figures["beats_guess"] and not is_unfinished
     # a matrix near all ones is no problem if the model or an exact SVM uses its small differences
@@ -310,14 +296,14 @@ def _worst(figures: Mapping[str, Any], scores: Mapping[str, float | None]) -> st
         return "identity-like kernel"
     if is_svm and figures["distance_ones"] < EXTREME and (is_useless or is_too_flat):
         return "constant kernel"
-    if changes and changes[0] < STILL:
+    if changes and changes[0] < 1e-3:
         return "frozen features"
     if figures["overfitted"] and _much_better(scores, "train", "test", 0.5) and not is_unfinished:
         return "overfitted"
     return "healthy" if figures["beats_guess"] else "no better than one answer for all"
 
 
-def _much_better(scores: Mapping[str, float | None], one: str, other: str, much: float = MUCH) -> bool:
+def _much_better(scores: Mapping[str, float | None], one: str, other: str, much: float = 0.1) -> bool:
     """Return whether score ``one`` exceeds score ``other`` by more than ``much`` times (1 - ``guess``)."""
     a, b, guess = scores[one], scores[other], scores["guess"]
     return a is not None and b is not None and guess is not None and a - b > much * (1 - guess)
