@@ -126,10 +126,8 @@ TRAINING = ("steps", "violations", "support_vectors", "parameters", "theta_chang
 def training_rows(figures: Figures) -> Rows:
     """Return the table rows that describe a model and its training, from a result or an evaluation."""
     keys = [key for key in TRAINING if figures.get(key) is not None]
-    if "alignment" in figures:
-        keys.append("alignment")
-    entries = {key: FIGURES[key] for key in keys}
-    rows = [(entry.name, entry.written(figures[key]), entry.meaning) for key, entry in entries.items()]
+    keys += ["alignment"] * ("alignment" in figures)  # shown even if it is undefined
+    rows = [(FIGURES[key].name, FIGURES[key].written(figures[key]), FIGURES[key].meaning) for key in keys]
     return rows + _learnt_rows(figures) + _tried_rows(figures)
 
 
@@ -141,15 +139,12 @@ def _tried_rows(figures: Figures) -> Rows:
         steps = [f"{candidate['steps']} steps"] if "steps" in candidate else []
         name = ", ".join(names + steps)
         best[name] = max(best.get(name, candidate), candidate, key=lambda candidate: candidate["score"])
-    chosen = {name: ", chosen" * (candidate == figures["chosen"]) for name, candidate in best.items()}
-    return [
-        (
-            name,
-            number(candidate["score"]),
-            f"in cross-validation with C={short(candidate['C'])}{chosen[name]}",
-        )
-        for name, candidate in best.items()
-    ]
+    rows: Rows = []
+    for name, candidate in best.items():
+        meaning = f"in cross-validation with C={short(candidate['C'])}"
+        chosen = ", chosen" * (candidate == figures["chosen"])
+        rows.append((name, number(candidate["score"]), f"{meaning}{chosen}"))
+    return rows
 
 
 def _learnt_rows(figures: Figures) -> Rows:
@@ -225,21 +220,15 @@ SCORES = {
 }
 """The scores of the model and of alternatives to it in a diagnosis, with their meanings."""
 
-DIAGNOSIS = (
-    *("alignment_train", "alignment_test", "entropy", "distance_identity", "distance_ones"),
-    *("support_vectors", "objective", "duality_gap", "theta_change", "feature_change", "theta_zeros"),
-)
-"""The values in a diagnosis besides the scores, which are shown with four digits."""
-
 
 def diagnosis_rows(figures: Figures) -> Rows:
-    """Return the name, the value and the meaning of each defined metric of a diagnosis."""
+    """Return the name, the value and the meaning of each defined metric of a diagnosis, scores first."""
     score, split, counts = METRICS[metric := figures["metric"]], figures["split"], sample_counts(figures)
     entries: dict[str, Figure] = {
         f"{model}_{metric}": replace(score, name=f"{model} {score.name}", meaning=meaning)
         for model, meaning in SCORES.items()
     }
-    entries |= {key: replace(FIGURES[key], written=short) for key in DIAGNOSIS}
+    entries |= {key: replace(FIGURES[key], written=short) for key in figures if key in FIGURES}
     return [
         (f.name.replace("test", split), f.written(figures[key]), f.meaning.format(split=split, **counts))
         for key, f in entries.items()
