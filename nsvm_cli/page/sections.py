@@ -37,12 +37,6 @@ from nsvm_cli.words import FEW_CLASSES, Figures, counted
 MOST_CHARACTERS, MOST_COLUMNS = 120, 30
 """Maximum number of characters of a value and of columns of a table."""
 
-MOST_MISTAKES, EXPLAINED = 24, 5
-"""Maximum number of mistakes and of explained predictions."""
-
-MOST_IN_DIAGNOSIS = 1000
-"""Maximum number of samples per split in a diagnosis, so that the diagnosis is fast."""
-
 MOST_POINTS, MOST_HELD_OUT = 1000, 200
 """Maximum number of samples in a scatter plot and in a kernel matrix."""
 
@@ -177,7 +171,7 @@ def _columns(data: Data) -> Blocks:
 
 def _diagnosis(model: NSVM, data: Data) -> Blocks:
     if TRAINERS[model.settings.algorithm["name"]].trains_svm:
-        figures = diagnose(model, data, MOST_IN_DIAGNOSIS)
+        figures = diagnose(model, data, 1000)  # fewer samples than by default, to be fast
         yield f"{figures['verdict'].capitalize()}: {figures['why']}."
         yield Table("Measurements", FIGURES, words.diagnosis_rows(figures), range(1, 2))
 
@@ -196,7 +190,7 @@ def mistakes(model: NSVM, data: Data, values: Callable[[], Float[Tensor, " m *ou
     g = torch.stack([-g, g], 1) if g.ndim == 1 else g
     margin = (g.gather(1, decided[:, None]) - g.gather(1, true[:, None]))[:, 0]
     wrong = (true != decided).nonzero().flatten()
-    worst = wrong[margin[wrong].argsort(descending=True, stable=True)][:MOST_MISTAKES]
+    worst = wrong[margin[wrong].argsort(descending=True, stable=True)][:24]
     if not len(wrong):
         yield f"There are no mistakes: all {len(split)} {name} samples are classified correctly."
         return
@@ -252,7 +246,7 @@ def support_vectors(model: NSVM, data: Data) -> Blocks:
         f"A {formula} over the support vectors xⱼ. The terms are proportional to αⱼ yⱼ K(xⱼ, x). For a few "
         "samples x, the support vectors with the largest terms are shown."
     )
-    subset = random_samples(data.held_out, EXPLAINED, model.settings.seed)
+    subset = random_samples(data.held_out, 5, model.settings.seed)
     blocks: list[Block] = []
     for x, y, (decided, total, terms) in zip(subset.x, subset.y, explain(model, subset.x), strict=True):
         answer = f"decided {label(task, decided)}" if classifies else f"predicted {decided:.7g}"
@@ -303,10 +297,7 @@ def _features(model: NSVM, subset: Split) -> Iterator[tuple[str, Float[Tensor, "
     initial = {"before training": model.before_training()} if model.parameters else {}
     last = "after training" if initial else "the inputs themselves"
     for stage, staged_model in {**initial, last: model}.items():
-        z = staged_model.features(subset.x)
-        if not z.isfinite().all():
-            raise RunError(f"the features of the drawn samples are not finite ({stage})")
-        yield stage, z
+        yield stage, staged_model.features(subset.x)
 
 
 def principal_components(z: Float[Tensor, "m n"]) -> tuple[Float64[np.ndarray, "m 2"], float]:
