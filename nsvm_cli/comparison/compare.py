@@ -16,17 +16,11 @@ from scipy.stats import friedmanchisquare, rankdata, studentized_range
 
 from nsvm_cli.comparison import intervals
 from nsvm_cli.comparison.intervals import Estimate, estimate
-from nsvm_cli.comparison.records import (
-    ONLY_HOW,
-    PREPROCESSING,
-    Repetition,
-    RunRecord,
-    differing,
-    distinguishing,
-)
+from nsvm_cli.comparison.records import Repetition, RunRecord, differing, distinguishing
 from nsvm_cli.config.settings import flat
 from nsvm_cli.errors import InputError, did_you_mean
 from nsvm_cli.metrics import METRICS, recorded_signs, sign_of
+from nsvm_cli.models.optimizers import is_within
 from nsvm_cli.output import printable
 from nsvm_cli.storage.run_directory import RESULT, damage_errors
 from nsvm_cli.tasks import TASKS
@@ -101,9 +95,8 @@ class Cell:
 
         def interval(scores: intervals.Values) -> intervals.Inferred:
             if self.samples is None:
-                low, high, _ = intervals.mean_test(scores, self.overlap)
                 bounds = (0.0, None) if self.sign < 0 else (None, 1.0)
-                return np.stack([low, high]).clip(*bounds)
+                return intervals.mean_test(scores, self.overlap)[:2].clip(*bounds)
             return 100 * intervals.proportion_interval(scores / 100, self.samples, self.overlap)
 
         return estimate([*self.scores.values()], self.digits, interval)
@@ -257,10 +250,19 @@ def _cell_names(records: Sequence[RunRecord]) -> list[tuple[str, str]]:
     ]
 
 
+PREPROCESSING = ("dataset.scaling", "dataset.augment", "dataset.max_codes")
+"""Settings of data sets that distinguish candidates, since the samples are the same."""
+
+ONLY_HOW = (
+    *("seed", "curves", "log_every", "plugins", "memory_budget", "device", "threads", "engine"),
+    *("dataset.root", "dataset.fold", "checkpoint", "logger", "validation"),
+)
+"""Settings that do not distinguish candidates: they select a repetition, or how a run is computed."""
+
+
 def _distinctions(records: Sequence[RunRecord], groups: Sequence[Any], of_data: bool) -> list[str]:
     """Return as text, for each run, a minimal set of settings that distinguishes the run within its group."""
     result, chosen = [""] * len(records), distinguishing(records)
-    ignored = ("checkpoint.", "logger.", "validation.")
     for group in dict.fromkeys(groups):
         rows = [row for row, other in enumerate(groups) if other == group]
         runs = [records[row] for row in rows]
@@ -268,8 +270,7 @@ def _distinctions(records: Sequence[RunRecord], groups: Sequence[Any], of_data: 
             key
             for key in differing(runs)
             if (key.startswith(("dataset.", "task")) and key not in PREPROCESSING) == of_data
-            and key not in ONLY_HOW
-            and not key.startswith(ignored)
+            and not is_within(key, ONLY_HOW)
         ]
         preferred = [key for key in differ if key in chosen]
         full_texts = {_settings_text(run, differ) for run in runs}

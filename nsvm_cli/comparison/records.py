@@ -32,17 +32,6 @@ from nsvm_cli.storage.run_directory import (
 if TYPE_CHECKING:
     import pandas as pd
 
-
-ONLY_HOW = (
-    *("seed", "curves", "log_every", "plugins", "memory_budget", "device", "threads", "engine"),
-    *("dataset.root", "dataset.fold"),
-)
-"""Settings that do not distinguish candidates: they select a repetition, or how a run is computed."""
-
-
-PREPROCESSING = ("dataset.scaling", "dataset.augment", "dataset.max_codes")
-"""Settings of data sets that distinguish candidates, since the samples are the same."""
-
 Repetition = tuple[int, str]
 """A seed and a fold of cross-validation. Without folds, the fold is an empty string."""
 

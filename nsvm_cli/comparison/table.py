@@ -92,14 +92,13 @@ def tables(rows: Sequence[Comparison]) -> dict[str, pd.DataFrame]:
 
 def _texts(row: Comparison) -> dict[str, str]:
     cell, minus = row.cell, row.minus
-    has_all_pairs = minus is None or minus.seeds == len(cell.scores)
-    pairs = "" if minus is None or has_all_pairs else f" (pairs: {minus.seeds})"
+    pairs = f" (pairs: {minus.seeds})" if minus and minus.seeds < len(cell.scores) else ""
     return {
         "settings": cell.candidate,
         "seeds": cell.seeds,
         "mean ± std": cell.score.spread,
         "95 % interval": cell.score.interval(),
-        "minus the reference": "" if minus is None else f"{minus.signed}{pairs}".strip(),
+        "minus the reference": f"{minus.signed}{pairs}".strip() if minus else "",
         "p": "< 0.001" if row.p < 0.001 else known(row.p, ".3f"),
         "rank": known(row.rank, "g"),
         "support vectors": known(cell.mean("support_vectors"), ".0f"),
