@@ -78,14 +78,14 @@ def _columns(model: NSVM, x: Real[Tensor, "m ..."]) -> dict[str, list[Any]]:
     return columns | {name: values.tolist() for name, values in scores.items()}
 
 
-def explain(model: NSVM, x: Real[Tensor, "p ..."], most: int = 6) -> list[tuple[float, float, Terms]]:
+def explain(model: NSVM, x: Real[Tensor, "p ..."]) -> list[tuple[float, float, Terms]]:
     """Return for each raw sample its prediction, its decision value and the largest terms of that value.
 
     For two classes, the decision value is g(x). For more classes, it is the g(x) of the predicted class or,
     for one-vs-one models, its margin against the closest other class. For real targets, it is the
     difference between the prediction and the mean target. The terms are alpha_j K(z_j, F_theta(x)) / scale
-    (see ``Expansion``), summed over terms of the same training sample j. At most ``most`` nonzero
-    terms with the largest absolute values are returned.
+    (see ``Expansion``), summed over terms of the same training sample j. At most six nonzero terms
+    with the largest absolute values are returned.
 
     Raises:
         InputError: the model file does not contain the indices of the support vectors.
@@ -101,7 +101,7 @@ def explain(model: NSVM, x: Real[Tensor, "p ..."], most: int = 6) -> list[tuple[
     samples, group = e.i.unique(return_inverse=True)
     sums = terms.new_zeros(len(x), len(samples)).index_add(1, group, terms)
     explained = []
-    for n, strongest in enumerate(sums.abs().topk(min(most, len(samples))).indices):
+    for n, strongest in enumerate(sums.abs().topk(min(6, len(samples))).indices):
         pairs = [(float(sums[n, s]), int(samples[s])) for s in strongest if sums[n, s]]
         explained.append((float(decided[n]), float(totals[n]), pairs))
     return explained
