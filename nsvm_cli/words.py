@@ -190,19 +190,17 @@ def figures_of(record: Figures) -> list[str]:
 FEW_CLASSES, MOST_PAIRS = 12, 8
 """Maximum numbers of classes in a confusion matrix, and of confusions in the list that may replace it."""
 
-Confusion = Sequence[Sequence[int]]
-"""Counts of samples by their class (row) and the decision (column)."""
 
-
-def matrix_cells(confusion: Confusion, recall: Sequence[float | None], names: Sequence[str]) -> Rows:
-    """Return a confusion matrix as text: a header, and a row for each class with a column per decision."""
-    rows = zip(names, confusion, recall, strict=True)
+def matrix_cells(figures: Figures, names: Sequence[str]) -> Rows:
+    """Return the confusion matrix as text: a header, and a row for each class with a column per decision."""
+    rows = zip(names, figures["confusion"], figures["recall"], strict=True)
     head = ("", *names, "recall")
     return [head, *((name, *(str(n or ".") for n in row), percent(share, 1)) for name, row, share in rows)]
 
 
-def frequent_cells(confusion: Confusion, recall: Sequence[float | None], names: Sequence[str]) -> Rows:
+def frequent_cells(figures: Figures, names: Sequence[str]) -> Rows:
     """Return a list of the most frequent confusions as text, with a header and a row for each confusion."""
+    confusion, recall = figures["confusion"], figures["recall"]
     pairs = [(n, i, j) for i, row in enumerate(confusion) for j, n in enumerate(row) if n and i != j]
     pairs = sorted(pairs, key=lambda pair: -pair[0])[:MOST_PAIRS]
     rows = [(names[i], names[j], f"{n} of {sum(confusion[i])}", percent(recall[i], 1)) for n, i, j in pairs]

@@ -120,12 +120,12 @@ def confusion_table(result: Figures) -> Blocks:
     if "confusion" not in result:
         return
     confusion, split = result["confusion"], words.held_out(result).capitalize()
-    cells = confusion, result["recall"], [shortened(str(name)) for name in result["data"]["classes"]]
+    names = [shortened(str(name)) for name in result["data"]["classes"]]
     if len(confusion) > FEW_CLASSES:
-        head, *rows = words.frequent_cells(*cells)
+        head, *rows = words.frequent_cells(result, names)
         yield Table(f"{split} samples: the most frequent confusions", head, rows, range(2, 4))
     else:
-        head, *rows = words.matrix_cells(*cells)
+        head, *rows = words.matrix_cells(result, names)
         shades = [[*(math.sqrt(count / (sum(row) or 1)) for count in row), 0.0] for row in confusion]
         caption = f"{split} samples: true classes in rows, decisions in columns"
         yield Table(caption, head, rows, range(1, len(head)), shades=shades)

@@ -92,13 +92,13 @@ def _show(title: str, rows: Mapping[str, str], figures: Figures, classes: Sequen
 
 def _confusion_table(figures: Figures, classes: Sequence[str], split: str, console: Console) -> Group | None:
     """Return the confusion matrix or, if the matrix is too wide, the most frequent confusions, if any."""
-    cells = figures["confusion"], figures["recall"], [shortened(name) for name in classes]
+    names = [shortened(name) for name in classes]
     if len(classes) <= words.FEW_CLASSES:
-        matrix = _table(words.matrix_cells(*cells))
+        matrix = _table(words.matrix_cells(figures, names))
         unbounded = console.options.update(max_width=WIDE)
         if console.measure(matrix, options=unbounded).maximum <= console.width:
             return Group(f"{split}: true classes in rows, decisions in columns", matrix)
-    most_frequent = _table(words.frequent_cells(*cells))
+    most_frequent = _table(words.frequent_cells(figures, names))
     return Group(f"{split}: the most frequent confusions", most_frequent) if most_frequent.row_count else None
 
 
