@@ -16,12 +16,13 @@ from nsvm_cli.artifacts.diagnosis import random_samples
 from nsvm_cli.artifacts.model_file import save_model
 from nsvm_cli.artifacts.prediction import explain
 from nsvm_cli.datasets import Data
-from nsvm_cli.errors import InputError
+from nsvm_cli.errors import InputError, RunError
 from nsvm_cli.models.nsvm import NSVM, Expansion
 from nsvm_cli.models.objectives import theta_change
 from nsvm_cli.page.document import Picture, Section
 from nsvm_cli.page.sections import (
     confusion_table,
+    features,
     image,
     mistakes,
     model_sections,
@@ -183,6 +184,13 @@ def test_terms_that_are_no_samples_or_none_at_all(found: tuple[NSVM, Data], tmp_
     save_model(tmp_path / "other", with_terms(i=torch.full((len(e.z),), 10**9)))
     with pytest.raises(InputError, match="refers to training sample 1000000000"):
         load_trained(tmp_path / "other", {"device": "cpu"})
+
+
+def test_features_that_are_not_finite_are_not_drawn(found: tuple[NSVM, Data]) -> None:
+    model, data = found
+    scaling = replace(model.scaling, mean=model.scaling.mean * torch.nan)
+    with pytest.raises(RunError, match="not finite"):
+        [*features(replace(model, scaling=scaling), data)]
 
 
 def test_before_training_theta_is_what_the_seed_makes_it(found: tuple[NSVM, Data], tmp_path: Path) -> None:
