@@ -30,9 +30,6 @@ from nsvm_cli.words import SCORES, sample_counts
 MOST_IN_MATRIX = 1000
 """Maximum number of samples in the kernel matrix."""
 
-MOST_SAMPLES = 5000
-"""Maximum number of samples per split for all values that do not need the kernel matrix."""
-
 EXTREME = 0.1
 """Distance below which a kernel matrix counts as near the identity, or near all ones."""
 
@@ -40,7 +37,7 @@ STANDARD_ERRORS = 2.0
 """Number of standard errors by which significantly different means differ."""
 
 
-def diagnose(model: NSVM, data: Data, most: int = MOST_SAMPLES) -> dict[str, Any]:
+def diagnose(model: NSVM, data: Data, most: int = 5000) -> dict[str, Any]:
     """Return metrics of a model on its data, with None where they do not apply, and a verdict.
 
     Scores on held-out samples are accuracies or, for real targets, R^2. Scores, alignments and the exact SVM

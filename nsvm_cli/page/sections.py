@@ -46,9 +46,6 @@ BINS = 10
 FIGURES = ("figure", "value", "meaning")
 """The head of a table of metrics and other values."""
 
-SECTION_ORDER = ("Diagnosis", "Result", "Training", "Confusion", "Columns", "Settings")
-"""The first sections of a report, in this order."""
-
 SIZE = (4.6, 3.9)
 """The width and height of a plot in inches; a page on a phone is about 4.8 inches wide."""
 
@@ -76,7 +73,8 @@ def run_sections(
         *settings,
         *section("Data and computation", of_result(data_and_computation), folded=True),
     ]
-    return sorted(sections, key=lambda part: [*SECTION_ORDER, part.title].index(part.title))
+    first = ("Diagnosis", "Result", "Training", "Confusion", "Columns", "Settings")
+    return sorted(sections, key=lambda part: [*first, part.title].index(part.title))
 
 
 def _result(result: Figures) -> Blocks:
