@@ -176,10 +176,11 @@ def load_data(
     ``task`` and ``encoder`` are taken from a trained model if the data are for this model.
     """
     source, table = build_source(settings), None
+    if encoder and isinstance(source, TableSource):
+        source = replace(source, text=(*source.text, *encoder.text))
     with memory_limit(memory_budget):
         with plugin_errors(), seeded(derived_seed(seed, Stream.DATA)):
-            text = {"text": encoder.text} if encoder and isinstance(source, TableSource) else {}
-            samples = source.load(generator(seed, Stream.DATA), **text)
+            samples = source.load(generator(seed, Stream.DATA))
         if isinstance(samples, Table):
             table, samples = samples, labelled(samples, kind, task)
         elif not isinstance(samples, Samples):

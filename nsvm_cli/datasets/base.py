@@ -209,7 +209,7 @@ class Source:
 
 @pydantic.dataclasses.dataclass(frozen=True, kw_only=True, config=STRICT)
 class TableSource(Source):
-    """Base class of tables. ``load`` also takes ``text``, the names of additional columns to read as text.
+    """Base class of tables.
 
     Attributes:
         drop: columns that are not used as features.

@@ -49,16 +49,16 @@ class CSV(Dialect, TableSource):
     test_path: str | None = None
     validation_path: str | None = None
 
-    def load(self, rng: np.random.Generator, text: Collection[str] = ()) -> Table:
+    def load(self, rng: np.random.Generator) -> Table:
         """Return the rows of ``path``, ``validation_path`` and ``test_path``, in this order."""
         import pandas as pd  # slow to import, and most runs read no table
 
         files = {"path": self.path, "validation_path": self.validation_path, "test_path": self.test_path}
         paths = {name: path for name, path in files.items() if path is not None}
         tables: list[pd.DataFrame] = []
-        remarks: list[str] = []
+        remarks, text = list[str](), [*self.text]
         for name, path in paths.items():
-            cells, lines = read_cells(path, f"dataset.{name}", self, self.label, [*text, *self.text])
+            cells, lines = read_cells(path, f"dataset.{name}", self, self.label, text)
             counts = (tables[0] if tables else cells)[self.label].value_counts().drop("", errors="ignore")
             left_out = [*counts.index[counts < self.min_count], *[""] * self.skip_unlabelled]
             kept = cells[~cells[self.label].isin(left_out)] if left_out else cells
@@ -94,11 +94,7 @@ class CSV(Dialect, TableSource):
 
 
 def read_cells(
-    path: str,
-    setting: str,
-    dialect: Dialect,
-    label: str | None = None,
-    text: Collection[str] = (),
+    path: str, setting: str, dialect: Dialect, label: str | None = None, text: Collection[str] = ()
 ) -> tuple[pd.DataFrame, list[str]]:
     """Return the cells of a table file and remarks about its format, or raise an InputError.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Collection
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -39,13 +38,13 @@ class OpenML(TableSource):
     path: str | None = None
     label: str | None = None
 
-    def load(self, rng: np.random.Generator, text: Collection[str] = ()) -> Table:
+    def load(self, rng: np.random.Generator) -> Table:
         if self.path is None:
             source, remarks = f"OpenML {self.id}", list[str]()
             cells, target = _from_openml(self.id)
         else:
             source = self.path
-            cells, remarks = read_cells(source, "dataset.path", Dialect(), text=[*text, *self.text])
+            cells, remarks = read_cells(source, "dataset.path", Dialect(), text=self.text)
             target = cells.columns[-1]
         label = self.label or target
         expect_column("dataset.label", source, label, cells)
@@ -94,14 +93,14 @@ class PMLB(TableSource):
     table: Annotated[str, Field(pattern=r"^[_A-Za-z0-9][_A-Za-z0-9.+-]*$", max_length=128)]
     root: str | None = None
 
-    def load(self, rng: np.random.Generator, text: Collection[str] = ()) -> Table:
+    def load(self, rng: np.random.Generator) -> Table:
         root = self.root
         file = self._downloaded() if root is None else self._local(Path(os.path.expanduser(root)))
         with pandas_errors(str(file)):
             # the first releases of PMLB use "class"
             label = "class" if "class" in layout_of(file, Dialect()).names else "target"
         settings = {field.name: getattr(self, field.name) for field in fields(TableSource)}
-        return CSV(path=str(file), label=label, **settings).load(rng, text)
+        return CSV(path=str(file), label=label, **settings).load(rng)
 
     def _local(self, root: Path) -> Path:
         files = {file.name.split(".")[0]: file for kind in TASKS for file in root.glob(f"{kind}/*.?sv.gz")}
