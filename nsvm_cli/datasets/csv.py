@@ -261,30 +261,29 @@ def _read_excel(file: Path, dialect: Dialect) -> tuple[pd.DataFrame, list[str]]:
 
 
 def layout_of(file: Path, dialect: Dialect) -> Layout:
-    """Return the layout of a text file, or a layout with only the column names of another file."""
+    """Return the layout of a text file, or a layout with the column names and the content of another file."""
     if (kind := kind_of(file)) == "CSV":
         return recognise(file, dialect)
-    return Layout([*map(str, arrow(file).schema.names if kind in ARROW else read_frame(file, dialect)[0])])
+    content = arrow(file) if kind in ARROW else read_frame(file, dialect)[0]
+    return Layout([*map(str, content.schema.names if kind in ARROW else content)], content=content)
 
 
 def blocks_of_cells(
     file: Path, layout: Layout, dialect: Dialect, labels: Collection[str], text: Collection[str], rows: int
 ) -> Iterator[pd.DataFrame]:
-    """Yield the cells of a file in blocks of at most ``rows`` rows; see ``read_cells``."""
+    """Yield the cells of a file in blocks of at most ``rows`` rows; see ``layout_of`` and ``read_cells``."""
     import pandas as pd
 
-    if kind_of(file) == "CSV":
-        with (
-            opened(file) as stream,
-            pd.read_csv(stream, **parsing(layout, dialect, labels, text), chunksize=rows) as chunks,
-        ):
+    if layout.content is None:
+        options = parsing(layout, dialect, labels, text)
+        with opened(file) as stream, pd.read_csv(stream, **options, chunksize=rows) as chunks:
             yield from (tidied(cells, dialect, labels) for cells in chunks)
-    elif kind_of(file) in ARROW:
-        for batch in arrow(file).to_batches(batch_size=rows):
-            yield tidied(batch.to_pandas(ignore_metadata=True), dialect)
-    else:
-        table = tidied(read_frame(file, dialect)[0], dialect)
+    elif isinstance(layout.content, pd.DataFrame):
+        table = tidied(layout.content, dialect)
         yield from (table[start : start + rows] for start in range(0, len(table), rows))
+    else:
+        for batch in layout.content.to_batches(batch_size=rows):
+            yield tidied(batch.to_pandas(ignore_metadata=True), dialect)
 
 
 def parsing(

@@ -90,13 +90,17 @@ def written_as(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class Layout(NamedTuple):
-    """How a table is written. ``rows`` is the number of rows before the first sample."""
+    """How a table is written. ``rows`` is the number of rows before the first sample.
+
+    ``content`` is the data frame or pyarrow Dataset of a file that is not text.
+    """
 
     names: list[str]
     rows: int = 0
     remarks: Sequence[str] = ()
     separator: str = ","
     encoding: str = "utf-8"
+    content: Any = None
 
 
 def opened(file: Path) -> Any:
