@@ -26,17 +26,12 @@ def message_of(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}".removesuffix(": ")
 
 
-SHORTAGES = (
-    *("can't allocate memory", "cannot allocate memory", "out of memory"),
-    *("failed to map segment", "can't start new thread"),  # no memory for a library or a stack
-)
-"""Parts of messages in which torch, pandas and the system report a lack of memory."""
-
-
 def out_of_memory(error: Exception) -> RunError | None:
     """Return a RunError with a short message if ``error`` means that memory ran out, otherwise None."""
+    phrases = ["can't allocate memory", "cannot allocate memory", "out of memory"]
+    phrases += ["failed to map segment", "can't start new thread"]  # no memory for a library or a stack
     lines = str(error).strip().splitlines()
-    reasons = [line for line in lines if any(phrase in line.lower() for phrase in SHORTAGES)]
+    reasons = [line for line in lines if any(phrase in line.lower() for phrase in phrases)]
     if not reasons and isinstance(error, (OSError, ImportError)) and isinstance(error.__context__, Exception):
         return out_of_memory(error.__context__)  # llvmlite reports a missing library
     if not reasons and not isinstance(error, MemoryError):

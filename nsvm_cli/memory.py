@@ -11,9 +11,6 @@ from nsvm_cli.errors import InputError
 MEMORY_BUDGET = 1024
 """Default of ``memory_budget``, in MiB."""
 
-BLOCK_BYTES = 2**25
-"""Number of bytes for a block of samples in each stage of prediction."""
-
 _limit: ContextVar[int] = ContextVar("limit", default=MEMORY_BUDGET)
 
 
@@ -37,5 +34,5 @@ def expect_room(size: int, what: str) -> None:
 
 
 def rows_at_a_time(row: int) -> int:
-    """Return the number of rows of ``row`` bytes in a block of ``BLOCK_BYTES``, at least one."""
-    return max(1, BLOCK_BYTES // max(1, row))
+    """Return the number of rows of ``row`` bytes in a block of 32 MiB, at least one."""
+    return max(1, 2**25 // max(1, row))

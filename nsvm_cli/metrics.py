@@ -74,9 +74,7 @@ METRICS: dict[str, Metric] = {
 
 
 def metric(
-    needs: Needs = "labels",
-    greater_is_better: bool = True,
-    tasks: Sequence[str] = ("classification",),
+    needs: Needs = "labels", greater_is_better: bool = True, tasks: Sequence[str] = ("classification",)
 ) -> Callable[[Function], Function]:
     """Return a decorator that adds ``function(y, prediction, weights)`` to the metrics, under its own name.
 

@@ -24,7 +24,6 @@ from nsvm_cli.datasets.encoding import (
     date_formats,
     day,
     days,
-    features,
     is_nested,
     labelled,
     numbers,
@@ -45,9 +44,6 @@ LONGEST_LINE = 300
 
 MOST_CELLS = 6
 """Number of cells of a column to show."""
-
-MOST_LABELLED_ROWS = 3000
-"""Maximum number of rows used to predict the labels from single columns."""
 
 GIVEN_AWAY = 0.95
 """A column is suspicious if it avoids this fraction of the errors of a constant prediction."""
@@ -135,7 +131,7 @@ def survey(path: str, written: Mapping[str, Any], label: str | None) -> Survey:
     many = [name for name, c in kinds.items() if isinstance(c, list) and len(c) > MOST_CATEGORIES]
     used = {n: c for n, c in kinds.items() if n not in many and not isinstance(c, str | Doubt)}
     encoder = TableEncoder(used)
-    x, y, counts = features(table, encoder), None, dict[str, int]()
+    x, y, counts = encoder(table), None, dict[str, int]()
     if label is not None:
         with_label = (rows[label] != "").to_numpy()
         x, (y, names) = x[with_label], _targets(replace(table, rows=rows[with_label]))
@@ -231,7 +227,7 @@ def suspicions(
 ) -> dict[str, list[str]]:
     """Return warnings by column name, given features x and coded labels or targets y."""
     lines: dict[str, list[str]] = {}
-    rows = np.random.default_rng(0).permutation(len(x))[:MOST_LABELLED_ROWS]
+    rows = np.random.default_rng(0).permutation(len(x))[:3000]  # to save time
     for name, kind, part in encoder.parts(x):
         sample = part[rows, 0]
         if isinstance(kind, Dates):

@@ -24,9 +24,6 @@ from nsvm_cli.errors import InputError, did_you_mean, message_of
 from nsvm_cli.storage.files import read_regular
 from nsvm_cli.tasks import encode
 
-LARGEST_FILE = 2**28
-"""Maximum size of a file in bytes; all published files are smaller."""
-
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
 class Images(Source):
@@ -98,7 +95,7 @@ class ImageFiles(Images):
             file = self.folder / name
             if self.root is None:
                 fetch(self.address + name, self.sums[name], self.folder)
-            content = read_regular(file, LARGEST_FILE)
+            content = read_regular(file, 2**28)  # bytes; all published files are smaller
             if (got := hashlib.sha256(content).hexdigest()) != self.sums[name]:
                 raise ValueError(f"{file} is not the published file: its SHA-256 is {got}")
         except (OSError, RuntimeError, ValueError) as error:  # RuntimeError: ~name of an unknown user
@@ -173,8 +170,6 @@ def _values(file: bytes) -> UInt8[np.ndarray, "..."]:
 
 ARCHIVE = "cifar-10-binary.tar.gz"
 
-CIFAR10_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
-
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
 class CIFAR10(ImageFiles):
@@ -198,7 +193,8 @@ class CIFAR10(ImageFiles):
             }
         training = b"".join(content[f"data_batch_{number}.bin"] for number in range(1, 6))
         parts = {"train": _records(training), "test": _records(content["test_batch.bin"])}
-        return self.chosen(str(self.folder), CIFAR10_CLASSES, parts)
+        names = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
+        return self.chosen(str(self.folder), names, parts)
 
 
 def _records(content: bytes) -> tuple[np.ndarray, np.ndarray]:

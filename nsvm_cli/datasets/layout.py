@@ -25,9 +25,6 @@ from nsvm_cli.config.registry import STRICT, shown
 from nsvm_cli.datasets.notation import Decimal, Thousands, number_parts
 from nsvm_cli.errors import InputError
 
-SEPARATORS = ("\t", ";", "|", ",")
-"""Recognised separators, starting with the separator that is rarest in cells."""
-
 WHITESPACE = "whitespace"
 """The separator of columns that are separated by any number of blanks."""
 
@@ -172,7 +169,7 @@ def _separator(lines: Sequence[str], comment: str | None) -> str:
         width, count = Counter(widths).most_common(1)[0] if widths else (1, 0)
         return (count / len(widths), width) if width > 1 else (0.0, 1)
 
-    best = max(SEPARATORS, key=lambda separator: alike(separator)[0])
+    best = max("\t;|,", key=lambda separator: alike(separator)[0])  # in a tie, the rarest in cells
     (share, width), (aligned, columns) = alike(best), alike(WHITESPACE)
     padded = 2 * sum("  " in line.strip() for line in lines) > len(lines)
     if aligned > 0.9 and (not share or (padded and columns > width)):

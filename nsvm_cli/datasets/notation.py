@@ -131,11 +131,7 @@ READINGS = (
     NumberFormat(thousands=","),
     NumberFormat(decimal=","),
     NumberFormat(decimal=",", thousands="."),
-    *(
-        NumberFormat(decimal=decimal, thousands=thousands)
-        for decimal in (".", ",")
-        for thousands in ("'", " ")
-    ),
+    *(NumberFormat(decimal, thousands) for decimal in (".", ",") for thousands in ("'", " ")),
 )
 """Candidate notations, which differ in the decimal and thousands separators, in order of preference."""
 

@@ -11,10 +11,6 @@ from pydantic.dataclasses import dataclass
 from nsvm_cli.config.registry import STRICT
 from nsvm_cli.datasets.base import Samples, Source
 
-DIMENSION = 20
-MEAN = 2 / np.sqrt(DIMENSION)
-"""The mean a of each feature in class B."""
-
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
 class Ringnorm(Source):
@@ -28,7 +24,7 @@ class Ringnorm(Source):
 
     def load(self, rng: np.random.Generator) -> Samples:
         y = rng.choice([-1.0, 1.0], self.samples)
-        B = y[:, None] > 0
-        x = rng.standard_normal((self.samples, DIMENSION)) * np.where(B, 1, 2) + np.where(B, MEAN, 0)
+        B, a = y[:, None] > 0, 2 / np.sqrt(20)
+        x = rng.standard_normal((self.samples, 20)) * np.where(B, 1, 2) + np.where(B, a, 0)
         source = f"Breiman's generator, {self.samples} samples"
         return Samples(x, y, ("A", "B"), source, generated=True)
