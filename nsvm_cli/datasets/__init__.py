@@ -232,14 +232,12 @@ def split_data(
         else:
             samples = replace(samples, x=features(table, encoder))
         columns = describe(table, encoder.kinds if encoder else {}, doubtful)
-    task = task if task and kind == "regression" else _task(samples, rows["train"])
+    task = samples.task if samples.classes else task or _regression(samples, rows["train"])
     return Data(samples, Splits(samples, rows), global_scaling, task, columns, encoder)
 
 
-def _task(samples: Samples, train: np.ndarray) -> Task:
-    """Return the task of the samples; for regression, with the mean and scale of the training targets."""
-    if samples.classes:
-        return samples.task
+def _regression(samples: Samples, train: np.ndarray) -> Regression:
+    """Return the regression task with the mean and standard deviation of the training targets."""
     y = samples.y[train]
     with np.errstate(over="ignore"):
         mean, std = float(y.mean()), float(y.std(ddof=1)) if y.min() < y.max() else 0.0
