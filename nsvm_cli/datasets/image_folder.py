@@ -52,9 +52,6 @@ FORMATS = {
 MODES = {1: "L", 3: "RGB"}
 """Maps numbers of channels to Pillow's modes."""
 
-EXACT = ("1", "L", "P", "RGB")
-"""Pillow's modes that can be converted to ``MODES`` without clipping or loss of transparency."""
-
 KEPT_SECONDS, KEPT_DAYS = 1.0, 30
 """Images are cached if decoding takes longer than KEPT_SECONDS, and deleted after KEPT_DAYS without use."""
 
@@ -125,7 +122,7 @@ class ImageReader:
         if image.mode == "CMYK":
             self._note("CMYK colours, which were converted to RGB without colour profile", file)
         mode = image.mode + " with transparency" * ("transparency" in image.info)
-        if self.background is None and mode not in EXACT:
+        if self.background is None and mode not in ("1", "L", "P", "RGB"):  # exact as L or RGB
             advice = "save it as 8-bit grey or RGB, without transparency"
             raise InputError(f"{file} has pixel mode {mode}; {advice}")
         if self.background is not None:

@@ -38,9 +38,6 @@ CLOCK = re.compile(r"(-?)(\d{1,4}):([0-5]\d)(?::([0-5]\d(?:\.\d+)?))?(?:\s*([AP]
 FEW = 20
 """Maximum number of distinct cells that may be codes, such as ratings or missing values."""
 
-MOST_LISTED = 8
-"""Maximum number of codes of missing values that advice lists."""
-
 Decimal = Literal[".", ","]
 Thousands = Literal["", ".", ",", "'", " "]
 
@@ -160,7 +157,7 @@ def remedies(doubts: Mapping[str, Doubt]) -> list[tuple[str, Any, str]]:
     cells = dict.fromkeys(cell for doubt in doubts.values() for cell in doubt.cells)
     columns = {name: [*doubt.cells] for name, doubt in doubts.items() if doubt.cells}
     settings: list[tuple[str, Any, str]] = []
-    if 0 < len(cells) <= MOST_LISTED:
+    if 0 < len(cells) <= 8:  # more codes would not fit in the advice
         numeric = any(is_number(cell.split()[0]) for cell in cells)  # other columns may hold such numbers
         settings.append(("missing", columns if numeric else [*cells], "they mean missing values"))
     if columns:
