@@ -41,20 +41,14 @@ class Coefficients:
     def __init__(self, problem: Problem) -> None:
         m = len(problem.y)
         self.alpha: Float64[np.ndarray, " m *outputs"] = np.zeros((m, *problem.task.outputs))
-        self.order: Int64[np.ndarray, " m"] = np.empty(m, np.int64)
-        self.joined = 0  # number of entries of ``order`` that are set
+        # the indices of the samples whose coefficients were changed, in the order of the first change
+        self.support: Int64[np.ndarray, " s"] = np.empty(0, np.int64)
         self.in_support = np.zeros(m, bool)
-
-    @property
-    def support(self) -> Int64[np.ndarray, " s"]:
-        """The indices of the samples whose coefficients were changed, in the order of the first change."""
-        return self.order[: self.joined]
 
     def add(self, i: Int64[np.ndarray, " k"], amount: Float64[np.ndarray, " k *outputs"]) -> None:
         """Add ``amount`` to alpha_i for the samples i, which must be distinct."""
         joining = i[any_output(amount != 0) & ~self.in_support[i]]
-        self.order[self.joined : self.joined + len(joining)] = joining
-        self.joined += len(joining)
+        self.support = np.append(self.support, joining)
         self.in_support[joining] = True
         self.alpha[i] += amount
 
@@ -63,7 +57,7 @@ class Coefficients:
         return torch.from_numpy(self.alpha[i]).to(like)
 
     def state_dict(self) -> StateDict:
-        j = self.support.copy()
+        j = self.support
         return {"support": torch.from_numpy(j), "alpha": torch.from_numpy(self.alpha[j])}
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
@@ -74,8 +68,8 @@ class Coefficients:
         alpha = loaded_like(like, saved["alpha"], "alpha").numpy()
         if not (len(np.unique(j)) == s and (j >= 0).all() and (j < m).all()):
             raise ValueError(f"support: expected different indices from 0 to {m - 1}")
-        self.alpha[:], self.in_support[:], self.joined = 0, False, s
-        self.order[:s], self.alpha[j], self.in_support[j] = j, alpha, True
+        self.support, self.alpha[:], self.in_support[:] = j, 0, False
+        self.alpha[j], self.in_support[j] = alpha, True
 
 
 @dataclass(kw_only=True)
@@ -108,7 +102,7 @@ class SampleState(State):
 
     def terms(self, problem: Problem) -> tuple[Int64[np.ndarray, " s"], Float[Tensor, " s *outputs"]]:
         """Return the indices j of the support, and alpha_j."""
-        j = self.coefficients.support.copy()  # later steps change this memory
+        j = self.coefficients.support
         return j, self.coefficients.at(j, problem.y)
 
 

@@ -127,8 +127,8 @@ class Support(NamedTuple):
     """The arrays of a ``Coefficients`` object (see ``nsvm_cli.trainers.coefficients``)."""
 
     alpha: np.ndarray
-    order: np.ndarray
-    joined: np.ndarray
+    order: np.ndarray  # the indices of the support, with room for all samples
+    joined: np.ndarray  # the size of the support
     member: np.ndarray
 
 

@@ -56,7 +56,8 @@ class Stretches:
         if isinstance(state, SampleState):
             c = state.coefficients
             alpha = c.alpha.reshape(len(c.alpha), -1)  # stretches change this memory
-            self.support = forms.Support(alpha, c.order, np.array([len(c.support)]), c.in_support)
+            order = np.pad(c.support, (0, len(alpha) - len(c.support)))
+            self.support = forms.Support(alpha, order, np.array([len(c.support)]), c.in_support)
         ahead = state.engine or look_ahead.Ahead()
         progress = forms.Progress(
             np.array([state.t]),
@@ -113,7 +114,7 @@ class Stretches:
             state.g = float(progress.g[0])
         state.t = int(progress.t[0])
         if self.support is not None:
-            state.coefficients.joined = int(self.support.joined[0])
+            state.coefficients.support = self.support.order[: self.support.joined[0]]
         if state.engine is not None:
             state.engine.last_violation = int(progress.last_violation[0])
             state.engine.mean_gap = float(progress.mean_gap[0])
