@@ -16,13 +16,6 @@ from nsvm_cli.randomness import BLOCK
 
 
 @jit
-def _divide(U: Any, norm: float) -> None:
-    for i in range(U.shape[0]):
-        for j in range(U.shape[1]):
-            U[i, j] /= U.dtype.type(norm)
-
-
-@jit
 def _norm(U: Any) -> float:
     flat, square = U.reshape(-1), U.dtype.type(0)
     for i in range(len(flat)):
@@ -85,16 +78,16 @@ def cosine(K: Any, U: Any, w: Any) -> Any:
 
     The terms of all sums have the weights w_i w_j, unless w is empty.
     """
-    direction, slope = _weigh(K.copy(), w), _weigh(U, w)
-    norm, norm_U = _norm(direction), _norm(slope)
+    direction, slope, real = _weigh(K.copy(), w), _weigh(U, w), K.dtype.type
+    norm, norm_U = real(_norm(direction)), real(_norm(slope))
     if norm_U > 0:
-        _divide(slope, norm_U)
-    _divide(direction, norm)
+        scale(slope, real(1) / norm_U)
+    scale(direction, real(1) / norm)
     value = inner(slope, direction)
     for i in range(len(U)):
         for j in range(len(U)):
             slope[i, j] -= value * direction[i, j]
-    _divide(slope, norm)
+    scale(slope, real(1) / norm)
     return value, _weigh(slope, w)
 
 
