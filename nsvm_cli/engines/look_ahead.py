@@ -282,21 +282,19 @@ class LookAheadAlg2(LookAhead[SampleState], Alg2):
         alpha_i = torch.from_numpy(a).to(problem.y)
         c = products(alpha_j, -alpha_i / (lam * (t - 1)))
         # a violating x_i that is in the support passes through F only once
-        shared = torch.from_numpy(j == i[:, None]).nonzero().to(c.device)
-        i_shared, j_shared = shared[:, 0], shared[:, 1]
-        new = np.setdiff1d(np.arange(len(i)), i_shared.cpu().numpy())
-        i_new = torch.from_numpy(new).to(c.device)
+        new = np.flatnonzero(~state.coefficients.in_support[i])
+        rows = torch.from_numpy((np.append(j, i[new]) == i[:, None]).argmax(1)).to(c.device)
 
-        def objective(K: Kernel, z_j: Tensor, *z_new: Tensor) -> tuple[Tensor, list[Tensor]]:
+        def objective(K: Kernel, z_j: Tensor, *z_new: Tensor) -> tuple[Tensor, Sequence[Tensor]]:
             """Return sum_i a_i sum_j alpha_j K(F_theta(x_j), F_theta(x_i)) over all violating samples x_i."""
-            z_i = z_j.new_empty(len(i), z_j.shape[1])
-            z_i[i_shared] = z_j[j_shared]
-            z_i[i_new] = torch.cat([*z_new, z_i[:0]])
+            z = torch.cat([z_j, *z_new])
+            z_i = z[rows]
             K_ji = K(z_j, z_i)
             # in the order of ``step``, since random directions of kernel.gradient depend on the order
             grad_z_i, grad_z_j = K.gradient(z_i, z_j, K_ji.T, c.T), K.gradient(z_j, z_i, K_ji, c)
-            grad_z_j[j_shared] += grad_z_i[i_shared]
-            return c.flatten() @ K_ji.flatten(), [grad_z_j, *(grad_z_i[i_new] for _ in z_new)]
+            grad_z = torch.cat([grad_z_j, torch.zeros_like(z[len(j) :])])
+            grad_z[rows] += grad_z_i
+            return c.flatten() @ K_ji.flatten(), grad_z.split([len(j), *map(len, z_new)])
 
         batch = [at_j, at.rows(new)] if len(new) else [at_j]
         state.objective = descend(state.F, batch, objective, problem.K, t, self.last_theta_step)
