@@ -347,10 +347,7 @@ class NSVM:
         return None if self.sigmoids is None else probabilities(self.sigmoids, g.cpu())
 
     def score(
-        self,
-        x: RawSamples,
-        y: Float[Tensor, " p"],
-        weights: Float64[Tensor, " p"] | None = None,
+        self, x: RawSamples, y: Float[Tensor, " p"], weights: Float64[Tensor, " p"] | None = None
     ) -> dict[str, Any]:
         """Return the scores of predictions and probabilities for raw samples and their coded labels.
 

@@ -151,11 +151,7 @@ class Auto(Alg4):
         return F(train.x), F(test.x), K
 
     def _tried(
-        self,
-        folds: Sequence[tuple[Problem, Problem]],
-        features: Sequence[Features],
-        m: int,
-        **values: Any,
+        self, folds: Sequence[tuple[Problem, Problem]], features: Sequence[Features], m: int, **values: Any
     ) -> list[Candidate]:
         """Return candidates with the mean score of an exact SVM on the features, for each C.
 
