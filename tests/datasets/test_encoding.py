@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,8 @@ from sklearn.compose import ColumnTransformer
 from sklearn.impute import SimpleImputer
 from sklearn.preprocessing import OneHotEncoder
 
-from nsvm_cli.datasets import Data, Table, load_data
+from nsvm_cli.datasets import DATASETS, Data, Table, load_data
+from nsvm_cli.datasets.csv import CSV
 from nsvm_cli.datasets.encoding import Dates, TableEncoder
 from nsvm_cli.datasets.unlabelled import blocks
 from nsvm_cli.errors import InputError
@@ -125,6 +126,24 @@ def test_categories_are_compared_as_they_are_written(write: Write) -> None:
     np.testing.assert_array_equal(trained.splits["all"].x.argmax(1), np.resize([0, 1, 4], 24))
     [(x, _)] = blocks(Path(path), (5,), encoder)
     assert x.equal(trained.splits["all"].x)
+
+
+def test_a_derived_data_set_is_read_as_its_model_was_trained(
+    write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Reversed(CSV):
+        def load(self, rng: np.random.Generator) -> Table:
+            table = super().load(rng)
+            return replace(table, rows=table.rows.iloc[::-1].reset_index(drop=True))
+
+    monkeypatch.setitem(DATASETS, "reversed", Reversed)
+    settings = {"path": write(TABLE[["label"]].assign(code=np.resize(["01", "1"], ROWS)))}
+    encoder = TableEncoder({"code": ("01", "1")})
+    as_written, reversed_rows = (
+        load_data({"name": name, **settings}, 0, encoder=encoder).samples.x for name in ("csv", "reversed")
+    )
+    assert as_written[0].tolist() == [1, 0]
+    np.testing.assert_array_equal(reversed_rows, as_written[::-1])
 
 
 def test_truth_values_are_text_in_one_spelling(write: Write) -> None:
