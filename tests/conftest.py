@@ -154,6 +154,13 @@ STEPPING = sorted(name for name, algorithm in TRAINERS.items() if not algorithm.
 """The algorithms that take the steps that they are asked for."""
 
 
+def brief(algorithm: str, steps: int) -> dict[str, Any]:
+    """Return values with which an algorithm trains for a few steps, and auto tries few candidates."""
+    if algorithm == "auto":
+        return {"steps": 3, "lam": 0.1, "scales": [1.0]}
+    return {"steps": steps} if algorithm in STEPPING else {}
+
+
 @dataclass
 class Small:
     """A small problem in float64, and a network for it."""

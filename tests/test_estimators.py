@@ -488,7 +488,7 @@ def test_parameters() -> None:
     with pytest.raises(ValueError, match="did you mean alg4"):
         NSVMClassifier("alg5").fit(X, y)
     before = torch.get_num_threads()
-    NSVMClassifier(threads=2, steps=2, batch_size=8).fit(X, y)
+    NSVMClassifier("alg4", threads=2, steps=2, batch_size=8).fit(X, y)
     assert torch.get_num_threads() == before
 
 

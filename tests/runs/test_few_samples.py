@@ -17,14 +17,14 @@ from nsvm_cli.estimators import NSVMClassifier
 from nsvm_cli.runs.experiment import prepare
 from nsvm_cli.runs.open_model import data_for, open_model
 from nsvm_cli.trainers import TRAINERS
-from tests.conftest import STEPPING
+from tests.conftest import brief
 from tests.small_runs import small_run
 from tests.small_tables import small_table
 
 
 def by_default(algorithm: str, file: Path, *words: str) -> Settings:
     """Return the settings of a user who names an algorithm and a table, but for a few steps."""
-    steps = ["algorithm.steps=6"] if algorithm in STEPPING else []
+    steps = [f"algorithm.{key}={value}" for key, value in brief(algorithm, 6).items()]
     table = ["dataset=csv", f"dataset.path={file}", f"algorithm={algorithm}"]
     return parse_settings(compose_settings([*table, *steps, "engine=torch", "threads=1", *words]))
 
@@ -69,9 +69,9 @@ def test_a_class_of_weight_0_is_as_if_its_rows_were_not_there(
     X = rng.normal(size=(len(y), 2)) + 2 * np.eye(4)[y, :2]
     kept = y != left_out
     for algorithm in TRAINERS:
-        changes: Any = {"steps": 9} if algorithm in STEPPING else {}
         how = {"multiclass": multiclass} if TRAINERS[algorithm].trains_svm else {}
-        classifier = NSVMClassifier(algorithm, engine="torch", settings=how, **changes)
+        how |= {f"algorithm.{key}": value for key, value in brief(algorithm, 9).items()}
+        classifier = NSVMClassifier(algorithm, engine="torch", settings=how)
         model = clone(classifier).fit(X, y, sample_weight=kept * 1.0)
         assert [*model.classes_] == [*range(classes)]
         assert model.decision_function(X).shape == (len(y), classes)

@@ -142,23 +142,24 @@ def test_values_that_are_set_are_the_only_ones_to_try() -> None:
     assert settings["algorithm"]["lam"] == pytest.approx(0.01)
 
 
-@pytest.mark.parametrize("limits", [{"time_limit": 1e-9}, {"candidates": 3}, {"candidates": 13}])
-def test_limited_searches_try_the_first_candidates(limits: dict[str, Any]) -> None:
-    def found(**settings: Any) -> dict[str, Any]:
-        e = prepare(small_settings(**{**AUTO, "algorithm": {**AUTO["algorithm"], **settings}}))
+def test_limited_searches_try_the_first_candidates() -> None:
+    def found(**limits: Any) -> dict[str, Any]:
+        e = prepare(small_settings(**{**AUTO, "algorithm": {**AUTO["algorithm"], **limits}}))
         return e.trainer.search(e.problem, e.F)[1]
 
-    limited, number = found(**limits), limits.get("candidates", 3)
-    assert limited["candidates"] == number
-    assert limited["tried"] == found()["tried"][:number]
-    assert limited == found(candidates=number)
+    everything = found()["tried"]
+    for number in (3, 13):
+        limited = found(candidates=number)
+        assert (limited["candidates"], limited["tried"]) == (number, everything[:number])
+    assert found(time_limit=1e-9) == found(candidates=3)
 
 
 def test_a_network_without_theta_leaves_the_inputs_and_their_factors() -> None:
-    e = prepare(small_settings(**{**AUTO, "network": {"name": "identity"}}))
+    fixed = {**AUTO, "network": {"name": "identity"}, "algorithm": {**AUTO["algorithm"], "lam": 0.01}}
+    e = prepare(small_settings(**fixed))
     tried = [c for c in e.trainer.search(e.problem, e.F)[1]["tried"] if c["algorithm"] == "alg4"]
     assert {c["network"] for c in tried} == {"identity"}
-    e = prepare(small_settings(**{**AUTO, "network": {"name": "identity"}, "kernel": {"name": "linear"}}))
+    e = prepare(small_settings(**{**fixed, "kernel": {"name": "linear"}}))
     assert {c["algorithm"] for c in e.trainer.search(e.problem, e.F)[1]["tried"]} == {"svc"}
     with pytest.raises(InputError, match="auto does not support kernels that learn; use alg4"):
         prepare(small_settings(**{**AUTO, "kernel": {"name": "rbf", "gamma": 4.0, "learn": ["gamma"]}}))
@@ -166,7 +167,7 @@ def test_a_network_without_theta_leaves_the_inputs_and_their_factors() -> None:
 
 @pytest.mark.parametrize(("epochs", "lengths"), [(None, {5, 20}), (2, {5}), (0.01, {5})])
 def test_lengths_of_too_many_epochs_are_not_tried(epochs: float | None, lengths: set[int]) -> None:
-    algorithm = {**AUTO["algorithm"], "lengths": [20, 5], "batch_size": 32, "epochs": epochs}
+    algorithm = {**AUTO["algorithm"], "lengths": [20, 5], "batch_size": 32, "epochs": epochs, "lam": 0.01}
     e = prepare(small_settings(**{**AUTO, "algorithm": algorithm}))
     assert 5 * 32 <= 2 * len(e.problem.y) < 20 * 32
     tried = {c["steps"] for c in e.trainer.search(e.problem, e.F)[1]["tried"] if "steps" in c}

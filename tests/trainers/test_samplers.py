@@ -43,7 +43,8 @@ def test_balanced_draws_every_class_equally_often(classes: int, small: MakeSmall
 
 def test_balanced_batches_have_no_repeats_and_more_of_the_rare_class(small: MakeSmall) -> None:
     problem = rare(small, 2)
-    batches = [problem.sampler(8)(t) for t in range(1, 300)]
+    draw = problem.sampler(8)
+    batches = [draw(t) for t in range(1, 300)]
     assert all(len({*batch.tolist()}) == 8 for batch in batches)
     share = np.mean(problem.host_y[np.concatenate(batches)] > 0)
     assert 0.2 < share < 0.5  # 0.05 of the samples; at most 5 of 8 can be of this class
