@@ -36,6 +36,8 @@ from nsvm_cli.trainers import TRAINERS, Problem, State, Trainer, build_trainer
 
 T = TypeVar("T")
 
+code_folder()  # before a test changes XDG_CACHE_HOME, so that workers share what they compile
+
 jaxtyping.config.update("jaxtyping_disable", True)  # except where tests ask for ``shapes``
 
 compile_checks = jaxtyping.jaxtyped
