@@ -270,8 +270,8 @@ def test_the_page_compares_the_default_for_tables() -> None:
     readme = " ".join((ROOT / "README.md").read_text().split())
     sentence = (
         "the default for tables has a mean accuracy of {auto:.1f} %, tuned CatBoost {catboost:.1f} %, tuned "
-        "boosted trees of scikit-learn {trees:.1f} %, RealMLP with its default settings {realmlp:.1f} % and a "
-        "tuned SVC {svc:.1f} %"
+        "boosted trees of scikit-learn {trees:.1f} %, RealMLP with its default settings {realmlp:.1f} % and "
+        "a tuned SVC {svc:.1f} %"
     )
     assert sentence.format(**new) in readme
     assert set(rows.groupby("table")["seed"].nunique()) == {5}
