@@ -11,7 +11,7 @@ from itertools import compress
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 import numpy as np
-from jaxtyping import Float64
+from jaxtyping import Float64, Int64
 from pydantic import Field, ValidationError
 from pydantic.dataclasses import dataclass
 
@@ -148,11 +148,13 @@ class TableEncoder:
         return {name: count for name, count in counts.items() if count}
 
 
-def _places(cells: pd.Series, categories: Sequence[str]) -> Float64[np.ndarray, " m"]:
-    """Return the index of each cell in the categories, or NaN for an unseen category."""
+def _places(cells: pd.Series, categories: Sequence[str]) -> Int64[np.ndarray, " m"]:
+    """Return the index of each cell in the categories, or -1 for an unseen category."""
+    import pandas as pd
+
     places = {text: r for r, text in enumerate(categories)}
-    filled = cells.fillna("") if cells.dtype == "str" else texts(cells)
-    return map_values(filled, lambda values: texts(values).map(places)).to_numpy(float)
+    codes, unique = pd.factorize(cells.fillna("") if cells.dtype == "str" else texts(cells))
+    return np.array([places.get(text, -1) for text in texts(pd.Series(unique))], np.int64)[codes]
 
 
 def _endings(kind: Kind) -> list[str]:
