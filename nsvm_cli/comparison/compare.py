@@ -17,10 +17,9 @@ from scipy.stats import friedmanchisquare, rankdata, studentized_range
 from nsvm_cli.comparison import intervals
 from nsvm_cli.comparison.intervals import Estimate, estimate
 from nsvm_cli.comparison.records import Repetition, RunRecord, differing, distinguishing
-from nsvm_cli.config.settings import flat
+from nsvm_cli.config.settings import flat, is_within
 from nsvm_cli.errors import InputError, did_you_mean
 from nsvm_cli.metrics import METRICS, recorded_signs, sign_of
-from nsvm_cli.models.optimizers import is_within
 from nsvm_cli.output import printable
 from nsvm_cli.storage.run_directory import RESULT, damage_errors
 from nsvm_cli.tasks import TASKS

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import asdict, fields
 from typing import Annotated, Any, Literal
@@ -198,6 +198,11 @@ def with_values(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[s
             at = at[section]
         at[name] = value
     return changed
+
+
+def is_within(name: str, prefixes: Sequence[str]) -> bool:
+    """Return whether a dotted name equals one of the ``prefixes``, or begins with a prefix and a dot."""
+    return any(f"{name}.".startswith(f"{prefix}.") for prefix in prefixes)
 
 
 def flat(values: Mapping[str, Any], separator: str = ".", above: str = "") -> dict[str, Any]:

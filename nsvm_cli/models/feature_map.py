@@ -20,7 +20,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from nsvm_cli.config.registry import OneLine
-from nsvm_cli.config.settings import Init, Settings
+from nsvm_cli.config.settings import Init, Settings, is_within
 from nsvm_cli.datasets.scaling import ScaledSamples
 from nsvm_cli.errors import InputError, NotFiniteError
 from nsvm_cli.models.composed_kernels import kernel_of, learnt, with_initial_parameters
@@ -28,7 +28,7 @@ from nsvm_cli.models.dropout import Masks, dropout_masks
 from nsvm_cli.models.kernel_gradients import Differences, WithGradient, directions
 from nsvm_cli.models.kernels import Kernel
 from nsvm_cli.models.networks import build_network, has_modes, own_name, trains_otherwise
-from nsvm_cli.models.optimizers import Optimizer, Rule, expect_names, is_within
+from nsvm_cli.models.optimizers import Optimizer, Rule, expect_names
 from nsvm_cli.randomness import Stream, derived_seed, draws, key_of_step, seeded
 from nsvm_cli.storage import tensor_file
 from nsvm_cli.storage.files import open_regular

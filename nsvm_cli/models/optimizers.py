@@ -27,6 +27,7 @@ from nsvm_cli.config.registry import (
     construct,
     entry_of,
 )
+from nsvm_cli.config.settings import is_within
 from nsvm_cli.errors import InputError, did_you_mean
 
 SCHEDULES: dict[str, Callable[[float], float]] = {
@@ -117,11 +118,6 @@ class Optimizer:
             state = {name: [tensors[n] for n in members] for name, tensors in self.state.items()}
             if members:
                 rule.update(theta, grad_theta, state, rule.rate(progress))
-
-
-def is_within(name: str, prefixes: Sequence[str]) -> bool:
-    """Return whether a dotted name equals one of the ``prefixes``, or begins with a prefix and a dot."""
-    return any(f"{name}.".startswith(f"{prefix}.") for prefix in prefixes)
 
 
 def expect_names(key: str, prefixes: Sequence[str], names: Sequence[str]) -> None:
