@@ -132,7 +132,7 @@ def training_rows(figures: Figures) -> Rows:
 
 
 def _tried_rows(figures: Figures) -> Rows:
-    """Return a row for each algorithm, network and number of steps in ``tried``, with the best candidate."""
+    """Return a row for each algorithm, kernel and number of steps in ``tried``, with the best candidate."""
     best: dict[str, Figures] = {}
     for candidate in figures.get("tried", ()):
         names = [candidate[key] for key in ("algorithm", "kernel") if key in candidate]
