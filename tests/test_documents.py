@@ -19,6 +19,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import yaml
+from scipy.stats import studentized_range
 
 import nsvm_cli
 from docs._ext import generated
@@ -290,6 +291,12 @@ def test_the_page_compares_the_default_for_tables() -> None:
     seconds = rows.groupby("method")["seconds"].median()
     expected = [f"{line} {seconds[method]:.1f} |" for method, line in lines.items()]
     expected += [line for method, line in counts.items() if method != "auto"]
+    k, means = len(lines), 100 * rows.pivot_table("score", ["tables", "table"], "method")
+    studentized = studentized_range.ppf(0.95, k, np.inf) / np.sqrt(2)
+    known, new_ones = (studentized * np.sqrt(k * (k + 1) / 6 / len(means.loc[t])) for t in ("known", "new"))
+    expected += [f"is {known:.2f} for the known tables and {new_ones:.2f} for the new"]
+    below = means.max(axis=1) - means["auto"]
+    expected += [f"at most {below.max():.1f} points ({below.idxmax()[1]}) below the best method"]
     assert [line for line in expected if line not in page] == []
 
 
