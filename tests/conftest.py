@@ -156,7 +156,7 @@ STEPPING = sorted(name for name, algorithm in TRAINERS.items() if not algorithm.
 """The algorithms that take the steps that they are asked for."""
 
 
-def brief(algorithm: str, steps: int) -> dict[str, Any]:
+def few_steps(algorithm: str, steps: int) -> dict[str, Any]:
     """Return values with which an algorithm trains for a few steps, and auto tries few candidates."""
     if algorithm == "auto":
         return {"steps": 3, "lam": 0.1, "scales": [1.0]}

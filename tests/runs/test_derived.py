@@ -26,7 +26,7 @@ from nsvm_cli.storage.state_dict import StateDict
 from nsvm_cli.trainers import TRAINERS
 from nsvm_cli.trainers.alg4 import Alg4
 from nsvm_cli.trainers.svc import SVC
-from tests.conftest import brief, compile_units
+from tests.conftest import compile_units, few_steps
 
 SHORT = {"steps": 20, "solver_steps": 20, "batch_size": 8, "lam": 0.1, "max_iter": 5, "landmarks": 9}
 HOW = {"dtype": "float64", "device": "cpu", "validation.every": 10}
@@ -91,7 +91,7 @@ def test_an_algorithm_without_a_body_is_the_one_that_it_derives_from(
     else:
         data = {key: usual(*words_of(kind, table))[key] for key in ("dataset", "task")}
         ours, theirs = ({**settings, **data} for settings in (ours, theirs))
-    values = SHORT | brief(name, 20)
+    values = SHORT | few_steps(name, 20)
     short = {f"algorithm.{key}": value for key, value in values.items() if key in theirs["algorithm"]}
     if theirs["network"]["name"] != "identity":
         short |= {"network": {"name": "mlp", "widths": [8, 6], "head": theirs["network"]["head"]}}

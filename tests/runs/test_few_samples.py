@@ -17,14 +17,14 @@ from nsvm_cli.estimators import NSVMClassifier
 from nsvm_cli.runs.experiment import prepare
 from nsvm_cli.runs.open_model import data_for, open_model
 from nsvm_cli.trainers import TRAINERS
-from tests.conftest import brief
+from tests.conftest import few_steps
 from tests.small_runs import small_run
 from tests.small_tables import small_table
 
 
 def by_default(algorithm: str, file: Path, *words: str) -> Settings:
     """Return the settings of a user who names an algorithm and a table, but for a few steps."""
-    steps = [f"algorithm.{key}={value}" for key, value in brief(algorithm, 6).items()]
+    steps = [f"algorithm.{key}={value}" for key, value in few_steps(algorithm, 6).items()]
     table = ["dataset=csv", f"dataset.path={file}", f"algorithm={algorithm}"]
     return parse_settings(compose_settings([*table, *steps, "engine=torch", "threads=1", *words]))
 
@@ -70,7 +70,7 @@ def test_a_class_of_weight_0_is_as_if_its_rows_were_not_there(
     kept = y != left_out
     for algorithm in TRAINERS:
         how = {"multiclass": multiclass} if TRAINERS[algorithm].trains_svm else {}
-        how |= {f"algorithm.{key}": value for key, value in brief(algorithm, 9).items()}
+        how |= {f"algorithm.{key}": value for key, value in few_steps(algorithm, 9).items()}
         classifier = NSVMClassifier(algorithm, engine="torch", settings=how)
         model = clone(classifier).fit(X, y, sample_weight=kept * 1.0)
         assert [*model.classes_] == [*range(classes)]

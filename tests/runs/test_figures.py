@@ -13,7 +13,7 @@ from nsvm_cli.errors import InputError
 from nsvm_cli.runs.open_model import evaluate_model, open_model
 from nsvm_cli.storage.metrics_file import read_metrics
 from nsvm_cli.trainers import TRAINERS
-from tests.conftest import brief
+from tests.conftest import few_steps
 from tests.small_runs import small_run
 from tests.small_tables import small_table
 
@@ -68,7 +68,7 @@ def test_a_model_file_of_every_algorithm_and_task_scores_as_its_run(
         table |= {"kernel": {"name": "linear"}}
     if algorithm == "cross_entropy":
         table |= {"network": {"name": "mlp", "widths": [8], "head": True}}
-    result = run(tmp_path / "run", **table, algorithm={"name": algorithm, **brief(algorithm, 20)})
+    result = run(tmp_path / "run", **table, algorithm={"name": algorithm, **few_steps(algorithm, 20)})
     if not TRAINERS[algorithm].saves_model:
         with pytest.raises(InputError, match=f"algorithm={algorithm} cannot be saved"):
             open_model(tmp_path / "run")
