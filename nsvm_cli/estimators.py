@@ -223,8 +223,8 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
             names = {label: str(label) for label in labels}  # 0 and 0.0 are the same key
             weights = self.class_weight.items()
             shared_values["class_weight"] = {names.get(k, str(k)): weight for k, weight in weights}
-        for key in self.settings or {}:
-            if key in ("seed", *SAME_NAMES):
+        for key, setting in (self.settings or {}).items():
+            if key in ("seed", *SAME_NAMES) or (key in PARTS and isinstance(setting, str)):
                 parameter = "random_state" if key == "seed" else key
                 raise InputError(f"settings: {key} is the parameter {parameter} of the estimator")
             if (section := key.partition(".")[0]) not in APPLY and key not in APPLY:

@@ -771,6 +771,7 @@ def test_validation_samples_that_do_not_fit() -> None:
     [
         ({"seed": 3}, "settings: seed is the parameter random_state"),
         ({"dtype": "float64"}, "settings: dtype is the parameter dtype"),
+        ({"kernel": "laplacian"}, "settings: kernel is the parameter kernel"),
         ({"validation.every": 5}, r"validation\.every requires a validation set"),
         ({"loss": object()}, "settings: expected plain values, got .*; pass objects as parameters"),
     ],
