@@ -30,6 +30,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.svm import SVC, SVR
 
 from nsvm_cli import NSVMClassifier, NSVMRegressor
+from nsvm_cli.errors import RunError
 
 TREES = {
     "learning_rate": [0.02, 0.05, 0.1, 0.2],
@@ -100,7 +101,10 @@ def cross_entropy(A: pd.DataFrame, y: np.ndarray, B: pd.DataFrame, real: bool, s
 
     def score(candidate: tuple[int, float, float]) -> float:
         split = folds(y, real, seed).split(A, y)
-        scores = [model(*candidate).fit(A.iloc[i], y[i]).score(A.iloc[j], y[j]) for i, j in split]
+        try:
+            scores = [model(*candidate).fit(A.iloc[i], y[i]).score(A.iloc[j], y[j]) for i, j in split]
+        except RunError:  # training diverged
+            return -np.inf
         return float(np.mean(scores))
 
     return model(*max(PLAIN, key=score)).fit(A, y), B
