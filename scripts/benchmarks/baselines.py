@@ -44,7 +44,7 @@ def accuracy(predicted: torch.Tensor, y: torch.Tensor) -> float:
 
 
 def alone(task: Callable[..., Any], *arguments: Any) -> Any:
-    """Its result, from a process of its own, so that the peak of its memory is its own too."""
+    """Its result, from a separate process, so that its peak memory is measured alone."""
     with ProcessPoolExecutor(
         1, get_context("spawn"), initializer=torch.set_num_threads, initargs=(1,)
     ) as pool:
@@ -85,7 +85,7 @@ def fit_pegasos(m: int, seed: int, wanted: float) -> dict[str, float]:
 
 
 def fit(report: Report, arguments: argparse.Namespace) -> None:
-    """Time to SVC's test accuracy minus 0.3 points, each fit in a process of its own."""
+    """Time to SVC's test accuracy minus 0.3 points, each fit in a separate process."""
     rows = []
     for m in SIZES:
         ours, theirs = [], []

@@ -2,7 +2,7 @@
 
 Writes ``runs.csv``, with a row for each record of a run, and ``courses.png``. The figures of a record are the
 test accuracy, the change of theta, the staleness of stored features, the number of support vectors, and the
-objective of the SVM. The seconds are those of training without the time for these figures.
+objective of the SVM. The seconds exclude the computation of these figures.
 """
 
 from __future__ import annotations

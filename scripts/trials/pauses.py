@@ -47,7 +47,7 @@ def pauses(folder: Path, arguments: Namespace) -> list[str]:
     (own,) = {line.partition(": ")[2] for line in facts.splitlines() if line.startswith("model name")}
     lines = []
     for name in (None, *(name for name, flag in PROCESSORS.items() if flag in facts.split())):
-        # without features of its own, it would have those of this processor
+        # without its own features, it would have this processor's
         imitated = {} if name is None else {"NUMBA_CPU_NAME": name, "NUMBA_CPU_FEATURES": ""}
         tests = "test_no_pause" if name is None else "test_no_pause and numba"
         selection = ["tests/engines/test_contract.py", "-k", tests, "-m", "thorough or not thorough"]

@@ -16,7 +16,7 @@ from pathlib import Path
 
 ALGORITHMS = ["pegasos", "alg1", "alg2", "alg3", "alg4"]
 NSVM = [sys.executable, "-m", "nsvm_cli"]
-# each is interrupted some seconds after its start, most of which are spent on imports
+# each is interrupted some seconds after its start; imports take most of this time
 RUNS = {
     "pegasos": ["algorithm.steps=400000", "network=mlp", "algorithm.lam=1e-3"],
     "alg1": ["algorithm.steps=60000"],
