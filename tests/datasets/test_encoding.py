@@ -83,9 +83,8 @@ def test_few_whole_numbers_are_numbers_and_categories(write: Write) -> None:
     assert plain.encoder is not None
     for name, column in zip(plain.encoder.features, plain.splits["train"].x.numpy().T, strict=True):
         np.testing.assert_array_equal(named.pop(name), column)
-    assert [*named] == [f"count={code}" for code in range(9)], (
-        "13 are too many, 2 are too few, halves are no codes"
-    )
+    # 13 are too many, 2 are too few, halves are no codes
+    assert [*named] == [f"count={code}" for code in range(9)]
     count = table["count"].iloc[rows].to_numpy()
     filled = np.where(np.isnan(count), np.nanmedian(count), count)
     np.testing.assert_array_equal(np.stack([*named.values()], 1), filled[:, None] == np.arange(9))
@@ -112,9 +111,7 @@ AS_WRITTEN = ("12E3", "12000", "1_0", "10", "01", "1", "1.0", "yes")
 def test_categories_are_compared_as_they_are_written(write: Write) -> None:
     """In a table alone or with a test set of its own, and for a trained model: there pandas finds numbers."""
     table = TABLE[["label"]].assign(code=np.resize(AS_WRITTEN, ROWS))
-    numbers = pd.DataFrame(
-        {"label": np.resize(["ham", "spam"], 24), "code": np.resize(["01", "1", "12E3"], 24)}
-    )
+    numbers = pd.DataFrame({"label": ["ham", "spam"] * 12, "code": ["01", "1", "12E3"] * 8})
     data = load("csv", path=write(table))
     assert data.encoder.columns["code"] == tuple(sorted(AS_WRITTEN))
     path = write(numbers, "numbers.csv")
@@ -198,9 +195,6 @@ def test_columns_are_left_out(write: Write) -> None:
     whole = load("csv", path=write(TABLE))
     more = TABLE.assign(id=[f"nr {i}" for i in ROW], note="x", none=np.nan)
     assert load("csv", path=write(more), drop=["id", "note"]).samples.sha256 == whole.samples.sha256
-    assert refusal("csv", path=write(more), drop=["ids"]).startswith(
-        f"dataset.drop: {write(more)} has no column 'ids'; did you mean id?"
-    )
 
 
 def test_categories_unseen_in_training_are_counted(write: Write) -> None:
@@ -213,10 +207,8 @@ def test_categories_unseen_in_training_are_counted(write: Write) -> None:
     assert trained.unseen == ["cells with categories unseen in training: 5 in city"]
     others = {"name": "csv", "path": write(test.assign(city="Paris"))}
     (line,) = load_data(others, 0, task=data.task, encoder=data.encoder).unseen
-    assert (
-        line
-        == f"city: none of the {len(test)} cells occurs in the training data; check the encoding of the file"
-    )
+    says = f"city: none of the {len(test)} cells occurs in the training data; check the encoding of the file"
+    assert line == says
 
 
 def kinds(data: Data) -> dict[str, str]:
@@ -261,19 +253,19 @@ def test_the_cells_that_features_stand_for() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    "cells",
-    [
-        ["03/04/2024", "05/06/2024"],
-        ["May", "June"],
-        ["12.30 h", "9.15 h in the morning"],
-        ["now", "today"],
-        ["2024-01-01", "soon"],
-    ],
-)
-def test_what_is_no_date_or_ambiguous_is_text(write: Write, cells: list[str]) -> None:
-    data = load("csv", path=write(PLAIN.assign(day=np.resize(cells, ROWS))))
-    assert data.encoder.columns["day"] == tuple(sorted(cells))
+def test_what_is_no_date_or_ambiguous_is_text(write: Write) -> None:
+    cells = {
+        "ambiguous": ["03/04/2024", "05/06/2024"],
+        "months": ["May", "June"],
+        "times": ["12.30 h", "9.15 h in the morning"],
+        "words": ["now", "today"],
+        "one date": ["2024-01-01", "soon"],
+    }
+    columns = {name: np.resize(some, ROWS) for name, some in cells.items()}
+    data = load("csv", path=write(PLAIN.assign(**columns)))
+    assert {name: data.encoder.columns[name] for name in cells} == {
+        name: tuple(sorted(some)) for name, some in cells.items()
+    }
 
 
 def test_a_cell_that_is_no_date_in_other_rows_is_refused(write: Write) -> None:
@@ -298,16 +290,15 @@ def test_identifiers_are_left_out_and_named(write: Write) -> None:
     assert [*data.encoder.columns] == ["size"]
     assert data.samples.sha256 == load("csv", path=write(PLAIN, "plain.csv")).samples.sha256
     assert [name for name, kind in kinds(data).items() if kind == "id"] == [*IDS]
-    assert any(
-        line.startswith("excluded as identifiers") and "id, minus, name" in line for line in data.remarks()
-    )
+    [line] = [line for line in data.remarks() if line.startswith("excluded as identifiers")]
+    assert "id, minus, name" in line
 
 
-@pytest.mark.parametrize(
-    "cells", [ROW[::-1] // 2, RNG.permutation(ROW), ROW + 0.5, np.where(ROW == 5, np.nan, ROW)]
-)
-def test_other_numbers_are_no_identifiers(write: Write, cells: np.ndarray) -> None:
-    assert [*load("csv", path=write(PLAIN.assign(x=cells))).encoder.columns] == ["size", "x"]
+def test_other_numbers_are_no_identifiers(write: Write) -> None:
+    others = ROW[::-1] // 2, RNG.permutation(ROW), ROW + 0.5, np.where(ROW == 5, np.nan, ROW)
+    columns = {f"x{n}": cells for n, cells in enumerate(others)}
+    data = load("csv", path=write(PLAIN.assign(**columns)))
+    assert [*data.encoder.columns] == ["size", *columns]
 
 
 def test_lists_add_to_the_identifiers_that_are_left_out_or_take_them_back(write: Write) -> None:

@@ -48,7 +48,7 @@ def test_images_are_those_that_torchvision_scales_and_cuts(pets: Path) -> None:
 
 def test_a_run_predicts_for_images_of_any_size(pets: Path, tmp_path: Path) -> None:
     words = ["dataset=image_folder", f"dataset.path={pets}", "dataset.size=20", "network=mlp"]
-    words += ["algorithm.steps=40", "algorithm.solver_steps=200", "curves=false"]
+    words += ["algorithm.steps=40", "algorithm.solver_steps=200", "engine=torch", "curves=false"]
     run, result = trained(*words, cwd=tmp_path)
     assert result["test_accuracy"] == 1
     nsvm("predict", run, pets / "dog", "--output", "dogs.csv", cwd=tmp_path, code=0)
@@ -123,8 +123,8 @@ def test_pixels_of_16_bits_are_scaled(tmp_path: Path) -> None:
 
 def test_a_large_photograph_looks_as_if_it_was_decoded_whole(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
-    waves = np.add.outer(np.sin(np.arange(1200) / 90), np.cos(np.arange(1600) / 70))
-    pixels = (120 + 50 * waves)[..., None] + rng.integers(-5, 5, (1200, 1600, 3))
+    waves = np.add.outer(np.sin(np.arange(600) / 45), np.cos(np.arange(800) / 35))
+    pixels = (120 + 50 * waves)[..., None] + rng.integers(-5, 5, (600, 800, 3))
     image = Image.fromarray(pixels.astype(np.uint8))
     image.save(tmp_path / "whole.png")
     exif = Image.Exif()

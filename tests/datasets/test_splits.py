@@ -212,7 +212,7 @@ def test_five_groups_are_five_folds(classes: tuple[str, ...], validation: float)
 
 
 def test_groups_and_times_of_random_tables_stay_apart() -> None:
-    for n in range(40):
+    for n in range(20):
         rng = np.random.default_rng(n)
         m, classes = int(rng.integers(60, 200)), ("no", "yes")[: 2 * int(rng.integers(2))]
         y = rng.permutation(np.resize([-1.0, 1.0], m)) if classes else rng.normal(size=m)
