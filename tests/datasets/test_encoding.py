@@ -173,13 +173,6 @@ def test_all_of_a_column_of_numbers_is_decimal_numbers(write: Write) -> None:
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        (
-            {"size": ["two", *map(str, ROW[1:])]},
-            "column size, row 1: expected numbers, found 'two' in 1 cell; "
-            "add 'dataset.missing=[two]' if they mean missing values, or 'dataset.text=[size]' if the column "
-            "contains categories",
-        ),
-        ({"size": ["9" * 400] + ["1"] * (ROWS - 1)}, "column size, row 1: expected a number, got"),
         ({"colour": ["x" * 5000, *TABLE["colour"][1:]]}, "columns.colour"),
         ({"x" * 5000: ROW + 0.5}, "should have at most 4096 characters"),
     ],
@@ -188,7 +181,7 @@ def test_columns_that_no_model_can_use_are_refused(write: Write, changes: Any, s
     path = write(TABLE.assign(**changes))
     message = refusal("csv", seed="colour" in changes, path=path)
     assert message.startswith(f"{path}: ")
-    assert says.replace("{path}", path) in message
+    assert says in message
 
 
 def test_columns_are_left_out(write: Write) -> None:
@@ -216,29 +209,32 @@ def kinds(data: Data) -> dict[str, str]:
     return {column.name: column.kind for column in data.columns}
 
 
-@pytest.mark.parametrize(
-    "form", ["%Y-%m-%d", "%Y-%m-%d %H:%M:%S", "%Y-%m-%dT%H:%M:%SZ", "%d.%m.%Y", "%m/%d/%Y", "%d %b %Y %H:%M"]
-)
-def test_dates_become_days_months_and_weekdays(write: Write, form: str) -> None:
-    written = DAYS.dt.strftime(form).mask(ROW % 7 == 0)
-    path = write(PLAIN.assign(day=written))
+def test_dates_become_days_months_and_weekdays(write: Write) -> None:
+    forms = "%Y-%m-%d", "%Y-%m-%d %H:%M:%S", "%Y-%m-%dT%H:%M:%SZ", "%d.%m.%Y", "%m/%d/%Y", "%d %b %Y %H:%M"
+    written = {form: DAYS.dt.strftime(form).mask(ROW % 7 == 0) for form in forms}
+    path = write(PLAIN.assign(**written))
     data = load("csv", path=path)
-    days = pd.to_datetime(written, format=form, utc=True)
     x = data.splits["all"].x.numpy()
-    known = written.notna().to_numpy()
-    assert data.encoder.features == ["size", "day.days", "day.month", "day.weekday"]
-    epoch = (days - pd.Timestamp(0, tz="UTC")) / pd.Timedelta(days=1)
-    parts = np.column_stack([epoch, days.dt.month, days.dt.day_of_week])
-    np.testing.assert_allclose(x[known, 1:], parts[known], rtol=0, atol=1e-9)
-    median = data.encoder.columns["day"].median
-    assert (x[~known, 1] == median).all()
-    assert data.splits["train"].x[:, 1].median() == pytest.approx(median, abs=200)
-    assert kinds(data)["day"] == "date"
-    assert "dates, which are converted to the features days, month, weekday: day" in data.remarks()
+    parts = ("days", "month", "weekday")
+    assert data.encoder.features == ["size", *(f"{form}.{part}" for form in forms for part in parts)]
+    for n, form in enumerate(forms):
+        days, found = pd.to_datetime(written[form], format=form, utc=True), x[:, 3 * n + 1 : 3 * n + 4]
+        known = days.notna().to_numpy()
+        epoch = (days - pd.Timestamp(0, tz="UTC")) / pd.Timedelta(days=1)
+        expected = np.column_stack([epoch, days.dt.month, days.dt.day_of_week])
+        np.testing.assert_allclose(found[known], expected[known], rtol=0, atol=1e-9)
+        median = data.encoder.columns[form].median
+        assert (found[~known, 0] == median).all()
+        assert data.splits["train"].x[:, 3 * n + 1].median() == pytest.approx(median, abs=200)
+        assert kinds(data)[form] == "date"
+    [line] = [
+        line for line in data.remarks() if line.startswith("dates, which are converted to the features")
+    ]
+    assert line.endswith(f" days, month, weekday: {', '.join(forms)}")
     restored = TableEncoder(**json.loads(json.dumps(asdict(data.encoder))))
     assert restored == data.encoder
-    [(found, _)] = blocks(Path(path), (4,), restored)
-    np.testing.assert_array_equal(found, x)
+    [(again, _)] = blocks(Path(path), (x.shape[1],), restored)
+    np.testing.assert_array_equal(again, x)
 
 
 def test_the_cells_that_features_stand_for() -> None:

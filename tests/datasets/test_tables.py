@@ -50,8 +50,12 @@ def spelled(values: np.ndarray, spelling: Callable[[Any], str]) -> pd.Series:
     return pd.Series([spelling(value) for value in values.tolist()])
 
 
+def columns(path: str, **written: Any) -> dict[str, Column]:
+    return {column.name: column for column in survey(path, written, "label").columns}
+
+
 def column(path: str, name: str = "x", **written: Any) -> Column:
-    return next(column for column in survey(path, written, "label").columns if column.name == name)
+    return columns(path, **written)[name]
 
 
 def comma(spelling: str, base: np.ndarray = SMALL) -> Numbers:
@@ -108,22 +112,22 @@ NUMBERS: dict[str, Numbers] = {
 }
 
 
-@pytest.mark.parametrize(("base", "spelling", "values"), NUMBERS.values(), ids=NUMBERS)
-def test_numbers_as_people_write_them(
-    write: Write, base: np.ndarray, spelling: Callable[[Any], str], values: np.ndarray
-) -> None:
-    cells = spelled(base, spelling)
-    path = write(TABLE.assign(x=cells.mask(ROW % 9 == 5, " ")))
-    found = column(path)
-    assert (found.kind, found.missing) == ("number", 10)
-    assert found.values == (*values[:5], None)
-    known = ROW % 9 != 5
-    data = load("csv", path=path)
-    np.testing.assert_allclose(data.splits["all"].x[known, 1], values[known], rtol=1e-15)
-    new = pd.DataFrame({"x": cells.iloc[[7]], "age": 1.0, "label": "no"})  # says nothing of the notation
+def test_numbers_as_people_write_them(write: Write) -> None:
+    """Each column in a notation of its own, of which a row alone says nothing."""
+    cells = {name: spelled(base, spelling) for name, (base, spelling, _) in NUMBERS.items()}
+    path = write(TABLE.assign(**{name: column.mask(ROW % 9 == 5, " ") for name, column in cells.items()}))
+    surveyed = columns(path)
+    data, known = load("csv", path=path), ROW % 9 != 5
+    x = dict(zip(data.encoder.features, data.splits["all"].x.T, strict=True))
+    new = pd.DataFrame({name: column.iloc[[7]] for name, column in cells.items()}).assign(age=1.0, label="no")
     later = {"name": "csv", "path": write(new, "new.csv")}
-    x = load_data(later, 0, task=data.task, encoder=data.encoder).splits["all"].x
-    assert x[0, 1] == pytest.approx(values[7], rel=1e-15)
+    [row] = load_data(later, 0, task=data.task, encoder=data.encoder).splits["all"].x.tolist()
+    alone = dict(zip(data.encoder.features, row, strict=True))
+    for name, (_, _, values) in NUMBERS.items():
+        assert (name, surveyed[name].kind, surveyed[name].missing) == (name, "number", 10)
+        assert surveyed[name].values == (*values[:5], None), name
+        np.testing.assert_allclose(x[name][known], values[known], rtol=1e-15, err_msg=name)
+        assert alone[name] == pytest.approx(values[7], rel=1e-15), name
 
 
 GROUPS = ["1,308", "2,450", "3,001"]
@@ -169,30 +173,27 @@ def test_what_is_doubtful_goes_through_with_the_setting_that_decides(
 DATES = pd.Series(pd.Timestamp("2013-12-05") + pd.to_timedelta(RNG.integers(0, 2000, ROWS), "D"))
 
 
-@pytest.mark.parametrize(
-    ("form", "far"),
-    [
-        *(("%Y-%m-%d", far) for far in ("", "9999-12-31", "0001-01-01")),
-        *(
-            ("%m/%d/%y", ""),
-            ("%d.%m.%Y", "9999-12-31"),
-            ("%d %b %Y", "0001-01-01"),
-            ("%Y/%m/%d", "9999-12-31"),
-        ),
-    ],
-)
-def test_dates_far_from_others_are_read_and_said(write: Write, form: str, far: str) -> None:
-    expected = DATES.dt.strftime("%Y-%m-%d").where(ROW != 3, far or str(DATES[3])[:10])
-    cells = [f"{datetime.fromisoformat(day):{form.replace('%Y', day[:4])}}" for day in expected]
-    found = column(write(TABLE.assign(x=cells)))
-    assert (found.kind, found.values) == ("date", tuple(expected[:6]))
-    assert [*found.remarks] == [f"{far} is far from all other dates"] * bool(far)
+def test_dates_far_from_others_are_read_and_said(write: Write) -> None:
+    forms = [("%Y-%m-%d", far) for far in ("", "9999-12-31", "0001-01-01")]
+    forms += [("%m/%d/%y", ""), ("%d.%m.%Y", "9999-12-31"), ("%d %b %Y", "0001-01-01"), ("%Y/%m/%d", "")]
+    days = [DATES.dt.strftime("%Y-%m-%d").where(ROW != 3, far or str(DATES[3])[:10]) for _, far in forms]
+    cells = {
+        f"x{n}": [f"{datetime.fromisoformat(day):{form.replace('%Y', day[:4])}}" for day in days[n]]
+        for n, (form, _) in enumerate(forms)
+    }
+    surveyed = columns(write(TABLE.assign(**cells)))
+    for n, (_, far) in enumerate(forms):
+        found = surveyed[f"x{n}"]
+        assert (found.kind, found.values) == ("date", tuple(days[n][:6]))
+        assert [*found.remarks] == [f"{far} is far from all other dates"] * bool(far)
 
 
-@pytest.mark.parametrize("first", ["2500", "6223.8", "1850", "20140616", "7"])
-def test_a_number_above_blanks_is_no_date(write: Write, first: str) -> None:
-    found = column(write(TABLE.assign(x=[first, " ", *SMALL[2:]])))
-    assert (found.kind, found.missing, found.values[0]) == ("number", 1, float(first))
+def test_a_number_above_blanks_is_no_date(write: Write) -> None:
+    firsts = ("2500", "6223.8", "1850", "20140616", "7")
+    surveyed = columns(write(TABLE.assign(**{f"x{first}": [first, " ", *SMALL[2:]] for first in firsts})))
+    for first in firsts:
+        found = surveyed[f"x{first}"]
+        assert (found.kind, found.missing, found.values[0]) == ("number", 1, float(first))
 
 
 WIDE = TABLE.assign(x=WHOLE, town=np.resize(["Köln", "Málaga", "Ulm"], ROWS))
