@@ -56,17 +56,10 @@ def test_weights_of_classes_multiply_those_of_samples() -> None:
     assert data_of(THREE).weights(None) is None
 
 
-@pytest.mark.parametrize(
-    ("class_weight", "said"),
-    [
-        ("balance", r"^class_weight: expected balanced, null, or positive weights .*got 'balance'"),
-        ({"no": 0}, r"^class_weight: expected balanced"),
-        ({"no": -1}, r"^class_weight: expected balanced"),
-        ({"no": float("inf")}, r"^class_weight: expected balanced"),
-    ],
-)
-def test_impossible_weights_of_classes_are_refused(class_weight: Any, said: str) -> None:
-    with pytest.raises(InputError, match=said):
+@pytest.mark.parametrize("class_weight", ["balance", {"no": 0}, {"no": -1}, {"no": float("inf")}], ids=str)
+def test_impossible_weights_of_classes_are_refused(class_weight: Any) -> None:
+    got = re.escape(repr(class_weight))
+    with pytest.raises(InputError, match=rf"^class_weight: expected balanced, null, or positive .*got {got}"):
         small_settings(class_weight=class_weight)
 
 
