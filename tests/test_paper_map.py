@@ -139,15 +139,17 @@ def test_settings() -> None:
 
 
 def test_commands(tmp_path: Path) -> None:
+    shown = {"train": TRAIN_HELP}
     for command in NAMES["command"]:
         _, name, *words = command.split()
-        shown = TRAIN_HELP if name == "train" else nsvm(name, "--help", cwd=tmp_path, code=0).stdout
+        if name == "tune":
+            compose_settings(words)
+            continue
+        if name not in shown:
+            shown[name] = nsvm(name, "--help", cwd=tmp_path, code=0).stdout
         for word in words:
             key = word.partition("=")[0]
-            if name == "tune":
-                compose_settings([word])
-            else:
-                assert re.search(rf"(?<!\S)\[?{key}\b", shown), f"{word} in {command}"
+            assert re.search(rf"(?<!\S)\[?{key}\b", shown[name]), f"{word} in {command}"
 
 
 def test_figures_and_letters(tmp_path: Path) -> None:
