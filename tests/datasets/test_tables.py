@@ -140,7 +140,7 @@ DOUBTFUL: dict[str, tuple[list[str], dict[str, Any], list[float | None] | None]]
     "groups of dollars": (["$1,308", "$2,450", "$3,001"], {"thousands": ","}, [1308, 2450, 3001]),
     **{
         f"{code!r} for missing": ([code, "7.5", "9"], {"missing": [code]}, [None, 7.5, 9])
-        for code in ("?", "-", "unknown", "n.a.", "--", "(none)", "it's")
+        for code in ("?", "n.a.", "--", "(none)", "it's")
     },
     "codes": (["?", "-", "9", "8", "7"], {"missing": ["?", "-"]}, [None, None, 9]),
     "a number as a code": (["-999", "8", "9"], {"missing": ["-999"]}, [None, 8, 9]),
