@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 import graphlib
 import re
-from collections.abc import Iterator
+from functools import cache
+from itertools import zip_longest
 from pathlib import Path
 
 import pytest
@@ -67,14 +68,22 @@ def room(module: str) -> str:
     return module.split(".")[1] if "." in module else ""
 
 
-def imports(file: Path) -> Iterator[str]:
-    """Yield the modules that a file imports; a name from a package may be one, too."""
-    for node in ast.walk(ast.parse(file.read_text())):
+@cache
+def nodes(file: Path) -> list[ast.AST]:
+    return [*ast.walk(ast.parse(file.read_text()))]
+
+
+@cache
+def imports(file: Path) -> set[str]:
+    """Return the modules that a file imports; a name from a package may be one, too."""
+    found = set[str]()
+    for node in nodes(file):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
-            modules = [f"{node.module}.{alias.name}" for alias in node.names]
-            yield from (module if module in MODULES else node.module for module in modules)
+            modules = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= {module if module in MODULES else node.module for module in modules}
+    return found
 
 
 def test_imports_point_downwards() -> None:
@@ -89,7 +98,7 @@ def test_imports_point_downwards() -> None:
 
 
 def test_no_module_imports_itself_by_way_of_others() -> None:
-    graph = {module: {*imports(file)} & MODULES.keys() - {module} for module, file in MODULES.items()}
+    graph = {module: imports(file) & MODULES.keys() - {module} for module, file in MODULES.items()}
     del graph["nsvm_cli"]  # it imports its public names on first use, or for type checkers
     graphlib.TopologicalSorter(graph).prepare()  # raises if there is a circle
 
@@ -105,11 +114,11 @@ def test_only_the_command_line_knows_hydra() -> None:
 def test_text_leaves_through_one_module_and_one_console() -> None:
     """They escape what a terminal would obey."""
     for file in PACKAGE.rglob("*.py"):
-        calls = (node.func for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.Call))
+        calls = (node.func for node in nodes(file) if isinstance(node, ast.Call))
         if file.name != "output.py":
             assert not [call for call in calls if isinstance(call, ast.Name) and call.id == "print"], file
         if file.parent.name != "terminal":
-            assert not {"rich.console", "rich.progress"} & {*imports(file)}, file
+            assert not {"rich.console", "rich.progress"} & imports(file), file
 
 
 @pytest.mark.parametrize("group", sorted(REGISTRIES))
@@ -128,16 +137,22 @@ PLACEHOLDERS = {
     "precomputed": ["kernel.path=K.npy"],
 }
 TABLES = ("csv", "openml", "pmlb", "ringnorm")
-OPTIONS = [
-    (group, file.stem)
+OPTIONS = {
+    group: [f"{group}={file.stem}" for file in sorted((ROOT / "conf" / group).glob("*.yaml"))]
     for group in sorted(REGISTRIES)
-    for file in sorted((ROOT / "conf" / group).glob("*.yaml"))
-]
+}
+METHODS = [OPTIONS.pop(group) for group in ("algorithm", "dataset")]
 
 
-@pytest.mark.parametrize(("group", "option"), OPTIONS)
-def test_every_file_composes_and_builds(group: str, option: str) -> None:
-    build_all([f"{group}={option}", *PLACEHOLDERS.get(option, [])], shape=(1, 28, 28))
+@pytest.mark.parametrize(
+    "words",
+    [[*filter(None, row)] for part in (METHODS, OPTIONS.values()) for row in zip_longest(*part)],
+    ids=" ".join,
+)
+def test_every_file_composes_and_builds(words: list[str]) -> None:
+    """Those of several groups at once."""
+    named = [word.partition("=")[2] for word in words]
+    build_all([*words, *(word for name in named for word in PLACEHOLDERS.get(name, []))], shape=(1, 28, 28))
 
 
 @pytest.mark.thorough

@@ -5,9 +5,7 @@ from __future__ import annotations
 import csv
 import re
 import shlex
-from collections.abc import Iterable, Iterator
-from copy import deepcopy
-from functools import cache
+from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
 from statistics import mean
@@ -22,8 +20,8 @@ from nsvm_cli.config.registry import construct
 from nsvm_cli.config.settings import parse_settings, with_values
 from nsvm_cli.trainers import build_parts, build_trainer
 from nsvm_cli.tuning.search import Search, holds, ranges
+from tests.compositions import ROOT, composed
 
-ROOT = Path(__file__).parents[1]
 ALGORITHMS = ("alg1", "alg2", "alg3", "alg4")
 CELLS = [f"{data}_{algorithm}" for data in ("ringnorm", "mnist") for algorithm in ALGORITHMS]
 WIDE = "ringnorm_alg4_wide"
@@ -34,31 +32,24 @@ TUNED += [f"experiment/{WIDE}"]
 SUITES = sorted(file.stem for file in (ROOT / "conf" / "suite").glob("*.yaml"))
 
 
+def values_of(line: str) -> list[list[str]]:
+    """Return the words of a suite's line but for the seed, each with every value that it has in the sweep."""
+    words = [word for word in shlex.split(line) if not word.startswith("seed=")]
+    return [
+        [f"{override.get_key_element()}={value}" for value in override.sweep_string_iterator()]
+        if override.is_sweep_override()
+        else [word]
+        for word, override in zip(words, OverridesParser.create().parse_overrides(words), strict=True)
+    ]
+
+
 def jobs(line: str) -> Iterator[list[str]]:
     """Yield the words of each job of a suite's line, whatever its seed."""
-    words = [word for word in shlex.split(line) if not word.startswith("seed=")]
-    overrides = OverridesParser.create().parse_overrides(words)
-    values = [
-        [*override.sweep_string_iterator()] if override.is_sweep_override() else [override.input_line]
-        for override in overrides
-    ]
-    for chosen in product(*values):
-        pairs = zip(overrides, chosen, strict=True)
-        yield [v if not o.is_sweep_override() else f"{o.get_key_element()}={v}" for o, v in pairs]
+    yield from map(list, product(*values_of(line)))
 
 
 MATCHED = [words for line in lines_of("paper") for words in jobs(line) if "algorithm=cross_entropy" in words]
 """The networks without an SVM that have the steps of an algorithm."""
-
-
-@cache
-def composed_once(words: tuple[str, ...]) -> dict[str, Any]:
-    return compose_settings([*words])
-
-
-def composed(words: Iterable[str]) -> dict[str, Any]:
-    """Return the settings of words, which several tests compose from the folders of nsvm alone."""
-    return deepcopy(composed_once(tuple(words)))
 
 
 def write(file: Path, text: str) -> str:
@@ -111,31 +102,35 @@ dataset: {classes: [3, 5, 7]}
     assert mine == expected
 
 
-@pytest.mark.parametrize(("name", "algorithm"), [("digits", "alg2"), ("mnist", "pegasos")])
-def test_the_same_data_by_two_names_have_the_same_settings(name: str, algorithm: str) -> None:
-    ten, two = (f"dataset={name}10", "dataset.classes=null"), (f"dataset={name}", "dataset.classes=[0,1]")
-    common = [f"algorithm={algorithm}", "+tune=default"]
-    assert compose_settings([ten[0], *common]) == compose_settings([two[0], ten[1], *common])
-    assert compose_settings([two[0], *common]) == compose_settings([ten[0], two[1], *common])
+@pytest.mark.parametrize(
+    ("name", "classes", "other"),
+    [("digits10", "null", "digits"), ("mnist", "[0,1]", "mnist10")],
+)
+def test_the_same_data_by_two_names_have_the_same_settings(name: str, classes: str, other: str) -> None:
+    common = ["algorithm=alg2", "+tune=default"]
+    same = compose_settings([f"dataset={other}", f"dataset.classes={classes}", *common])
+    assert compose_settings([f"dataset={name}", *common]) == same
 
 
 @pytest.mark.parametrize(
-    ("dataset", "classes", "steps", "dropout"),
+    ("dataset", "classes", "own", "steps", "dropout"),
     [
-        ("mnist", "[0,1,2]", [8000, 10000], 0.4),
-        ("cifar10", "[cat,dog]", [400, 35000], 0.19),
-        ("digits", "3", [8000, 10000], 0.4),
+        ("mnist", "[0,1,2]", False, [8000, 10000], 0.4),
+        ("mnist", "[0,1,2]", True, [8000, 10000], 0.4),
+        ("cifar10", "[cat,dog]", True, [400, 35000], 0.19),
+        ("digits", "3", False, [8000, 10000], 0.4),
     ],
 )
 def test_settings_follow_from_the_number_of_classes(
-    dataset: str, classes: str, steps: list[int], dropout: float, tmp_path: Path
+    dataset: str, classes: str, own: bool, steps: list[int], dropout: float, tmp_path: Path
 ) -> None:
     """Wherever it is set. What is no list of classes is refused later, with the other values."""
     text = f"# @package _global_\ndefaults: [{dataset}]\ndataset: {{classes: {classes}}}\n"
-    own = write(tmp_path / "dataset" / "mine.yaml", text)
-    for words in ([f"dataset={dataset}", f"dataset.classes={classes}"], [own, "dataset=mine"]):
-        settings = compose_settings(words)
-        assert (settings["algorithm"]["split"], settings["network"]["dropout"]) == (steps, dropout)
+    words = [f"dataset={dataset}", f"dataset.classes={classes}"]
+    if own:
+        words = [write(tmp_path / "dataset" / "mine.yaml", text), "dataset=mine"]
+    settings = compose_settings(words)
+    assert (settings["algorithm"]["split"], settings["network"]["dropout"]) == (steps, dropout)
 
 
 PAPER: dict[str, dict[str, Any]] = {
@@ -224,13 +219,13 @@ def test_the_command_that_found_the_values_of_a_suite_can_be_typed(words: list[s
 
 @pytest.mark.parametrize("suite", SUITES)
 def test_every_line_of_a_suite_composes_and_builds(suite: str) -> None:
-    """Once for all tables of a line: only loading them, which needs a network, tells them apart."""
+    """With each of its values once, and one table: only loading it, which needs a network, tells it apart."""
     for line in lines_of(suite):
         assert re.search(r"\bseed=range\(\d+\)$", line)
-        some = [[word for word in words if not word.startswith("dataset.table=")] for words in jobs(line)]
-        for number, words in enumerate(jobs(line)):
-            if some[number] not in some[:number]:
-                build_parts(parse_settings(composed(words)))
+        table = "dataset.table="
+        words = [[f"{table}letter"] if some[0].startswith(table) else some for some in values_of(line)]
+        for n in range(max(map(len, words))):
+            build_parts(parse_settings(composed(some[min(n, len(some) - 1)] for some in words)))
 
 
 @pytest.mark.parametrize("dataset", ["ringnorm", "mnist"])

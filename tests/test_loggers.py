@@ -137,18 +137,16 @@ def test_a_logger_that_fails_costs_one_warning_and_nothing_else(
     monkeypatch.setattr(Notebook, "fails", fails)
     said: list[str] = []
     go(tmp_path, settings_with("notebook"), say=said.append)
-    assert said == [
-        "warning: logger=notebook failed and is disabled for the rest of the run: the server has gone"
-    ]
+    warning = "warning: logger=notebook failed and is disabled for the rest of the run"
+    assert said == [f"{warning}: the server has gone"]
     assert notebook[-1][0] == fails
     assert (tmp_path / "metrics.jsonl").read_bytes() == (untracked / "metrics.jsonl").read_bytes()
 
 
 def test_a_logger_that_cannot_start_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Notebook, "fails", "start")
-    with pytest.raises(
-        RunError, match=r"notebook could not start: .* to train without a logger, set logger=none"
-    ):
+    says = "notebook could not start: .* to train without a logger, set logger=none"
+    with pytest.raises(RunError, match=says):
         go(tmp_path, settings_with("notebook"))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -50,68 +51,49 @@ def own_metrics() -> Iterator[None]:
         METRICS.pop(name, None)
 
 
-def test_they_are_in_every_result_and_equal_the_same_metrics_of_nsvm(tmp_path: Path) -> None:
-    result = small_run(tmp_path / "run", dataset=SPLIT, metric="macro_f1")
+def test_a_run_records_them_keeps_the_best_by_one_and_has_all_in_its_result(tmp_path: Path) -> None:
+    """They equal the same metrics of nsvm; those of probabilities are of calibrated runs alone."""
+    best = {"metric": "surprise", "keep": "best", "validation": {"every": 20}}
+    result = small_run(tmp_path / "run", dataset=SPLIT, callbacks=["early_stopping"], **best)
     for split in ("train", "validation", "test"):
         assert result[f"{split}_area"] == pytest.approx(result[f"{split}_roc_auc"])
         assert result[f"{split}_surprise"] == pytest.approx(result[f"{split}_log_loss"])
         assert 0 < result[f"{split}_macro_f1"] <= 1
-    assert result["metric"] == "macro_f1"
+    assert result["metric"] == "surprise"
     assert result["greater_is_better"] == {"macro_f1": True, "area": True, "surprise": False}
     assert "test_worst" not in result
+    records = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    scores = [r["validation_surprise"] for r in records if "validation_surprise" in r]
+    assert len(scores) > 2
+    assert result["best_validation_surprise"] == min(scores)
     uncalibrated = small_run(tmp_path / "uncalibrated")
     assert "test_area" in uncalibrated
     assert "test_surprise" not in uncalibrated
 
 
-def test_a_run_records_and_keeps_the_best_by_one(tmp_path: Path) -> None:
-    result = small_run(
-        tmp_path / "run",
-        dataset=SPLIT,
-        metric="surprise",
-        keep="best",
-        validation={"every": 20},
-        callbacks=["early_stopping"],
-    )
-    records = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
-    scores = [r["validation_surprise"] for r in records if "validation_surprise" in r]
-    assert len(scores) > 2
-    assert result["best_validation_surprise"] == min(scores)
-
-
 def test_for_real_targets_it_receives_the_units_of_the_data() -> None:
     X, y = np.linspace(0, 1, 60)[:, None], np.linspace(0, 1000, 60)
-    regressor = NSVMRegressor(steps=5).fit(X, y)
+    regressor = NSVMRegressor("pegasos", steps=5, engine="torch").fit(X, y)
     scores = regressor.model_.score(torch.from_numpy(X), torch.from_numpy(y))
     assert scores["worst"] == pytest.approx(np.abs(regressor.predict(X) - y).max())
 
 
 def test_comparing_needs_no_module(tmp_path: Path) -> None:
-    for seed in (0, 1, 2):
-        for lam in (1e-3, 1.0):
-            algorithm = {"name": "pegasos", "steps": 200, "lam": lam}
-            folder = tmp_path / f"{lam}-{seed}"
-            small_run(folder, dataset=SPLIT, algorithm=algorithm, metric="surprise", seed=seed)
+    for seed, lam in product((0, 1), (1e-3, 1.0)):
+        algorithm = {"name": "pegasos", "steps": 50, "lam": lam}
+        small_run(
+            tmp_path / f"{lam}-{seed}", dataset=SPLIT, algorithm=algorithm, metric="surprise", seed=seed
+        )
     METRICS.pop("surprise")
     compared = cells(find_runs([tmp_path]))
     assert [(cell.figure, cell.sign, cell.unit) for cell in compared] == [("surprise", -1, "surprise")] * 2
 
 
-@pytest.mark.parametrize(
-    ("key", "sign"),
-    [
-        ("test_accuracy", 1),
-        ("validation_log_loss", -1),
-        ("mean_rmse", -1),
-        ("hinge_loss", -1),
-        ("new", 1),
-        ("validation_surprise", -1),
-        ("area", 1),
-        ("full_objective", -1),
-    ],
-)
-def test_the_better_direction(key: str, sign: int) -> None:
-    assert sign_of(key) == sign
+def test_the_better_direction() -> None:
+    for key in ("test_accuracy", "new", "area"):
+        assert sign_of(key) == 1
+    for key in ("validation_log_loss", "mean_rmse", "hinge_loss", "validation_surprise", "full_objective"):
+        assert sign_of(key) == -1
 
 
 def test_names_and_directions_of_metrics_whose_module_is_not_loaded() -> None:
@@ -124,17 +106,13 @@ def test_names_and_directions_of_metrics_whose_module_is_not_loaded() -> None:
 
 def test_its_code_counts_and_its_name_is_checked() -> None:
     assert code_of(small_settings(metric="accuracy")) is None
-    with pytest.raises(InputError, match="metric=surprize: there is no such metric; did you mean surprise"):
-        prepare(small_settings(metric="surprize"))
-    with pytest.raises(InputError, match="metric=worst: there is no such metric"):
-        prepare(small_settings(metric="worst"))
-    with pytest.raises(InputError, match="metric=surprise requires probabilities"):
-        prepare(small_settings(metric="surprise"))
-
-
-def test_what_a_metric_needs_is_one_of_three() -> None:
-    with pytest.raises(ValueError, match="needs='probs': expected one of labels, decisions, probabilities"):
-        metric(needs="probs")  # type: ignore[arg-type]
+    for name, says in {
+        "surprize": "metric=surprize: there is no such metric; did you mean surprise",
+        "worst": "metric=worst: there is no such metric",
+        "surprise": "metric=surprise requires probabilities",
+    }.items():
+        with pytest.raises(InputError, match=says):
+            prepare(small_settings(metric=name))
 
 
 def test_metrics_that_are_refused() -> None:
@@ -147,6 +125,8 @@ def test_metrics_that_are_refused() -> None:
     def of_words(y: Any, predicted: Any, weights: Any) -> str:
         return "many"
 
+    with pytest.raises(ValueError, match="needs='probs': expected one of labels, decisions, probabilities"):
+        metric(needs="probs")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="metric accuracy: nsvm has a metric of this name"):
         metric()(accuracy)
     with pytest.raises(ValueError, match="metric of_two: expected the parameters y, prediction, weights"):

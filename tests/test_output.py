@@ -56,7 +56,7 @@ def test_hostile_names_are_printed_as_they_are(run: Path, tmp_path: Path) -> Non
 
 
 def test_hostile_values_of_a_sweep(tmp_path: Path) -> None:
-    words = ["dataset=csv", f"dataset.path='{HOSTILE}','b'", "hydra.sweep.dir=sweep"]
+    words = ["dataset=csv", f"dataset.path='{HOSTILE}','b'", "algorithm=majority", "hydra.sweep.dir=sweep"]
     done = nsvm("train", "-m", *words, cwd=tmp_path, env={"COLUMNS": "300"}, code=2)
     assert SHOWN in done.stderr, done
     assert "\x1b" not in done.stderr

@@ -21,9 +21,9 @@ from nsvm_cli.models.networks import build_network
 from nsvm_cli.models.penalties import with_weight
 from nsvm_cli.trainers import build_parts
 from tests.cli.process import nsvm
+from tests.compositions import GROUPS, ROOT, together
 from tests.page.models import load
 
-ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "paper.md").read_text()
 SECTIONS = {field.name for field in fields(Settings)}
 LETTERS = ("F", "problem", "state")
@@ -102,25 +102,30 @@ def one_by_one(words: list[str]) -> Iterator[dict[str, str]]:
         yield {key: some[min(n, len(some) - 1)] for (key, _), some in zip(pairs, values, strict=True)}
 
 
-def together() -> Iterator[str]:
-    """Yield all values of all options; those with the same parts at once, unless a setting has two values."""
-    groups = {folder.name for folder in (ROOT / "conf").iterdir() if folder.is_dir()}
-    composed: dict[tuple[tuple[str, str], ...], list[dict[str, str]]] = {}
-    for option in NAMES["option"]:
-        for words in one_by_one(shlex.split(option)):
-            others = composed.setdefault(tuple(sorted(w for w in words.items() if w[0] in groups)), [])
-            fits = (one for one in others if all(one.get(key, words[key]) == words[key] for key in words))
-            if (same := next(fits, None)) is None:
-                others.append(same := {})
-            same |= words
-    for others in composed.values():
-        yield from (shlex.join(map("=".join, one.items())) for one in others)
+def of_parts_alone(option: str) -> bool:
+    """Tell whether an option only chooses parts, of which other tests compose and build every one."""
+    return all(word.split("=")[0] in GROUPS for word in shlex.split(option))
 
 
-@pytest.mark.parametrize("options", [*together()])
-def test_options(options: str) -> None:
+def test_options_that_choose_parts() -> None:
+    for words in (words for option in NAMES["option"] for words in one_by_one(shlex.split(option))):
+        for group in words.keys() & GROUPS:
+            assert (ROOT / "conf" / group / f"{words[group]}.yaml").exists(), words
+
+
+@pytest.mark.parametrize(
+    "words",
+    together(
+        words
+        for option in NAMES["option"]
+        if not of_parts_alone(option)
+        for words in one_by_one(shlex.split(option))
+    ),
+    ids=" ".join,
+)
+def test_options(words: list[str]) -> None:
     """With the parts of which they are settings."""
-    settings = parse_settings(compose_settings(shlex.split(options)))
+    settings = parse_settings(compose_settings(words))
     build_parts(settings)
     construct(with_weight, "", {"penalties": settings.penalties})
     build_network(settings.network, (1, 28, 28), 0)
@@ -134,15 +139,17 @@ def test_settings() -> None:
 
 
 def test_commands(tmp_path: Path) -> None:
+    shown = {"train": TRAIN_HELP}
     for command in NAMES["command"]:
         _, name, *words = command.split()
-        shown = TRAIN_HELP if name == "train" else nsvm(name, "--help", cwd=tmp_path, code=0).stdout
+        if name == "tune":
+            compose_settings(words)
+            continue
+        if name not in shown:
+            shown[name] = nsvm(name, "--help", cwd=tmp_path, code=0).stdout
         for word in words:
             key = word.partition("=")[0]
-            if name == "tune":
-                compose_settings([word])
-            else:
-                assert re.search(rf"(?<!\S)\[?{key}\b", shown), f"{word} in {command}"
+            assert re.search(rf"(?<!\S)\[?{key}\b", shown[name]), f"{word} in {command}"
 
 
 def test_figures_and_letters(tmp_path: Path) -> None:

@@ -69,7 +69,7 @@ def test_figures_of_the_order_of_decision_values_are_scikit_learns(task: Any) ->
 @pytest.mark.parametrize("metric", OF_DECISIONS)
 def test_no_threshold_is_better_than_the_best(metric: str) -> None:
     """Compared with every candidate, scored as a result is; and with scikit-learn's curves."""
-    for n in range(90):
+    for n in range(45):
         rng = np.random.default_rng(n)
         y = np.where(rng.random(size := int(rng.integers(1, 30))) < rng.random(), 1.0, -1.0)
         g = (rng.normal(rng.normal(), 1, size) + y).round(int(rng.integers(0, 3)))  # with ties

@@ -28,15 +28,14 @@ def section(folder: Path, x: Any, y: Any, **settings: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("y", "classes"),
+    ("x", "y", "classes"),
     [
-        (np.arange(60) % 3, ("0", "1", "2")),
-        (np.arange(60) % 2 == 1, ("False", "True")),
-        (np.array(["no", "yes"] * 30), ("no", "yes")),
-        (np.array([7, 5], np.uint8).repeat(30), ("5", "7")),
+        (TABLE, np.arange(60) % 3, ("0", "1", "2")),
+        (TABLE.astype(np.float32), np.arange(60) % 2 == 1, ("False", "True")),
+        (np.arange(240).reshape(60, 4), np.array(["no", "yes"] * 30), ("no", "yes")),
+        (IMAGES, np.array([7, 5], np.uint8).repeat(30), ("5", "7")),
     ],
 )
-@pytest.mark.parametrize("x", [TABLE, TABLE.astype(np.float32), np.arange(240).reshape(60, 4), IMAGES])
 def test_classes(x: Any, y: Any, classes: tuple[str, ...], tmp_path: Path) -> None:
     data = load_data(section(tmp_path, x, y), seed=0)
     assert data.task.classes == classes
@@ -57,14 +56,6 @@ def test_real_targets_and_a_test_set(tmp_path: Path) -> None:
     np.save(tmp_path / "more" / "x.npy", TABLE[:7, :3])
     with pytest.raises(InputError, match=r"test_path=.*x.npy: expected samples of shape \(4,\), as in"):
         load_data(section(tmp_path, TABLE, TABLE[:, 0], **files), 0, "regression")
-
-
-def test_a_model_is_trained_and_evaluated(tmp_path: Path) -> None:
-    dataset = section(tmp_path, IMAGES, (IMAGES.mean((1, 2, 3)) > 127).astype(int))
-    result = small_run(tmp_path / "run", dataset=dataset)
-    file, model = open_model(tmp_path / "run")
-    assert model.metadata.shape == (1, 8, 8)
-    assert evaluate_model(file, model, None, None, {})["accuracy"] == result["test_accuracy"]
 
 
 @pytest.mark.parametrize("ending", ["npz", "safetensors"])
@@ -95,13 +86,16 @@ def test_the_channels_of_images_may_be_first_or_last(channels: int, tmp_path: Pa
         np.testing.assert_array_equal(data.samples.x, x / 255)
 
 
-@pytest.mark.parametrize("algorithm", ["alg1", "alg2", "alg3", "alg4", "pegasos"])
+@pytest.mark.parametrize("algorithm", ["alg3", "alg4"])
 def test_images_that_exceed_the_memory_budget_give_the_same_bits(algorithm: str, tmp_path: Path) -> None:
     x = np.random.default_rng(1).integers(256, size=(2000, 1, 12, 12), dtype=np.uint8)
     dataset, bits = section(tmp_path, x, x[:, 0, 0, 0] > 127, validation=100), []
     for budget in (1, 1024):
-        same = {"algorithm": {"name": algorithm, "steps": 60}, "dataset": dataset, "engine": "torch"}
+        same = {"algorithm": {"name": algorithm, "steps": 30}, "dataset": dataset, "engine": "torch"}
         result = small_run(tmp_path / str(budget), **same, memory_budget=budget)
+        file, model = open_model(tmp_path / str(budget))
+        assert model.metadata.shape == (1, 12, 12)
+        assert evaluate_model(file, model, None, None, {})["accuracy"] == result["test_accuracy"]
         metrics = {name: value for name, value in result.items() if name.endswith(("accuracy", "ment"))}
         bits.append((load_file(tmp_path / str(budget) / "final.safetensors"), metrics))
     (few, few_metrics), (many, many_metrics) = bits

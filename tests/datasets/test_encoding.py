@@ -83,9 +83,8 @@ def test_few_whole_numbers_are_numbers_and_categories(write: Write) -> None:
     assert plain.encoder is not None
     for name, column in zip(plain.encoder.features, plain.splits["train"].x.numpy().T, strict=True):
         np.testing.assert_array_equal(named.pop(name), column)
-    assert [*named] == [f"count={code}" for code in range(9)], (
-        "13 are too many, 2 are too few, halves are no codes"
-    )
+    # 13 are too many, 2 are too few, halves are no codes
+    assert [*named] == [f"count={code}" for code in range(9)]
     count = table["count"].iloc[rows].to_numpy()
     filled = np.where(np.isnan(count), np.nanmedian(count), count)
     np.testing.assert_array_equal(np.stack([*named.values()], 1), filled[:, None] == np.arange(9))
@@ -112,9 +111,7 @@ AS_WRITTEN = ("12E3", "12000", "1_0", "10", "01", "1", "1.0", "yes")
 def test_categories_are_compared_as_they_are_written(write: Write) -> None:
     """In a table alone or with a test set of its own, and for a trained model: there pandas finds numbers."""
     table = TABLE[["label"]].assign(code=np.resize(AS_WRITTEN, ROWS))
-    numbers = pd.DataFrame(
-        {"label": np.resize(["ham", "spam"], 24), "code": np.resize(["01", "1", "12E3"], 24)}
-    )
+    numbers = pd.DataFrame({"label": ["ham", "spam"] * 12, "code": ["01", "1", "12E3"] * 8})
     data = load("csv", path=write(table))
     assert data.encoder.columns["code"] == tuple(sorted(AS_WRITTEN))
     path = write(numbers, "numbers.csv")
@@ -176,13 +173,6 @@ def test_all_of_a_column_of_numbers_is_decimal_numbers(write: Write) -> None:
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        (
-            {"size": ["two", *map(str, ROW[1:])]},
-            "column size, row 1: expected numbers, found 'two' in 1 cell; "
-            "add 'dataset.missing=[two]' if they mean missing values, or 'dataset.text=[size]' if the column "
-            "contains categories",
-        ),
-        ({"size": ["9" * 400] + ["1"] * (ROWS - 1)}, "column size, row 1: expected a number, got"),
         ({"colour": ["x" * 5000, *TABLE["colour"][1:]]}, "columns.colour"),
         ({"x" * 5000: ROW + 0.5}, "should have at most 4096 characters"),
     ],
@@ -191,16 +181,13 @@ def test_columns_that_no_model_can_use_are_refused(write: Write, changes: Any, s
     path = write(TABLE.assign(**changes))
     message = refusal("csv", seed="colour" in changes, path=path)
     assert message.startswith(f"{path}: ")
-    assert says.replace("{path}", path) in message
+    assert says in message
 
 
 def test_columns_are_left_out(write: Write) -> None:
     whole = load("csv", path=write(TABLE))
     more = TABLE.assign(id=[f"nr {i}" for i in ROW], note="x", none=np.nan)
     assert load("csv", path=write(more), drop=["id", "note"]).samples.sha256 == whole.samples.sha256
-    assert refusal("csv", path=write(more), drop=["ids"]).startswith(
-        f"dataset.drop: {write(more)} has no column 'ids'; did you mean id?"
-    )
 
 
 def test_categories_unseen_in_training_are_counted(write: Write) -> None:
@@ -213,10 +200,8 @@ def test_categories_unseen_in_training_are_counted(write: Write) -> None:
     assert trained.unseen == ["cells with categories unseen in training: 5 in city"]
     others = {"name": "csv", "path": write(test.assign(city="Paris"))}
     (line,) = load_data(others, 0, task=data.task, encoder=data.encoder).unseen
-    assert (
-        line
-        == f"city: none of the {len(test)} cells occurs in the training data; check the encoding of the file"
-    )
+    says = f"city: none of the {len(test)} cells occurs in the training data; check the encoding of the file"
+    assert line == says
 
 
 def kinds(data: Data) -> dict[str, str]:
@@ -224,29 +209,32 @@ def kinds(data: Data) -> dict[str, str]:
     return {column.name: column.kind for column in data.columns}
 
 
-@pytest.mark.parametrize(
-    "form", ["%Y-%m-%d", "%Y-%m-%d %H:%M:%S", "%Y-%m-%dT%H:%M:%SZ", "%d.%m.%Y", "%m/%d/%Y", "%d %b %Y %H:%M"]
-)
-def test_dates_become_days_months_and_weekdays(write: Write, form: str) -> None:
-    written = DAYS.dt.strftime(form).mask(ROW % 7 == 0)
-    path = write(PLAIN.assign(day=written))
+def test_dates_become_days_months_and_weekdays(write: Write) -> None:
+    forms = "%Y-%m-%d", "%Y-%m-%d %H:%M:%S", "%Y-%m-%dT%H:%M:%SZ", "%d.%m.%Y", "%m/%d/%Y", "%d %b %Y %H:%M"
+    written = {form: DAYS.dt.strftime(form).mask(ROW % 7 == 0) for form in forms}
+    path = write(PLAIN.assign(**written))
     data = load("csv", path=path)
-    days = pd.to_datetime(written, format=form, utc=True)
     x = data.splits["all"].x.numpy()
-    known = written.notna().to_numpy()
-    assert data.encoder.features == ["size", "day.days", "day.month", "day.weekday"]
-    epoch = (days - pd.Timestamp(0, tz="UTC")) / pd.Timedelta(days=1)
-    parts = np.column_stack([epoch, days.dt.month, days.dt.day_of_week])
-    np.testing.assert_allclose(x[known, 1:], parts[known], rtol=0, atol=1e-9)
-    median = data.encoder.columns["day"].median
-    assert (x[~known, 1] == median).all()
-    assert data.splits["train"].x[:, 1].median() == pytest.approx(median, abs=200)
-    assert kinds(data)["day"] == "date"
-    assert "dates, which are converted to the features days, month, weekday: day" in data.remarks()
+    parts = ("days", "month", "weekday")
+    assert data.encoder.features == ["size", *(f"{form}.{part}" for form in forms for part in parts)]
+    for n, form in enumerate(forms):
+        days, found = pd.to_datetime(written[form], format=form, utc=True), x[:, 3 * n + 1 : 3 * n + 4]
+        known = days.notna().to_numpy()
+        epoch = (days - pd.Timestamp(0, tz="UTC")) / pd.Timedelta(days=1)
+        expected = np.column_stack([epoch, days.dt.month, days.dt.day_of_week])
+        np.testing.assert_allclose(found[known], expected[known], rtol=0, atol=1e-9)
+        median = data.encoder.columns[form].median
+        assert (found[~known, 0] == median).all()
+        assert data.splits["train"].x[:, 3 * n + 1].median() == pytest.approx(median, abs=200)
+        assert kinds(data)[form] == "date"
+    [line] = [
+        line for line in data.remarks() if line.startswith("dates, which are converted to the features")
+    ]
+    assert line.endswith(f" days, month, weekday: {', '.join(forms)}")
     restored = TableEncoder(**json.loads(json.dumps(asdict(data.encoder))))
     assert restored == data.encoder
-    [(found, _)] = blocks(Path(path), (4,), restored)
-    np.testing.assert_array_equal(found, x)
+    [(again, _)] = blocks(Path(path), (x.shape[1],), restored)
+    np.testing.assert_array_equal(again, x)
 
 
 def test_the_cells_that_features_stand_for() -> None:
@@ -261,19 +249,19 @@ def test_the_cells_that_features_stand_for() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    "cells",
-    [
-        ["03/04/2024", "05/06/2024"],
-        ["May", "June"],
-        ["12.30 h", "9.15 h in the morning"],
-        ["now", "today"],
-        ["2024-01-01", "soon"],
-    ],
-)
-def test_what_is_no_date_or_ambiguous_is_text(write: Write, cells: list[str]) -> None:
-    data = load("csv", path=write(PLAIN.assign(day=np.resize(cells, ROWS))))
-    assert data.encoder.columns["day"] == tuple(sorted(cells))
+def test_what_is_no_date_or_ambiguous_is_text(write: Write) -> None:
+    cells = {
+        "ambiguous": ["03/04/2024", "05/06/2024"],
+        "months": ["May", "June"],
+        "times": ["12.30 h", "9.15 h in the morning"],
+        "words": ["now", "today"],
+        "one date": ["2024-01-01", "soon"],
+    }
+    columns = {name: np.resize(some, ROWS) for name, some in cells.items()}
+    data = load("csv", path=write(PLAIN.assign(**columns)))
+    assert {name: data.encoder.columns[name] for name in cells} == {
+        name: tuple(sorted(some)) for name, some in cells.items()
+    }
 
 
 def test_a_cell_that_is_no_date_in_other_rows_is_refused(write: Write) -> None:
@@ -292,27 +280,22 @@ def test_a_format_of_dates_that_pandas_does_not_know(form: str) -> None:
 IDS = {"id": ROW + 1000, "minus": -3 * ROW, "name": [f"nr {i}" for i in ROW]}
 
 
-def test_identifiers_are_left_out_and_named(write: Write) -> None:
+def test_other_numbers_are_no_identifiers(write: Write) -> None:
+    others = ROW[::-1] // 2, RNG.permutation(ROW), ROW + 0.5, np.where(ROW == 5, np.nan, ROW)
+    columns = {f"x{n}": cells for n, cells in enumerate(others)}
+    data = load("csv", path=write(PLAIN.assign(**columns)))
+    assert [*data.encoder.columns] == ["size", *columns]
+
+
+def test_identifiers_are_left_out_and_named_unless_lists_take_them_back(write: Write) -> None:
     path = write(PLAIN.assign(**IDS))
     data = load("csv", path=path)
-    assert [*data.encoder.columns] == ["size"]
     assert data.samples.sha256 == load("csv", path=write(PLAIN, "plain.csv")).samples.sha256
     assert [name for name, kind in kinds(data).items() if kind == "id"] == [*IDS]
-    assert any(
-        line.startswith("excluded as identifiers") and "id, minus, name" in line for line in data.remarks()
-    )
-
-
-@pytest.mark.parametrize(
-    "cells", [ROW[::-1] // 2, RNG.permutation(ROW), ROW + 0.5, np.where(ROW == 5, np.nan, ROW)]
-)
-def test_other_numbers_are_no_identifiers(write: Write, cells: np.ndarray) -> None:
-    assert [*load("csv", path=write(PLAIN.assign(x=cells))).encoder.columns] == ["size", "x"]
-
-
-def test_lists_add_to_the_identifiers_that_are_left_out_or_take_them_back(write: Write) -> None:
-    path = write(PLAIN.assign(**IDS))
+    [line] = [line for line in data.remarks() if line.startswith("excluded as identifiers")]
+    assert "id, minus, name" in line
     for lists, names in (
+        ({}, ["size"]),
         ({"drop": ["name"]}, ["size"]),
         ({"include": ["id"]}, ["size", "id"]),
         ({"drop": ["id"], "include": ["name"]}, ["size", "name"]),
@@ -340,12 +323,9 @@ X = np.random.default_rng(0).normal(size=(40, 2)).round(6)
 @pytest.mark.parametrize(
     ("written", "classes"),
     [
-        (("1", "-1"), ("-1", "1")),
-        (("10", "9"), ("9", "10")),
-        (("True", "False"), ("False", "True")),
-        (("10", "9", "1.5"), ("1.5", "9", "10")),
+        *((("1", "-1"), ("-1", "1")), (("10", "9"), ("9", "10")), (("True", "False"), ("False", "True"))),
+        *((("10", "9", "1.5"), ("1.5", "9", "10")), (("True", "TRUE", "1"), ("1", "TRUE", "True"))),
         (("12E3", "12000", "1_0", "10"), ("10", "12000", "12E3", "1_0")),
-        (("True", "TRUE", "1"), ("1", "TRUE", "True")),
         (("NA", "nan", "None", "null"), ("NA", "None", "nan", "null")),
     ],
 )
@@ -357,10 +337,10 @@ def test_classes_are_told_apart_as_they_are_written(
     assert data.task.classes == classes
     codes = data.task.index(data.splits["all"].y)
     assert [classes[int(r)] for r in codes] == [*written * 12]
-    assert refusal("csv", path=write(f"{content}1,\n")).endswith(
-        f"row {len(written) * 12 + 1}: expected a label, got an empty cell; "
-        "set dataset.skip_unlabelled=true to skip such rows"
+    says = (
+        f"row {len(written) * 12 + 1}: expected a label, got an empty cell; set dataset.skip_unlabelled=true"
     )
+    assert refusal("csv", path=write(f"{content}1,\n")).endswith(f"{says} to skip such rows")
 
 
 @pytest.mark.parametrize(("classes", "rows"), [(("ham", "eggs"), 3), (("eggs", "ham", "spam"), 1)])

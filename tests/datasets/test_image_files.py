@@ -15,14 +15,7 @@ import torch
 from sklearn.datasets import load_digits
 
 from nsvm_cli.datasets import DATASETS
-from nsvm_cli.datasets.image_files import (
-    ARCHIVE,
-    CIFAR10,
-    KMNIST,
-    MNIST,
-    FashionMNIST,
-    ImageFiles,
-)
+from nsvm_cli.datasets.image_files import ARCHIVE, CIFAR10, KMNIST, MNIST, FashionMNIST, ImageFiles
 from tests.conftest import real
 from tests.datasets.helpers import load, refusal
 

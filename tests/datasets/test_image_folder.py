@@ -34,21 +34,33 @@ def pets(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def loaded(folder: Path, **settings: object) -> Data:
+    return load("image_folder", path=str(folder), **{"size": 8, **settings})
+
+
+def refused(folder: Path, **settings: object) -> str:
+    return refusal("image_folder", path=str(folder), **settings)
+
+
+def copied(pets: Path, folder: Path) -> Path:
+    return Path(shutil.copytree(pets, folder / "pets"))
+
+
 def test_images_are_those_that_torchvision_scales_and_cuts(pets: Path) -> None:
     datasets, v2 = map(import_torchvision, ("datasets", "transforms.v2"))
-    data = load("image_folder", path=str(pets), size=24)
+    data = loaded(pets, size=24)
     assert data.task.classes == ("cat", "dog")
     ours = data.splits["all"].x
     assert ours.shape == (40, 3, 24, 24)
     theirs = datasets.ImageFolder(pets, v2.Compose([v2.Resize(24), v2.CenterCrop(24), v2.PILToTensor()]))
     away = torch.stack([image for image, _ in theirs]).double() - ours.double()
     assert away.abs().mean() < 8, "the squares differ by less than a pixel"
-    assert load("image_folder", path=str(pets), grey=True, size=8).splits["all"].x.shape == (40, 1, 8, 8)
+    assert loaded(pets, grey=True).splits["all"].x.shape == (40, 1, 8, 8)
 
 
 def test_a_run_predicts_for_images_of_any_size(pets: Path, tmp_path: Path) -> None:
     words = ["dataset=image_folder", f"dataset.path={pets}", "dataset.size=20", "network=mlp"]
-    words += ["algorithm.steps=40", "algorithm.solver_steps=200", "curves=false"]
+    words += ["algorithm.steps=40", "algorithm.solver_steps=200", "engine=torch", "curves=false"]
     run, result = trained(*words, cwd=tmp_path)
     assert result["test_accuracy"] == 1
     nsvm("predict", run, pets / "dog", "--output", "dogs.csv", cwd=tmp_path, code=0)
@@ -70,7 +82,7 @@ def test_transparent_pixels_are_laid_on_a_background(tmp_path: Path, background:
             image = Image.new("RGBA", (9, 9), (0, 0, 0, 0))
             image.paste((0, 0, 0, 255), box)
             image.save(tmp_path / name / f"{n}.png")
-    data = load("image_folder", path=str(tmp_path), size=9, background=background)
+    data = loaded(tmp_path, size=9, background=background)
     x = data.splits["all"].x
     beneath = torch.tensor(ImageColor.getrgb(background), dtype=torch.uint8)
     assert torch.equal(x[0, :, 8, 8], beneath)
@@ -93,7 +105,7 @@ def test_formats(tmp_path: Path, ending: str) -> None:
         (tmp_path / name).mkdir()
         for n in range(3):
             image.rotate(90 * n).save(tmp_path / name / f"{n}{ending.upper()}", FORMATS[ending])
-    data = load("image_folder", path=str(tmp_path), size=24)
+    data = loaded(tmp_path, size=24)
     x = data.splits["all"].x
     assert x.shape == (6, 3, 24, 24)
     np.testing.assert_allclose(x[0, 0].double().mean(), 127, atol=3)
@@ -123,8 +135,8 @@ def test_pixels_of_16_bits_are_scaled(tmp_path: Path) -> None:
 
 def test_a_large_photograph_looks_as_if_it_was_decoded_whole(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
-    waves = np.add.outer(np.sin(np.arange(1200) / 90), np.cos(np.arange(1600) / 70))
-    pixels = (120 + 50 * waves)[..., None] + rng.integers(-5, 5, (1200, 1600, 3))
+    waves = np.add.outer(np.sin(np.arange(600) / 45), np.cos(np.arange(800) / 35))
+    pixels = (120 + 50 * waves)[..., None] + rng.integers(-5, 5, (600, 800, 3))
     image = Image.fromarray(pixels.astype(np.uint8))
     image.save(tmp_path / "whole.png")
     exif = Image.Exif()
@@ -135,7 +147,7 @@ def test_a_large_photograph_looks_as_if_it_was_decoded_whole(tmp_path: Path) -> 
 
 
 def test_height_and_width(pets: Path) -> None:
-    x = load("image_folder", path=str(pets), size=[20, 36]).splits["all"].x
+    x = loaded(pets, size=[20, 36]).splits["all"].x
     assert x.shape == (40, 3, 20, 36)
     with Image.open(pets / "cat" / "0.png") as image:
         theirs = np.asarray(ImageOps.fit(image, (36, 20), Image.Resampling.BILINEAR))
@@ -147,8 +159,8 @@ def test_splits_in_a_folder_are_recognised(pets: Path, tmp_path: Path) -> None:
     for split in ("Train", "val", "test"):
         shutil.copytree(pets, tmp_path / split)
     shutil.rmtree(tmp_path / "test" / "cat")
-    whole = load("image_folder", path=str(pets), size=8)
-    data = load("image_folder", path=str(tmp_path), size=8)
+    whole = loaded(pets)
+    data = loaded(tmp_path)
     assert data.task.classes == ("cat", "dog")
     assert data.splits.sizes == {"train": 40, "validation": 40, "test": 20, "all": 100}
     assert torch.equal(data.splits["train"].x, whole.splits["all"].x)
@@ -158,20 +170,16 @@ def test_splits_in_a_folder_are_recognised(pets: Path, tmp_path: Path) -> None:
     assert f"found splits: train in {tmp_path / 'Train'}, " in data.remarks()[0]
     shutil.rmtree(tmp_path / "test")
     shutil.copytree(pets / "dog", tmp_path / "test")
-    data = load("image_folder", path=str(tmp_path), size=8)
+    data = loaded(tmp_path)
     assert data.remarks()[0] == f"{tmp_path / 'test'} was skipped because it has no class folders"
     assert data.splits.sizes["validation"] == 40
     shutil.copytree(pets / "dog", tmp_path / "plane")
-    says = (
-        f"found Train, plane, test, val; to choose the training folder, set dataset.path={tmp_path / 'Train'}"
-    )
-    assert says in refusal("image_folder", path=str(tmp_path))
+    says = "found Train, plane, test, val; to choose the training folder, set "
+    assert f"{says}dataset.path={tmp_path / 'Train'}" in refused(tmp_path)
     shutil.copytree(pets, tmp_path / "other")
     (tmp_path / "other" / "cat").rename(tmp_path / "other" / "owl")
-    said = refusal("image_folder", path=str(pets), test_path=str(tmp_path / "other"))
-    assert (
-        said == f"{tmp_path / 'other'}: expected only classes of the training folder {pets}, also found owl"
-    )
+    says = f"{tmp_path / 'other'}: expected only classes of the training folder {pets}, also found owl"
+    assert refused(pets, test_path=str(tmp_path / "other")) == says
 
 
 @pytest.mark.parametrize(
@@ -180,55 +188,52 @@ def test_splits_in_a_folder_are_recognised(pets: Path, tmp_path: Path) -> None:
 def test_folders_of_splits_may_have_longer_names(pets: Path, tmp_path: Path, names: tuple[str, str]) -> None:
     for name in names:
         shutil.copytree(pets, tmp_path / name)
-    data = load("image_folder", path=str(tmp_path), size=8)
+    data = loaded(tmp_path)
     assert data.task.classes == ("cat", "dog")
     assert f"found splits: train in {tmp_path / names[0]}, " in data.remarks()[0]
     (tmp_path / names[1]).rename(tmp_path / "train_station")
-    assert {*load("image_folder", path=str(tmp_path), size=8).task.classes} == {names[0], "train_station"}
+    assert {*loaded(tmp_path).task.classes} == {names[0], "train_station"}
 
 
 def test_hidden_and_other_files_are_no_images(pets: Path, tmp_path: Path) -> None:
-    shutil.copytree(pets, tmp_path / "pets")
+    folder = copied(pets, tmp_path)
     for name in ("cat/._0.png", ".DS_Store", "cat/.ipynb_checkpoints/0.png", "cat/notes.txt", "dog/a.svg"):
-        (tmp_path / "pets" / name).parent.mkdir(exist_ok=True)
-        (tmp_path / "pets" / name).write_text("no image")
-    shutil.copytree(pets / "dog", tmp_path / "pets" / "dog" / "more")
-    shutil.copytree(pets / "dog", tmp_path / "pets" / "__MACOSX")
-    (tmp_path / "pets" / "hen").mkdir()
-    shutil.copy(pets / "dog" / "0.png", tmp_path / "pets")
-    data = load("image_folder", path=str(tmp_path / "pets"), size=8)
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text("no image")
+    for name in ("dog/more", "__MACOSX"):
+        shutil.copytree(pets / "dog", folder / name)
+    (folder / "hen").mkdir()
+    shutil.copy(pets / "dog" / "0.png", folder)
+    data = loaded(folder)
     assert (data.task.classes, data.splits.sizes["all"]) == (("cat", "dog"), 60)
     assert data.remarks()[:3] == [
-        f"{tmp_path / 'pets'}: skipped 1 images that are not in a class folder",
-        f"{tmp_path / 'pets'}: skipped files in other formats: 1 .txt, 1 .svg",
-        f"{tmp_path / 'pets'}: found no images in the folders hen",
+        f"{folder}: skipped 1 images that are not in a class folder",
+        f"{folder}: skipped files in other formats: 1 .txt, 1 .svg",
+        f"{folder}: found no images in the folders hen",
     ]
-    assert sum(len(x) for x, _ in blocks(tmp_path / "pets", (3, 8, 8), None, background="white")) == 61
+    assert sum(len(x) for x, _ in blocks(folder, (3, 8, 8), None, background="white")) == 61
 
 
 @pytest.mark.parametrize("named", ["by path", "by name"])
 def test_a_table_of_labels(pets: Path, tmp_path: Path, named: str) -> None:
-    files = [file.relative_to(pets) for file in sorted(pets.rglob("*.png"))]
-    folder = tmp_path / "flat"
+    folder, listed = tmp_path / "flat", tmp_path / "labels.csv"
     folder.mkdir()
+    files = [file.relative_to(pets) for file in sorted(pets.rglob("*.png"))]
     for file in files:
         shutil.copy(pets / file, folder / f"{file.parent}{file.name}")
     names = [f"{file.parent}{file.name if named == 'by path' else file.stem}" for file in files]
     table = pd.DataFrame({"file": names, "label": [file.parent.name for file in files]})
-    table.iloc[1:].to_csv(tmp_path / "labels.csv", index=False)
-    data = load("image_folder", path=str(folder), labels=str(tmp_path / "labels.csv"), size=8)
-    whole = load("image_folder", path=str(pets), size=8)
-    assert torch.equal(data.splits["all"].x, whole.splits["all"].x[1:])
-    assert f"{folder}: skipped 1 images that are not listed in {tmp_path / 'labels.csv'}" in data.remarks()
-    table.assign(file="away.png").to_csv(tmp_path / "labels.csv", index=False)
-    said = refusal("image_folder", path=str(folder), labels=str(tmp_path / "labels.csv"))
+    table.iloc[1:].to_csv(listed, index=False)
+    data = loaded(folder, labels=str(listed))
+    assert torch.equal(data.splits["all"].x, loaded(pets).splits["all"].x[1:])
+    assert f"{folder}: skipped 1 images that are not listed in {listed}" in data.remarks()
+    table.assign(file="away.png").to_csv(listed, index=False)
+    said = refused(folder, labels=str(listed))
     assert said.startswith("40 of 40 images cannot be read; set dataset.skip_unreadable=true to skip them: ")
     assert "away.png cannot be read as an image: No such file or directory" in said
-    table.rename(columns={"label": "animal"}).to_csv(tmp_path / "labels.csv", index=False)
-    said = refusal("image_folder", path=str(folder), labels=str(tmp_path / "labels.csv"))
-    assert said.startswith(
-        f"dataset.labels: {tmp_path / 'labels.csv'} has no column 'label'; expected one of"
-    )
+    table.rename(columns={"label": "animal"}).to_csv(listed, index=False)
+    says = f"dataset.labels: {listed} has no column 'label'; expected one of"
+    assert refused(folder, labels=str(listed)).startswith(says)
 
 
 def test_a_table_of_labels_names_images_in_subfolders(pets: Path, tmp_path: Path) -> None:
@@ -239,51 +244,44 @@ def test_a_table_of_labels_names_images_in_subfolders(pets: Path, tmp_path: Path
         shutil.copy(file, folder / file.parent.name / f"{file.parent.name}{file.name}")
     names = [file.name for file in sorted(folder.rglob("*.png"))]
     pd.DataFrame({"file": names, "label": [name[:3] for name in names]}).to_csv(table, index=False)
-    x = load("image_folder", path=str(folder), labels=str(table), size=8).splits["all"].x
-    assert torch.equal(x, load("image_folder", path=str(folder), size=8).splits["all"].x)
+    x = loaded(folder, labels=str(table)).splits["all"].x
+    assert torch.equal(x, loaded(folder).splits["all"].x)
     shutil.copy(folder / "dog" / "dog1.png", folder / "cat")
     several = f"{folder / 'cat' / 'dog1.png'}, {folder / 'dog' / 'dog1.png'}"
     says = f"dog1.png matches several files ({several}); give the path relative to {folder}"
-    says = f"dataset.labels={table}: {says}"
-    assert says in refusal("image_folder", path=str(folder), labels=str(table), size=8)
+    assert f"dataset.labels={table}: {says}" in refused(folder, labels=str(table))
 
 
 def test_what_is_no_folder_of_images(pets: Path, tmp_path: Path) -> None:
-    says = "dataset.path=nowhere does not exist: expected a folder of images"
-    assert says in refusal("image_folder", path="nowhere")
-    assert "expected a folder of images for each class, found none" in refusal(
-        "image_folder", path=str(tmp_path)
-    )
+    assert "dataset.path=nowhere does not exist: expected a folder of images" in refused(Path("nowhere"))
+    assert "expected a folder of images for each class, found none" in refused(tmp_path)
     shutil.copy(pets / "dog" / "0.png", tmp_path)
     says = "found only 1 images outside class folders; set dataset.labels to a table of their"
-    assert says in refusal("image_folder", path=str(tmp_path))
+    assert says in refused(tmp_path)
     shutil.copytree(pets, tmp_path / "data" / "all")
     path = tmp_path / "data" / "all"
     says = f"found only all; if the folders inside all are the classes, set dataset.path={path}"
-    assert says in refusal("image_folder", path=str(tmp_path / "data"))
-    assert "there is no class 'hen'" in refusal("image_folder", path=str(pets), classes=["cat", "hen"])
-    assert "background" in refusal("image_folder", path=str(pets), background="colourless")
+    assert says in refused(tmp_path / "data")
+    assert "there is no class 'hen'" in refused(pets, classes=["cat", "hen"])
+    assert "background" in refused(pets, background="colourless")
 
 
 def test_unreadable_images_are_listed_at_once(pets: Path, tmp_path: Path) -> None:
     """For EPS, Pillow would start Ghostscript, whatever the name of the file."""
-    shutil.copytree(pets, tmp_path / "pets")
+    folder = copied(pets, tmp_path)
     with Image.open(pets / "cat" / "0.png") as image:
-        image.save(tmp_path / "pets" / "cat" / "1.png", "EPS")
-    (tmp_path / "pets" / "dog" / "2.png").write_bytes((pets / "dog" / "2.png").read_bytes()[:200])
-    said = refusal("image_folder", path=str(tmp_path / "pets"), size=8)
+        image.save(folder / "cat" / "1.png", "EPS")
+    (folder / "dog" / "2.png").write_bytes((pets / "dog" / "2.png").read_bytes()[:200])
+    said = refused(folder)
     assert said.startswith("2 of 40 images cannot be read; set dataset.skip_unreadable=true to skip them: ")
-    assert (
-        f"{tmp_path / 'pets' / 'cat' / '1.png'} cannot be read as an image: the image format is unknown"
-        in said
-    )
+    assert f"{folder / 'cat' / '1.png'} cannot be read as an image: the image format is unknown" in said
     assert "2.png cannot be read as an image" in said
-    data = load("image_folder", path=str(tmp_path / "pets"), size=8, skip_unreadable=True)
+    data = loaded(folder, skip_unreadable=True)
     assert data.splits.sizes["all"] == 38
     assert "skipped unreadable images: 2" in data.remarks()
     said_after = list[str]()
     settings = {"background": "white", "skip": True, "say": said_after.append}
-    [(x, beside)] = blocks(tmp_path / "pets", (3, 8, 8), None, **settings)
+    [(x, beside)] = blocks(folder, (3, 8, 8), None, **settings)
     assert torch.equal(x, data.splits["all"].x)
     assert len(beside["file"]) == 38
     assert said_after == ["skipped unreadable images: 2"]
@@ -300,39 +298,31 @@ def test_what_is_read_inexactly_is_said(pets: Path, tmp_path: Path) -> None:
     frames[0].save(tmp_path / "cat" / "a.gif", **several)
     frames[0].save(tmp_path / "cat" / "b.jpg", "MPO", **several)
     frames[0].convert("CMYK").save(tmp_path / "hen" / "c.jpg")
-    remarks = load("image_folder", path=str(tmp_path), size=9).remarks()
+    remarks = loaded(tmp_path, size=9).remarks()
     assert remarks[:2] == [
         f"{tmp_path / 'hen' / 'c.jpg'} has CMYK colours, which were converted to RGB without colour profile",
         f"{tmp_path / 'cat' / 'a.gif'} has several frames; only the first frame is used",
     ]
     said = list[str]()
-    assert (
-        sum(len(x) for x, _ in blocks(tmp_path, (3, 9, 9), None, background="white", say=said.append)) == 11
-    )
+    found = [*blocks(tmp_path, (3, 9, 9), None, background="white", say=said.append)]
+    assert sum(len(x) for x, _ in found) == 11
     assert said == remarks[:2]
 
 
 def test_classes_of_one_image_are_named(pets: Path, tmp_path: Path) -> None:
-    shutil.copytree(pets, tmp_path / "pets")
-    (tmp_path / "pets" / "hen").mkdir()
-    shutil.copy(pets / "dog" / "0.png", tmp_path / "pets" / "hen")
+    (hen := copied(pets, tmp_path) / "hen").mkdir()
+    shutil.copy(pets / "dog" / "0.png", hen)
     says = "expected at least 2 samples of class hen, found 1; add 'dataset.classes=[cat,dog]' to remove the"
-    assert says in refusal("image_folder", path=str(tmp_path / "pets"), size=8)
+    assert says in refused(hen.parent)
 
 
 def test_a_warning_of_pillow_blames_no_other_image(pets: Path, tmp_path: Path) -> None:
-    shutil.copytree(pets, tmp_path / "pets")
-    with Image.open(pets / "cat" / "0.png") as image:
-        image.save(tmp_path / "pets" / "dog" / "z.png")
-    content = (tmp_path / "pets" / "dog" / "z.png").read_bytes()
+    file = copied(pets, tmp_path) / "dog" / "z.png"
+    content = (pets / "cat" / "0.png").read_bytes()
     chunk = b"acTL" + bytes(8)  # an animation without frames
     chunk = len(chunk[4:]).to_bytes(4, "big") + chunk + zlib.crc32(chunk).to_bytes(4, "big")
-    (tmp_path / "pets" / "dog" / "z.png").write_bytes(content[:33] + chunk + content[33:])
-    [line] = [
-        line
-        for line in load("image_folder", path=str(tmp_path / "pets"), size=8).remarks()
-        if "Pillow" in line
-    ]
+    file.write_bytes(content[:33] + chunk + content[33:])
+    [line] = [line for line in loaded(tmp_path / "pets").remarks() if "Pillow" in line]
     assert line == "Pillow warned about an image: Invalid APNG, will use default PNG image if possible"
 
 
@@ -340,26 +330,23 @@ def test_decoded_images_are_kept(pets: Path, tmp_path: Path, monkeypatch: pytest
     """They are decoded anew if a file or a setting changes, or if what was kept is damaged."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr("nsvm_cli.datasets.image_folder.KEPT_SECONDS", 0)
-    shutil.copytree(pets, tmp_path / "pets")
+    folder = copied(pets, tmp_path)
     with Image.open(pets / "cat" / "0.png") as image:
         image.putalpha(90)
-        image.save(tmp_path / "pets" / "cat" / "0.png")
-
-    def loaded(**settings: object) -> Data:
-        return load("image_folder", path=str(tmp_path / "pets"), **{"size": 8, **settings})
+        image.save(folder / "cat" / "0.png")
 
     def kept() -> list[Path]:
         return sorted((tmp_path / "cache" / "nsvm" / "images").glob("*.safetensors"))
 
-    first, [file] = loaded(), kept()
+    first, [file] = loaded(folder), kept()
     with monkeypatch.context() as patch:
         patch.setattr(Image, "open", None)
-        again = loaded()
+        again = loaded(folder)
     assert (again.samples.sha256, again.remarks()) == (first.samples.sha256, first.remarks())
     file.write_bytes(file.read_bytes()[:500])
-    assert loaded().samples.sha256 == first.samples.sha256
+    assert loaded(folder).samples.sha256 == first.samples.sha256
     os.utime(file, (0, 0))
-    assert loaded(background="black").samples.sha256 != first.samples.sha256
+    assert loaded(folder, background="black").samples.sha256 != first.samples.sha256
     assert len(kept()) == 1, "the other one had not been used for long"
-    shutil.copy(pets / "dog" / "1.png", tmp_path / "pets" / "cat" / "1.png")
-    assert loaded(background="black").samples.x[1].mean() > 150
+    shutil.copy(pets / "dog" / "1.png", folder / "cat" / "1.png")
+    assert loaded(folder, background="black").samples.x[1].mean() > 150

@@ -95,19 +95,15 @@ def test_validation_leaves_an_official_test_set_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("classes", "validation", "message"),
+    ("validation", "message"),
     [
-        (
-            (980, 20),
-            "18 each",
-            "=18 each: expected fewer than 18, the number of training samples of class yes",
-        ),
-        ((980, 20), 900, "=900: expected fewer than 900, the number of training samples$"),
+        ("18 each", "18, the number of training samples of class yes"),
+        (900, "900, the number of training samples$"),
     ],
 )
-def test_what_cannot_be_split(classes: tuple[int, int], validation: int | str, message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        split_rows(labelled(*classes), validation, 0)
+def test_what_cannot_be_split(validation: int | str, message: str) -> None:
+    with pytest.raises(InputError, match=f"={validation}: expected fewer than {message}"):
+        split_rows(labelled(980, 20), validation, 0)
 
 
 @pytest.mark.parametrize("classes", [(2, 2), (8, 2), (2, 40)])
@@ -120,27 +116,22 @@ def test_a_tenth_has_samples_of_a_class_with_two(classes: tuple[int, int]) -> No
 
 
 def test_classes_are_no_targets() -> None:
-    with pytest.raises(
-        InputError, match="task=regression: the labels of a table are classes; set task=classification"
-    ):
+    says = "task=regression: the labels of a table are classes; set task=classification"
+    with pytest.raises(InputError, match=says):
         split_data(labelled(50, 50), 0, 0, global_scaling=False, kind="regression")
 
 
 @pytest.mark.parametrize(
     ("class_sizes", "expected"),
     [
-        ([25, 25], [3, 2]),
-        ([10, 13], [1, 1]),
-        ([28, 45], [3, 4]),
-        ([2, 40], [1, 3]),
-        ([2, 2], [1, 1]),
-        ([2, 2, 2], [1, 1, 1]),
-        ([14, 15, 16], [1, 2, 2]),
-        ([94, 3, 3], [8, 1, 1]),
-        ([55] * 26, [6] * 13 + [5] * 13),
-        ([0, 30, 5], [0, 3, 1]),
-        ([0, 0, 1], [0, 0, 1]),
-        ([0, 17], [0, 2]),
+        *(([25, 25], [3, 2]), ([10, 13], [1, 1]), ([28, 45], [3, 4]), ([2, 40], [1, 3]), ([2, 2], [1, 1])),
+        *(([2, 2, 2], [1, 1, 1]), ([14, 15, 16], [1, 2, 2]), ([94, 3, 3], [8, 1, 1])),
+        *(
+            ([55] * 26, [6] * 13 + [5] * 13),
+            ([0, 30, 5], [0, 3, 1]),
+            ([0, 0, 1], [0, 0, 1]),
+            ([0, 17], [0, 2]),
+        ),
     ],
 )
 def test_how_a_tenth_is_shared_out(class_sizes: list[int], expected: list[int]) -> None:
@@ -185,15 +176,14 @@ def test_every_sample_is_in_the_test_set_of_one_fold(classes: tuple[str, ...], g
 
 @pytest.mark.parametrize(
     ("m", "groups", "found"),
-    [
-        (40, 8, "10 groups for 10 folds, found 8"),
-        (16, 16, "10 samples of the largest class for 10 folds, found 8"),
-    ],
+    [(40, 8, "groups for 10 folds, found 8"), (16, 16, "samples of the largest class for 10 folds, found 8")],
 )
 def test_too_few_groups_or_grouped_samples_are_refused(m: int, groups: int, found: str) -> None:
     samples = Samples(np.zeros((m, 1)), np.resize([-1.0, 1.0], m), ("no", "yes"), "a table")
     samples = replace(samples, groups=(np.arange(m) % groups).astype(str))
-    with pytest.raises(InputError, match=f"expected at least {found}; set dataset.fold=K/N with a smaller N"):
+    with pytest.raises(
+        InputError, match=f"expected at least 10 {found}; set dataset.fold=K/N with a smaller N"
+    ):
         split_rows(samples, 0, 0, "0/10")
     assert len(split_rows(samples, 0, 0, "0/5")["test"])
     one = replace(samples, groups=np.full(m, "same"))
@@ -212,7 +202,7 @@ def test_five_groups_are_five_folds(classes: tuple[str, ...], validation: float)
 
 
 def test_groups_and_times_of_random_tables_stay_apart() -> None:
-    for n in range(40):
+    for n in range(20):
         rng = np.random.default_rng(n)
         m, classes = int(rng.integers(60, 200)), ("no", "yes")[: 2 * int(rng.integers(2))]
         y = rng.permutation(np.resize([-1.0, 1.0], m)) if classes else rng.normal(size=m)

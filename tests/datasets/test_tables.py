@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from hydra.core.override_parser.overrides_parser import OverridesParser
 
 import nsvm_cli
 from nsvm_cli.artifacts.prediction import predictions
-from nsvm_cli.compose.composition import compose_settings
 from nsvm_cli.datasets import Data, load_data
 from nsvm_cli.datasets.columns import Column, Survey, survey
 from nsvm_cli.datasets.unlabelled import blocks
@@ -50,8 +50,12 @@ def spelled(values: np.ndarray, spelling: Callable[[Any], str]) -> pd.Series:
     return pd.Series([spelling(value) for value in values.tolist()])
 
 
+def columns(path: str, **written: Any) -> dict[str, Column]:
+    return {column.name: column for column in survey(path, written, "label").columns}
+
+
 def column(path: str, name: str = "x", **written: Any) -> Column:
-    return next(column for column in survey(path, written, "label").columns if column.name == name)
+    return columns(path, **written)[name]
 
 
 def comma(spelling: str, base: np.ndarray = SMALL) -> Numbers:
@@ -108,22 +112,22 @@ NUMBERS: dict[str, Numbers] = {
 }
 
 
-@pytest.mark.parametrize(("base", "spelling", "values"), NUMBERS.values(), ids=NUMBERS)
-def test_numbers_as_people_write_them(
-    write: Write, base: np.ndarray, spelling: Callable[[Any], str], values: np.ndarray
-) -> None:
-    cells = spelled(base, spelling)
-    path = write(TABLE.assign(x=cells.mask(ROW % 9 == 5, " ")))
-    found = column(path)
-    assert (found.kind, found.missing) == ("number", 10)
-    assert found.values == (*values[:5], None)
-    known = ROW % 9 != 5
-    data = load("csv", path=path)
-    np.testing.assert_allclose(data.splits["all"].x[known, 1], values[known], rtol=1e-15)
-    new = pd.DataFrame({"x": cells.iloc[[7]], "age": 1.0, "label": "no"})  # says nothing of the notation
+def test_numbers_as_people_write_them(write: Write) -> None:
+    """Each column in a notation of its own, of which a row alone says nothing."""
+    cells = {name: spelled(base, spelling) for name, (base, spelling, _) in NUMBERS.items()}
+    path = write(TABLE.assign(**{name: column.mask(ROW % 9 == 5, " ") for name, column in cells.items()}))
+    surveyed = columns(path)
+    data, known = load("csv", path=path), ROW % 9 != 5
+    x = dict(zip(data.encoder.features, data.splits["all"].x.T, strict=True))
+    new = pd.DataFrame({name: column.iloc[[7]] for name, column in cells.items()}).assign(age=1.0, label="no")
     later = {"name": "csv", "path": write(new, "new.csv")}
-    x = load_data(later, 0, task=data.task, encoder=data.encoder).splits["all"].x
-    assert x[0, 1] == pytest.approx(values[7], rel=1e-15)
+    [row] = load_data(later, 0, task=data.task, encoder=data.encoder).splits["all"].x.tolist()
+    alone = dict(zip(data.encoder.features, row, strict=True))
+    for name, (_, _, values) in NUMBERS.items():
+        assert (name, surveyed[name].kind, surveyed[name].missing) == (name, "number", 10)
+        assert surveyed[name].values == (*values[:5], None), name
+        np.testing.assert_allclose(x[name][known], values[known], rtol=1e-15, err_msg=name)
+        assert alone[name] == pytest.approx(values[7], rel=1e-15), name
 
 
 GROUPS = ["1,308", "2,450", "3,001"]
@@ -136,7 +140,7 @@ DOUBTFUL: dict[str, tuple[list[str], dict[str, Any], list[float | None] | None]]
     "groups of dollars": (["$1,308", "$2,450", "$3,001"], {"thousands": ","}, [1308, 2450, 3001]),
     **{
         f"{code!r} for missing": ([code, "7.5", "9"], {"missing": [code]}, [None, 7.5, 9])
-        for code in ("?", "-", "unknown", "n.a.", "--", "(none)", "it's")
+        for code in ("?", "n.a.", "--", "(none)", "it's")
     },
     "codes": (["?", "-", "9", "8", "7"], {"missing": ["?", "-"]}, [None, None, 9]),
     "a number as a code": (["-999", "8", "9"], {"missing": ["-999"]}, [None, 8, 9]),
@@ -169,21 +173,27 @@ def test_what_is_doubtful_goes_through_with_the_setting_that_decides(
 DATES = pd.Series(pd.Timestamp("2013-12-05") + pd.to_timedelta(RNG.integers(0, 2000, ROWS), "D"))
 
 
-@pytest.mark.parametrize("far", ["", "9999-12-31", "0001-01-01"])
-@pytest.mark.parametrize("form", ["%Y-%m-%d", "%m/%d/%y", "%d.%m.%Y", "%d %b %Y", "%Y/%m/%d"])
-def test_dates_far_from_others_are_read_and_said(write: Write, form: str, far: str) -> None:
-    far = "" if "%y" in form else far
-    expected = DATES.dt.strftime("%Y-%m-%d").where(ROW != 3, far or str(DATES[3])[:10])
-    cells = [f"{datetime.fromisoformat(day):{form.replace('%Y', day[:4])}}" for day in expected]
-    found = column(write(TABLE.assign(x=cells)))
-    assert (found.kind, found.values) == ("date", tuple(expected[:6]))
-    assert [*found.remarks] == [f"{far} is far from all other dates"] * bool(far)
+def test_dates_far_from_others_are_read_and_said(write: Write) -> None:
+    forms = [("%Y-%m-%d", far) for far in ("", "9999-12-31", "0001-01-01")]
+    forms += [("%m/%d/%y", ""), ("%d.%m.%Y", "9999-12-31"), ("%d %b %Y", "0001-01-01"), ("%Y/%m/%d", "")]
+    days = [DATES.dt.strftime("%Y-%m-%d").where(ROW != 3, far or str(DATES[3])[:10]) for _, far in forms]
+    cells = {
+        f"x{n}": [f"{datetime.fromisoformat(day):{form.replace('%Y', day[:4])}}" for day in days[n]]
+        for n, (form, _) in enumerate(forms)
+    }
+    surveyed = columns(write(TABLE.assign(**cells)))
+    for n, (_, far) in enumerate(forms):
+        found = surveyed[f"x{n}"]
+        assert (found.kind, found.values) == ("date", tuple(days[n][:6]))
+        assert [*found.remarks] == [f"{far} is far from all other dates"] * bool(far)
 
 
-@pytest.mark.parametrize("first", ["2500", "6223.8", "1850", "20140616", "7"])
-def test_a_number_above_blanks_is_no_date(write: Write, first: str) -> None:
-    found = column(write(TABLE.assign(x=[first, " ", *SMALL[2:]])))
-    assert (found.kind, found.missing, found.values[0]) == ("number", 1, float(first))
+def test_a_number_above_blanks_is_no_date(write: Write) -> None:
+    firsts = ("2500", "6223.8", "1850", "20140616", "7")
+    surveyed = columns(write(TABLE.assign(**{f"x{first}": [first, " ", *SMALL[2:]] for first in firsts})))
+    for first in firsts:
+        found = surveyed[f"x{first}"]
+        assert (found.kind, found.missing, found.values[0]) == ("number", 1, float(first))
 
 
 WIDE = TABLE.assign(x=WHOLE, town=np.resize(["Köln", "Málaga", "Ulm"], ROWS))
@@ -230,7 +240,9 @@ BEGINNINGS = ("separator ;", "a title", "comments", "names in a comment", "quote
     ("layout", "encoding"),
     [
         *((layout, "utf-8") for layout in LAYOUTS),
-        *((layout, other) for layout in BEGINNINGS for other in ("utf-8-sig", "utf-16", "cp1252")),
+        *((layout, "utf-8-sig") for layout in BEGINNINGS),
+        *((layout, "utf-16") for layout in ("comments", "names in a comment", "lines of Windows")),
+        *((layout, "cp1252") for layout in ("separator ;", "quotes")),
     ],
 )
 def test_layouts(write: Write, layout: str, encoding: str) -> None:
@@ -242,7 +254,7 @@ def test_layouts(write: Write, layout: str, encoding: str) -> None:
     assert ("encoding" in found.lines[0]) == (encoding in ("utf-16", "cp1252"))
 
 
-@pytest.mark.parametrize("separator", [",", ";", "\t", "|", "  "])
+@pytest.mark.parametrize("separator", [",", "\t", "  "])
 def test_a_table_without_names(write: Write, separator: str) -> None:
     path = write(HEADLESS.replace(",", separator))
     assert_wide(survey(path, {}, "c2"), ("c1", "c2", "c3", "c4"))
@@ -252,9 +264,9 @@ def test_a_table_without_names(write: Write, separator: str) -> None:
     assert not [line for line in data.remarks() if "found no column names" in line], "stated"
 
 
-@pytest.mark.parametrize("ending", PACK)
-def test_compressed_tables(tmp_path: Path, write: Write, ending: str) -> None:
-    assert_wide(survey(write(PACK[ending](TEXT.encode()), f"t.csv{ending}"), {}, "label"))
+def test_compressed_tables(tmp_path: Path, write: Write) -> None:
+    for ending, pack in PACK.items():
+        assert_wide(survey(write(pack(TEXT.encode()), f"t.CSV{ending.upper()}"), {}, "label"))
     with zipfile.ZipFile(tmp_path / "t.zip", "w") as archive:
         archive.writestr("inner/table.csv", TEXT)
     assert_wide(survey(str(tmp_path / "t.zip"), {}, "label"))
@@ -324,14 +336,11 @@ def test_codes_of_missing_values_among_labels_are_said(write: Write) -> None:
 
 def test_texts_too_many_for_categories_are_said(write: Write) -> None:
     """Where there is nothing else, such a column is no identifier."""
-    path = write(
-        pd.DataFrame({"word": [f"w{row % 1200} x" for row in range(2400)], "label": ["a", "b"] * 1200})
-    )
+    words = [f"w{row % 1200} x" for row in range(2400)]
+    path = write(pd.DataFrame({"word": words, "label": ["a", "b"] * 1200}))
     lines = survey(path, {}, "label").lines
-    assert (
-        "columns with more than 1000 different texts: word; add 'dataset.drop=[word]' to exclude them"
-        in lines
-    )
+    says = "columns with more than 1000 different texts: word; add 'dataset.drop=[word]' to exclude them"
+    assert says in lines
     assert "'dataset.drop=[word]'" in lines[-1]
     assert "expected at most 1000 different texts, got" in refusal("csv", path=path)
 
@@ -381,17 +390,20 @@ def test_leaks_doubles_codes_and_identifiers_are_said(write: Write) -> None:
     assert "counter" in load("csv", path=write(table), include=["counter"]).encoder.columns
 
 
-@pytest.mark.parametrize(
-    "name", ["the label", "it's", 'a "b"', "[x]", "a,b", "Größe", "$x", "a=b", "100%", r"a\b", r"a\'b"]
-)
+NAMES = ["the label", "it's", 'a "b"', "[x]", "a,b", "Größe", "$x", "a=b", "100%", r"a\b", r"a\'b"]
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_names_of_columns_are_printed_as_they_are_typed(write: Write, name: str) -> None:
     path = write(TABLE.rename(columns={"label": name}).assign(**{f"{name} 2": ROW}))
     *lines, last = survey(path, {}, name).lines
     words = shlex.split(last.removeprefix("to train: "))
     time = next(line for line in lines if "looks like a row number" in line)
     [word] = shlex.split(time[time.index("add ") + 4 :])
-    dataset = compose_settings([*words[2:], word])["dataset"]
-    assert (dataset["path"], dataset["label"], dataset["time"]) == (path, name, f"{name} 2")
+    overrides = OverridesParser.create().parse_overrides([*words[2:], word])
+    typed = {override.key_or_group: override.value() for override in overrides}
+    found = (typed[f"dataset.{key}"] for key in ("path", "label", "time"))
+    assert [value if isinstance(value, str) else value.text for value in found] == [path, name, f"{name} 2"]
 
 
 def test_with_a_stated_comma_a_point_separates_thousands(write: Write) -> None:
@@ -435,7 +447,7 @@ def settled(path: str, label: str) -> Data:
 
 def test_random_tables_are_read_back_with_the_settings_that_are_advised(write: Write) -> None:
     rng = np.random.default_rng(0)
-    for _ in range(20):
+    for _ in range(10):
         m = int(rng.integers(30, 60))
         table = pd.DataFrame(
             {

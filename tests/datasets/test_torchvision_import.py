@@ -57,7 +57,6 @@ def test_a_run_without_images_does_without_it() -> None:
 def test_what_needs_it_says_so_in_one_line() -> None:
     with pytest.raises(RunError, match=r"torchvision cannot be imported .*; install the version of"):
         import_torchvision("models")
-    with pytest.raises(
-        InputError, match="network torchvision cannot be built: torchvision cannot be imported"
-    ):
+    says = "network torchvision cannot be built: torchvision cannot be imported"
+    with pytest.raises(InputError, match=says):
         build_network({"name": "torchvision"}, (1, 28, 28), seed=0)

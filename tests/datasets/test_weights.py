@@ -56,17 +56,10 @@ def test_weights_of_classes_multiply_those_of_samples() -> None:
     assert data_of(THREE).weights(None) is None
 
 
-@pytest.mark.parametrize(
-    ("class_weight", "said"),
-    [
-        ("balance", r"^class_weight: expected balanced, null, or positive weights .*got 'balance'"),
-        ({"no": 0}, r"^class_weight: expected balanced"),
-        ({"no": -1}, r"^class_weight: expected balanced"),
-        ({"no": float("inf")}, r"^class_weight: expected balanced"),
-    ],
-)
-def test_impossible_weights_of_classes_are_refused(class_weight: Any, said: str) -> None:
-    with pytest.raises(InputError, match=said):
+@pytest.mark.parametrize("class_weight", ["balance", {"no": 0}, {"no": -1}, {"no": float("inf")}], ids=str)
+def test_impossible_weights_of_classes_are_refused(class_weight: Any) -> None:
+    got = re.escape(repr(class_weight))
+    with pytest.raises(InputError, match=rf"^class_weight: expected balanced, null, or positive .*got {got}"):
         small_settings(class_weight=class_weight)
 
 
@@ -149,19 +142,12 @@ def rare(m: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     return np.random.default_rng(seed).normal(size=(m, 2)) + 1.5 * y[:, None], y
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"algorithm": "pegasos", "network": "identity", "steps": 3000, "lam": 1e-3},
-        {"algorithm": "svc", "network": "identity", "lam": 1e-3},
-    ],
-    ids=lambda settings: settings["algorithm"],
-)
-def test_balanced_classes_find_the_rare_one(settings: dict[str, Any]) -> None:
+def test_balanced_classes_find_the_rare_one() -> None:
     (x, y), (new, truth) = rare(2020, 0), rare(20_200, 1)
 
     def recall(class_weight: str | None) -> tuple[float, float]:
-        decided = NSVMClassifier(class_weight=class_weight, **settings).fit(x, y).predict(new)
+        classifier = NSVMClassifier("svc", class_weight=class_weight, network="identity", lam=1e-3)
+        decided = classifier.fit(x, y).predict(new)
         return (decided[truth == 1] == 1).mean(), (decided[truth == 0] == 0).mean()
 
     (before, _), (after, others) = recall(None), recall("balanced")
