@@ -309,8 +309,8 @@ def test_the_page_compares_the_default_for_tables() -> None:
         scores = 100 * part.pivot_table(index="table", columns="method", values=column).dropna()
         figures.append(scores["cross_entropy"].mean())
         counts_of_auto.append(f"{(scores['auto'] > scores['cross_entropy']).sum()} of {len(scores)}")
-    cells = "a mean accuracy of {:.1f} %, a mean ROC AUC of {:.1f} % and a mean R² of {:.1f} %".format(*figures)
-    expected += [cells, "auto is better on {}, {} and {}".format(*counts_of_auto)]
+    cells = "a mean accuracy of {:.1f} %, a mean ROC AUC of {:.1f} % and a mean R² of {:.1f} %"
+    expected += [cells.format(*figures), "auto is better on {}, {} and {}".format(*counts_of_auto)]
     below = means.max(axis=1) - means["auto"]
     expected += [f"at most {below.max():.1f} points ({below.idxmax()[1]}) below the best method"]
     page = " ".join(page.split())
