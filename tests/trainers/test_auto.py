@@ -38,7 +38,7 @@ def bits(run: Path) -> dict[str, bytes]:
     return {name: t.numpy().tobytes() for name, t in load_file(run / "final.safetensors").items()}
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Spare small problems the repetitions of cross-validation."""
     monkeypatch.setattr("nsvm_cli.trainers.auto.SMALL", 0)
@@ -50,8 +50,9 @@ def found(**changes: Any) -> dict[str, Any]:
     return e.trainer.search(e.problem, e.F)[1]
 
 
-def test_scores_are_scikit_learns() -> None:
+def test_scores_are_scikit_learns(monkeypatch: pytest.MonkeyPatch) -> None:
     """On the inputs, and on the features after Part 1 on each fold. The test set is never used."""
+    monkeypatch.undo()
     seed, metric = 1, "roc_auc"
     dataset = {"name": "ringnorm", "samples": 150}
     e = prepare(small_settings(**AUTO, dataset=dataset, loss={"name": "hinge"}, seed=seed, metric=metric))
@@ -96,7 +97,6 @@ def map_fold(problem: Problem, fold: tuple[np.ndarray, np.ndarray]) -> tuple[Pro
     return train, test
 
 
-@pytest.mark.usefixtures("once")
 @pytest.mark.parametrize("name", ["svc", "alg4", "alg4 with factors of the inputs"])
 def test_a_run_is_that_of_its_choice(name: str, tmp_path: Path) -> None:
     """The settings of the choice, typed by hand, give the same model."""
@@ -131,7 +131,6 @@ def test_a_run_is_that_of_its_choice(name: str, tmp_path: Path) -> None:
     assert bits(tmp_path / "auto") == bits(tmp_path / "hand")
 
 
-@pytest.mark.usefixtures("once")
 def test_more_steps_are_tried_while_they_help() -> None:
     lengths = [1, 2, 3, 4, 5]
     tried = found(lengths=lengths)["tried"]
@@ -144,7 +143,6 @@ def test_more_steps_are_tried_while_they_help() -> None:
         assert len(best) == len(lengths) or best[-1] <= best[-2]
 
 
-@pytest.mark.usefixtures("once")
 def test_values_that_are_set_are_the_only_ones_to_try() -> None:
     algorithm = {**AUTO["algorithm"], "steps": 7, "lam": 0.01}
     e = prepare(small_settings(**{**AUTO, "algorithm": algorithm}))
@@ -157,7 +155,6 @@ def test_values_that_are_set_are_the_only_ones_to_try() -> None:
     assert settings["algorithm"]["lam"] == pytest.approx(0.01)
 
 
-@pytest.mark.usefixtures("once")
 def test_limited_searches_try_the_first_candidates() -> None:
     everything = found()["tried"]
     three, thirteen = (found(candidates=number) for number in (3, 13))
@@ -166,7 +163,6 @@ def test_limited_searches_try_the_first_candidates() -> None:
     assert found(time_limit=1e-9) == three
 
 
-@pytest.mark.usefixtures("once")
 def test_a_network_without_theta_leaves_the_inputs_and_their_factors() -> None:
     fixed = {**AUTO, "network": {"name": "identity"}, "algorithm": {**AUTO["algorithm"], "lam": 0.01}}
     e = prepare(small_settings(**fixed))
@@ -178,7 +174,6 @@ def test_a_network_without_theta_leaves_the_inputs_and_their_factors() -> None:
         prepare(small_settings(**{**AUTO, "kernel": {"name": "rbf", "gamma": 4.0, "learn": ["gamma"]}}))
 
 
-@pytest.mark.usefixtures("once")
 @pytest.mark.parametrize("epochs", [2, 0.01])
 def test_lengths_of_too_many_epochs_are_not_tried(epochs: float) -> None:
     """But at least the shortest."""
@@ -217,7 +212,6 @@ def test_a_table_has_the_tuned_values_of_algorithm_4() -> None:
     assert (auto["dataset"]["max_codes"], alg4["dataset"]["max_codes"]) == (12, 0)
 
 
-@pytest.mark.usefixtures("once")
 def test_real_targets_in_python() -> None:
     x = np.random.default_rng(0).normal(size=(160, 3))
     y = x[:, 0] - 2 * np.abs(x[:, 1])
