@@ -54,7 +54,7 @@ def test_scores_are_scikit_learns(monkeypatch: pytest.MonkeyPatch) -> None:
     """On the inputs, and on the features after Part 1 on each fold. The test set is never used."""
     monkeypatch.undo()
     seed, metric = 1, "roc_auc"
-    dataset = {"name": "ringnorm", "samples": 150}
+    dataset = {"name": "ringnorm", "samples": 100}
     e = prepare(small_settings(**AUTO, dataset=dataset, loss={"name": "hinge"}, seed=seed, metric=metric))
     e.data.splits["test"].x.fill_(float("nan"))
     _, found = e.trainer.search(e.problem, e.F)
