@@ -27,7 +27,7 @@ from tests.engines.test_contract import compare, overlapping, thorough
 
 pytestmark = pytest.mark.usefixtures("compiled")
 
-STEPS = {"pegasos": 1000, "alg1": 500, "alg2": 300, "alg3": 100, "alg4": 300}
+STEPS = {"pegasos": 600, "alg1": 300, "alg2": 200, "alg3": 60, "alg4": 150}
 ALGORITHMS = sorted(STEPS)
 NETWORK = {"name": "mlp", "widths": [8, 6], "normalize": True, "dropout": 0.2}
 
@@ -61,10 +61,7 @@ def test_features_of_distant_clusters_in_float32(small: MakeSmall) -> None:
     x = (s.problem.x + torch.tensor([300.0, -300.0]).repeat(100)[:, None]).float()
     single = replace(s.problem, x=x, y=s.problem.y.float())
     exact = replace(s.problem, x=x.double())
-    F, pegasos = (
-        FeatureMap(nn.Identity(), momentum(1e-3), seed=5),
-        short("pegasos", 600, None, "literal", lam=lam),
-    )
+    F, pegasos = FeatureMap(nn.Identity(), SGD(1e-3), 5), short("pegasos", 600, None, "literal", lam=lam)
     ours, theirs = (train(pegasos, *run)[1] for run in ((exact, F), (single, F, None, "numba")))
     assert torch.equal(ours.i, theirs.i)
     assert torch.equal(ours.alpha, theirs.alpha.double())
@@ -94,7 +91,7 @@ def test_convolutions(algorithm: str, shared: bool, small: MakeSmall) -> None:
 
 @pytest.mark.parametrize("settings", [{"average": 0.3}, {"centred": True}], ids=str)
 def test_algorithm_4(settings: dict[str, Any], small: MakeSmall) -> None:
-    check(small(3, m=300, network=NETWORK), trainer_of("alg4", 300, **settings), momentum(1e-3))
+    check(small(3, m=300, network=NETWORK), trainer_of("alg4", 150, **settings), momentum(1e-3))
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)

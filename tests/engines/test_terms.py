@@ -100,8 +100,7 @@ def blocks(G: torch.Tensor) -> tuple[np.ndarray, ...]:
     return tuple(block.numpy().copy() for block in G.split(kernels.COLUMNS, dim=1))
 
 
-@pytest.mark.parametrize("normalized", [False, True])
-@pytest.mark.parametrize("K", [RBF(0.7), RBF(None)], ids=str)
+@pytest.mark.parametrize(("K", "normalized"), [(RBF(0.7), False), (RBF(None), True)])
 def test_kernels(K: Kernel, normalized: bool) -> None:
     a, b, G = normal(1, 5, 4) + 3, normal(2, 1000, 4) + 3, normal(4, 5, 1000)
     form, K_ab = kernel_form(K, a, normalized), K(a, b)
@@ -117,6 +116,7 @@ def test_kernels(K: Kernel, normalized: bool) -> None:
             np.testing.assert_allclose(found, K_ab @ w, rtol=1e-10)
 
 
+@pytest.mark.thorough
 def test_float32_far_from_0() -> None:
     """Features that are far from 0 keep the digits of their distances."""
     a, b = (normal(seed, 300, 4).float() + 1000 for seed in (1, 2))
@@ -128,6 +128,7 @@ def test_float32_far_from_0() -> None:
         np.testing.assert_allclose(of_columns(*given, blocks(G), True)[1], exact, atol=error)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("rows", [1, 4])
 def test_float32_of_few_samples(rows: int) -> None:
     """Few samples keep all digits of their distances, wherever they are, and of the gradient."""
