@@ -51,10 +51,19 @@ Z = torch.randn(5, 3, dtype=torch.float64, generator=torch.Generator().manual_se
 
 
 @pytest.mark.parametrize("term", OF_K.values(), ids=OF_K)
-def test_gradients_and_that_the_scale_of_a_kernel_does_not_matter(term: Callable[[Tensor], Tensor]) -> None:
+def test_gradients_are_those_of_finite_differences(term: Callable[[Tensor], Tensor]) -> None:
     assert torch.autograd.gradcheck(lambda z: term(RBF(0.5)(z, z)), (Z.clone().requires_grad_(),))
+
+
+def test_penalties_are_from_0_to_1() -> None:
+    for term, gamma in product(OF_K.values(), (0.01, 1.0, 100.0)):
+        assert 0 <= float(term(RBF(gamma)(Z, Z))) <= 1 + 1e-9
+
+
+def test_the_scale_of_a_kernel_does_not_matter() -> None:
     K = Linear()(Z, Z)
-    assert float(term(100 * K)) == pytest.approx(float(term(K)), rel=1e-12)
+    for term in OF_K.values():
+        assert float(term(100 * K)) == pytest.approx(float(term(K)), rel=1e-12)
 
 
 DEGENERATE = {

@@ -16,15 +16,7 @@ from sklearn.svm import SVC, SVR
 
 from nsvm_cli.errors import InputError
 from nsvm_cli.models.kernels import RBF, Laplacian, Linear
-from nsvm_cli.models.losses import (
-    Binary,
-    CrammerSinger,
-    Logistic,
-    Loss,
-    Residual,
-    Squared,
-    SquaredHinge,
-)
+from nsvm_cli.models.losses import Binary, CrammerSinger, Logistic, Loss, Residual, Squared, SquaredHinge
 from nsvm_cli.trainers import build_trainer
 from nsvm_cli.trainers.direct import decisions, fold_score
 from tests.conftest import LOSSES, MakeSmall, Small, train

@@ -17,14 +17,7 @@ from nsvm_cli.engines.coverage import uncovered_by_numba
 from nsvm_cli.engines.numba.code import is_usable
 from nsvm_cli.models.feature_map import FeatureMap
 from nsvm_cli.models.kernels import RBF, Kernel, Laplacian, Linear
-from nsvm_cli.models.losses import (
-    LOSSES,
-    Binary,
-    CrammerSinger,
-    Loss,
-    OneVsRest,
-    Residual,
-)
+from nsvm_cli.models.losses import LOSSES, Binary, CrammerSinger, Loss, OneVsRest, Residual
 from nsvm_cli.models.networks import build_network
 from nsvm_cli.models.objectives import full_objective
 from nsvm_cli.models.optimizers import SGD
