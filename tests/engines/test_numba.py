@@ -61,9 +61,13 @@ def check(small: Small, trainer: Trainer[Any], rule: Rule) -> None:
     assert compare("numba", trainer, small, rule).violations > 20
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_two_classes(algorithm: str, small: MakeSmall) -> None:
-    check(small(3, m=300, network=NETWORK), trainer_of(algorithm), momentum(1e-3))
+@pytest.mark.parametrize(
+    ("algorithm", "settings"),
+    [*((name, {}) for name in STEPS), ("alg4", {"average": 0.3}), ("alg4", {"centred": True})],
+    ids=str,
+)
+def test_two_classes(algorithm: str, settings: dict[str, Any], small: MakeSmall) -> None:
+    check(small(3, m=300, network=NETWORK), trainer_of(algorithm, **settings), momentum(1e-3))
 
 
 def test_features_of_distant_clusters_in_float32(small: MakeSmall) -> None:
@@ -98,11 +102,6 @@ def test_convolutions(algorithm: str, shared: bool, small: MakeSmall) -> None:
     network = build_network(settings, (1, 16, 16), seed=1).double()
     trainer = trainer_of(algorithm, STEPS[algorithm] // 4, 60 if algorithm in ("alg3", "alg4") else None)
     check(Small(problem, network), trainer, momentum(1e-2 if algorithm in ("alg3", "alg4") else 3e-4))
-
-
-@pytest.mark.parametrize("settings", [{"average": 0.3}, {"centred": True}], ids=str)
-def test_algorithm_4(settings: dict[str, Any], small: MakeSmall) -> None:
-    check(small(3, m=300, network=NETWORK), trainer_of("alg4", 150, **settings), momentum(1e-3))
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)

@@ -122,13 +122,6 @@ def test_look_ahead_takes_the_same_steps(name: str, kernel: str, small: MakeSmal
     torch.testing.assert_close(*ends, rtol=1e-8, atol=1e-10)
 
 
-def test_an_identity_network_learns_its_kernel(small: MakeSmall) -> None:
-    problem, F = started(small(network={"name": "identity"}), {"name": "rbf", "ard": True})
-    train(short("alg2", 60), problem, F)
-    assert F.theta_steps > 0
-    assert [*F.parameters] == [*learnt(problem.K).values()]
-
-
 @pytest.mark.parametrize("kernel", ["sum", "mine"])
 def test_a_model_file_holds_them(kernel: str, tmp_path: Path) -> None:
     algorithm = {"name": "alg1", "steps": 20, "lam": 0.1}
