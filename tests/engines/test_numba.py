@@ -119,7 +119,7 @@ def test_numbers_that_are_not_finite_are_named(algorithm: str, small: MakeSmall)
 
 def test_what_is_not_covered_is_said(small: MakeSmall) -> None:
     s, alg1 = small(3, network=NETWORK), trainer_of("alg1")
-    images = of(Small(s.problem, build_network({"name": "torchvision"}, (1, 28, 28), seed=0)))
+    other = of(Small(s.problem, nn.Sequential(nn.Linear(5, 2).double())))
     augmented = FeatureMap(s.network, SGD(1e-3), seed=0, augment=lambda x, i, key: x)
     for trainer, changes, F, gap in (
         (build_trainer({"name": "cross_entropy", "steps": 9}), {}, of(s), "algorithm CrossEntropy"),
@@ -130,7 +130,7 @@ def test_what_is_not_covered_is_said(small: MakeSmall) -> None:
         (alg1, {"loss": Binary(Logistic())}, of(s), "losses other than hinge"),
         (trainer_of("alg4"), {"penalties": {"l1": 1e-3}}, of(s), "penalties"),
         (trainer_of("alg4"), {"loss": OneVsRest(Hinge())}, of(s), "losses other than hinge"),
-        (alg1, {}, images, "networks other than mlp and cnn"),
+        (alg1, {}, other, "networks other than mlp and cnn"),
         (alg1, {}, augmented, "augmentation"),
         (alg1, {}, of(s, Adam()), "optimizer Adam"),
         (alg1, {}, of(s, SGD(1e-3, clip=1.0)), "optimizer.clip"),
@@ -139,7 +139,7 @@ def test_what_is_not_covered_is_said(small: MakeSmall) -> None:
         assert select("auto", trainer, problem, F) == "torch"
         with pytest.raises(InputError, match=f"engine=numba does not support {gap}"):
             select("numba", trainer, problem, F)
-    assert select("numba", trainer_of("pegasos"), s.problem, images) == "numba"
+    assert select("numba", trainer_of("pegasos"), s.problem, other) == "numba"
 
 
 def test_without_numba_there_is_torch(small: MakeSmall, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 from safetensors.torch import load_file
 from sklearn.metrics import get_scorer
 from sklearn.model_selection import GridSearchCV, StratifiedKFold
@@ -22,7 +21,6 @@ from nsvm_cli.models.composed_kernels import build_kernel, with_initial_paramete
 from nsvm_cli.models.feature_map import FeatureMap
 from nsvm_cli.models.networks import Identity
 from nsvm_cli.runs.experiment import prepare
-from nsvm_cli.trainers import Problem
 from nsvm_cli.words import training_rows
 from tests.small_runs import small_run, small_settings
 
@@ -77,7 +75,7 @@ def test_scores_are_scikit_learns(monkeypatch: pytest.MonkeyPatch) -> None:
     for network, F, kernel in (("identity", factors, K), (None, e.F, e.problem.K)):
         features = [
             (*replace(e.trainer, steps=5).features_of((replace(train, K=kernel), test), F), train, test)
-            for train, test in (map_fold(e.problem, rows) for rows in folds)
+            for train, test in ((e.problem.of(rows, e.problem.x[rows]) for rows in fold) for fold in folds)
         ]
         candidates = [c for c in found["tried"] if (c.get("steps"), c.get("network")) == (5, network)]
         assert [c["C"] for c in candidates] == [0.2, 2, 20]
@@ -90,11 +88,6 @@ def test_scores_are_scikit_learns(monkeypatch: pytest.MonkeyPatch) -> None:
             assert candidate["score"] == pytest.approx(np.mean(scores), abs=0.01)
     assert found["candidates"] == len(found["tried"]) in (18, 21, 24)
     assert found["chosen"] == max(found["tried"], key=lambda candidate: candidate["score"])
-
-
-def map_fold(problem: Problem, fold: tuple[np.ndarray, np.ndarray]) -> tuple[Problem, Problem]:
-    train, test = (problem.of(rows, problem.x[torch.from_numpy(rows)]) for rows in fold)
-    return train, test
 
 
 @pytest.mark.parametrize("name", ["svc", "alg4", "alg4 with factors of the inputs"])

@@ -145,7 +145,7 @@ def test_pegasos_reaches_the_primal_optimum(small: MakeSmall) -> None:
     for _ in range(200):  # coordinate ascent; 0 <= a_i <= 1/(lambda m)
         for i in range(m):
             a[i] = min(max(a[i] + (1 - Q[i] @ a) / Q[i, i], 0), 1 / (lam * m))
-    trainer = build_trainer({"name": "pegasos", "steps": 20_000, "lam": lam})
+    trainer = build_trainer({"name": "pegasos", "steps": 10_000, "lam": lam})
     state, g = train(trainer, s.problem, s.theta(), engine="torch")
     optimum, reached = primal(a * y), primal(state.coefficients.alpha / g.scale)  # type: ignore[attr-defined]
     assert optimum <= reached <= 1.02 * optimum
