@@ -100,7 +100,7 @@ def test_convolutions(algorithm: str, shared: bool, small: MakeSmall) -> None:
     problem = overlapping(small, 200, (1, 16, 16))
     settings = {"name": "cnn", "channels": (3, 5), "dropout": 0.2, "shared_dropout": shared}
     network = build_network(settings, (1, 16, 16), seed=1).double()
-    trainer = trainer_of(algorithm, STEPS[algorithm] // 4, 60 if algorithm in ("alg3", "alg4") else None)
+    trainer = trainer_of(algorithm, 2 * STEPS[algorithm] // 5, 60 if algorithm in ("alg3", "alg4") else None)
     check(Small(problem, network), trainer, momentum(1e-2 if algorithm in ("alg3", "alg4") else 3e-4))
 
 
