@@ -36,7 +36,8 @@ from nsvm_cli.trainers import TRAINERS, Problem, State, Trainer, build_trainer
 
 T = TypeVar("T")
 
-code_folder()  # before a test changes XDG_CACHE_HOME, so that workers share what they compile
+if find_spec("numba"):
+    code_folder()  # before a test changes XDG_CACHE_HOME, so that workers share what they compile
 
 jaxtyping.config.update("jaxtyping_disable", True)  # except where tests ask for ``shapes``
 
@@ -71,9 +72,6 @@ gc.disable()  # until all modules of tests are imported: it would take a tenth o
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 torch.set_num_threads(1)
 
-if find_spec("numba"):
-    code_folder()  # settled before a test names another folder for caches
-
 # A shell's & has Ctrl-C ignored, and the processes that tests start and interrupt would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -89,7 +87,8 @@ def pytest_collection_finish() -> None:
 def compile_units() -> None:
     """Compile the steps that tests take, in one process: algorithms share most of what is compiled."""
     if is_usable():
-        compile_once(f"{name}-float64" for name in ("alg1", "alg2", "alg3", "alg4", "pegasos"))
+        float64 = [f"{name}-float64" for name in ("alg1", "alg2", "alg3", "alg4", "pegasos")]
+        compile_once([*float64, "pegasos-float32"])
 
 
 @pytest.fixture

@@ -39,7 +39,6 @@ def called(function: Any) -> Any:
 
 
 of_exponents = called(lambda *arguments: kernels.of_exponents(*arguments))
-sums = called(lambda K, a, b, kept, w: (kernels.sums(K, a, b, w), kernels.column_sums(K, a, kept, w)))
 alignment = called(lambda *arguments: objectives.alignment(*arguments))
 
 
@@ -74,60 +73,60 @@ def test_exp2(dtype: Any, lowest: float, error: float) -> None:
 
 
 @called
-def of_rows(K: Any, a: Any, b: Any, G: Any) -> Any:
-    """Return K(a_i, b_j), and the gradient of their sum with weights G with respect to a."""
-    K_ab = kernels.values(K, a, b)
-    return K_ab, kernels.gradient(K, a, b, K_ab, G)
-
-
-@called
-def of_columns(K: Any, a: Any, b: Any, G: Any, centred: bool) -> Any:
-    """Return b as columns, the last block of K(a_i, b_j), and the gradient of their sum with weights G, which
-    has a matrix for each block.
+def terms(K: Any, a: Any, b: Any, G: Any, blocks: Any, centred: bool, w: Any) -> Any:
+    """Return K(a_i, b_j), the gradient of their sum with weights G with respect to a, and their sums with
+    weights w; then the same by columns, with a matrix of weights and of values for each block, the values of
+    the last.
     """
+    K_ab = kernels.values(K, a, b)
+    by_rows = K_ab, kernels.gradient(K, a, b, K_ab, G), kernels.sums(K, a, b, w)
     kept, by_a = kernels.columns_of(b[:200], len(b)), np.zeros_like(a)
     for j in range(200, len(b)):
         kernels.set_column(kept, j, b[j])
     if centred:
         a = kernels.centre(K, a, kept, len(b))
-    for block in range(len(G)):
-        K_block = kernels.column_values(K, a, kept, block, G[block].shape[1])
-        kernels.column_gradient(K, a, kept, block, K_block, G[block], by_a)
-    return kept, K_block, by_a
+    for block in range(len(blocks)):
+        K_block = kernels.column_values(K, a, kept, block, blocks[block].shape[1])
+        kernels.column_gradient(K, a, kept, block, K_block, blocks[block], by_a)
+    return by_rows, (K_block, by_a, kernels.column_sums(K, a, kept, w))
+
+
+def terms_of(
+    K: Kernel, a: Any, b: Any, G: Any, w: Any, centred: bool = False, normalized: bool = False
+) -> Any:
+    form = kernel_form(K, a, normalized)
+    return terms(form, *(part.numpy() for part in (a, b, G)), blocks(G), centred, w.numpy())
 
 
 def blocks(G: torch.Tensor) -> tuple[np.ndarray, ...]:
     return tuple(block.numpy().copy() for block in G.split(kernels.COLUMNS, dim=1))
 
 
-@pytest.mark.parametrize("normalized", [False, True])
-@pytest.mark.parametrize("K", [RBF(0.7), RBF(None)], ids=str)
+@pytest.mark.parametrize(("K", "normalized"), [(RBF(0.7), False), (RBF(None), True)])
 def test_kernels(K: Kernel, normalized: bool) -> None:
     a, b, G = normal(1, 5, 4) + 3, normal(2, 1000, 4) + 3, normal(4, 5, 1000)
-    form, K_ab = kernel_form(K, a, normalized), K(a, b)
-    values, by_a = of_rows(form, a.numpy(), b.numpy(), G.numpy())
-    kept, block, by_a_of_columns = of_columns(form, a.numpy(), b.numpy(), blocks(G), False)
-    np.testing.assert_allclose(values, K_ab, rtol=1e-12, atol=1e-13)
-    np.testing.assert_allclose(block, K_ab[:, kernels.COLUMNS :], rtol=1e-12, atol=1e-13)
-    for gradient in (by_a, by_a_of_columns):
-        np.testing.assert_allclose(gradient, Kernel.gradient(K, a, b, K_ab, G), rtol=1e-9, atol=1e-11)
-    for C in (1, 3):
-        w = normal(3, 1000, C)
-        for found in sums(form, a.numpy(), b.numpy(), kept, w.numpy()):
-            np.testing.assert_allclose(found, K_ab @ w, rtol=1e-10)
+    K_ab = K(a, b)
+    for w in (normal(3, 1000, C) for C in (1, 3)):
+        by_rows, by_columns = terms_of(K, a, b, G, w, normalized=normalized)
+        for (values, by_a, sums), expected in ((by_rows, K_ab), (by_columns, K_ab[:, kernels.COLUMNS :])):
+            np.testing.assert_allclose(values, expected, rtol=1e-12, atol=1e-13)
+            np.testing.assert_allclose(by_a, Kernel.gradient(K, a, b, K_ab, G), rtol=1e-9, atol=1e-11)
+            np.testing.assert_allclose(sums, K_ab @ w, rtol=1e-10)
 
 
+@pytest.mark.thorough
 def test_float32_far_from_0() -> None:
     """Features that are far from 0 keep the digits of their distances."""
     a, b = (normal(seed, 300, 4).float() + 1000 for seed in (1, 2))
     G = torch.ones(300, 300)
     for far, error in ((0, 5e-6), (1000, 2e-5)):  # of one of them from the others
         b[0] += far
-        given, exact = (kernel_form(RBF(1.0), a), a.numpy(), b.numpy()), RBF(1.0)(a.double(), b.double())
-        np.testing.assert_allclose(of_rows(*given, G.numpy())[0], exact, atol=error)
-        np.testing.assert_allclose(of_columns(*given, blocks(G), True)[1], exact, atol=error)
+        exact = RBF(1.0)(a.double(), b.double())
+        for values, *_ in terms_of(RBF(1.0), a, b, G, G, centred=True):
+            np.testing.assert_allclose(values, exact, atol=error)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("rows", [1, 4])
 def test_float32_of_few_samples(rows: int) -> None:
     """Few samples keep all digits of their distances, wherever they are, and of the gradient."""
@@ -135,7 +134,7 @@ def test_float32_of_few_samples(rows: int) -> None:
     a, b = spread[:rows].float(), spread.float()
     b[:rows] = (a.double() + 0.3 * normal(2, rows, 4)).float()
     K, G = RBF(0.5), normal(3, rows, 500)
-    values, by_a = of_rows(kernel_form(K, a), a.numpy(), b.numpy(), G.float().numpy())
+    (values, by_a, _), _ = terms_of(K, a, b, G.float(), G.float().mT.contiguous())
     exact = K(a.double(), b.double())
     np.testing.assert_allclose(values, exact, rtol=1e-5, atol=1e-30)
     expected = Kernel.gradient(K, a.double(), b.double(), exact, G)

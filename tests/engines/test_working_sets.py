@@ -149,10 +149,10 @@ def test_squared_loss_is_kernel_ridge_regression_with_a_bias(seed: int) -> None:
     assert dual.bias_and_gap(state)[0] == pytest.approx(bias, abs=1e-4)
 
 
-@pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("seed", range(8))
-def test_working_sets_equal_smo_by_the_book(seed: int, bias: bool) -> None:
+def test_working_sets_equal_smo_by_the_book(seed: int) -> None:
     z, y, C, rng = draw(seed)
+    bias = seed % 2 == 0
     K = build_kernel(KERNELS[kernel_number(seed)])
     G = K(z, z).numpy()
     for dual in (
@@ -177,10 +177,8 @@ def test_working_sets_equal_smo_by_the_book(seed: int, bias: bool) -> None:
 def test_a_row_has_the_same_bits_whatever_is_computed_with_it(
     section: dict[str, Any], n: int, dtype: torch.dtype
 ) -> None:
-    z, rng = (
-        torch.randn(203, n, generator=torch.Generator().manual_seed(n)).to(dtype),
-        np.random.default_rng(n),
-    )
+    z = torch.randn(203, n, generator=torch.Generator().manual_seed(n)).to(dtype)
+    rng = np.random.default_rng(n)
     rows = Rows(build_kernel(section), z, 1)
     first = np.zeros((204, rows.width), rows.dtype)
     rows.formula.write(np.arange(203), rows.formula.columns, first, np.arange(203))
@@ -223,8 +221,13 @@ def test_rows_of_distant_clusters_keep_their_digits(n: int) -> None:
     assert gap(dual, replace(state, g=G @ beta_of(dual, state, 203))) < 2e-3
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize(("name", "n"), [("rbf", 5), ("rbf", 40), ("laplacian", 5), ("laplacian", 200)])
+@pytest.mark.parametrize(
+    ("name", "n", "dtype"),
+    [
+        *(("rbf", 5, torch.float64), ("rbf", 40, torch.float32)),
+        *(("laplacian", 5, torch.float64), ("laplacian", 200, torch.float32)),
+    ],
+)
 def test_neither_the_cache_nor_an_interruption_changes_bits(name: str, n: int, dtype: torch.dtype) -> None:
     z = torch.randn(2500, n, generator=torch.Generator().manual_seed(1)).to(dtype)
     y = np.sign(np.sin(3 * z[:, 0].double().numpy()) + z[:, 1].double().numpy() * z[:, 2].double().numpy())

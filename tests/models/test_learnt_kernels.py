@@ -25,7 +25,6 @@ from nsvm_cli.words import diagnosis_rows, training_rows
 from tests.conftest import MakeSmall, Small, short, train
 from tests.small_runs import small_run, small_settings
 
-ALGORITHMS = ("alg1", "alg2", "alg3", "alg4")
 RBF_AND_LINEAR = [{"name": "rbf", "gamma": 0.5, "learn": ["gamma"], "ard": True}, {"name": "linear"}]
 
 
@@ -83,10 +82,18 @@ def started(s: Small, settings: dict[str, Any], kind: type[FeatureMap] = Feature
     return replace(s.problem, K=K), kind(network, SGD(1e-3, momentum=0.9), seed=5, K=K, **more)
 
 
-@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
-@pytest.mark.parametrize("name", ALGORITHMS)
-def test_gradients_are_those_of_finite_differences(name: str, settings: Any, small: MakeSmall) -> None:
-    problem, F = started(small(), settings, Checked)
+@pytest.mark.parametrize(
+    ("name", "kernel"),
+    [
+        *product(["alg1"], SETTINGS),
+        ("alg2", "sum"),
+        ("alg3", "ard"),
+        ("alg3", "polynomial"),
+        ("alg4", "mine"),
+    ],
+)
+def test_gradients_are_those_of_finite_differences(name: str, kernel: str, small: MakeSmall) -> None:
+    problem, F = started(small(), SETTINGS[kernel], Checked)
     before = {key: p.clone() for key, p in learnt(problem.K).items()}
     train(short(name, 12 if name in ("alg1", "alg2") else 4, engine="literal", lam=0.1), problem, F)
     assert F.checked > 0
@@ -96,7 +103,13 @@ def test_gradients_are_those_of_finite_differences(name: str, settings: Any, sma
 
 @pytest.mark.parametrize(
     ("name", "kernel"),
-    [*product(["alg1", "alg2"], SETTINGS), ("alg3", "ard"), ("alg4", "gamma"), ("alg4", "mine")],
+    [
+        *product(["alg1"], SETTINGS),
+        ("alg2", "polynomial"),
+        ("alg2", "sum"),
+        ("alg3", "ard"),
+        ("alg4", "gamma"),
+    ],
 )
 def test_look_ahead_takes_the_same_steps(name: str, kernel: str, small: MakeSmall) -> None:
     """Part 1 of Algorithm 4 and Algorithm 3 take single steps in both engines."""
@@ -109,23 +122,14 @@ def test_look_ahead_takes_the_same_steps(name: str, kernel: str, small: MakeSmal
     torch.testing.assert_close(*ends, rtol=1e-8, atol=1e-10)
 
 
-def test_an_identity_network_learns_its_kernel(small: MakeSmall) -> None:
-    problem, F = started(small(network={"name": "identity"}), {"name": "rbf", "ard": True})
-    train(short("alg2", 60), problem, F)
-    assert F.theta_steps > 0
-    assert [*F.parameters] == [*learnt(problem.K).values()]
-
-
 @pytest.mark.parametrize("kernel", ["sum", "mine"])
 def test_a_model_file_holds_them(kernel: str, tmp_path: Path) -> None:
-    changes: dict[str, Any] = {"kernel": SETTINGS[kernel]}
-    changes |= {"algorithm": {"name": "alg1", "steps": 20, "lam": 0.1}}
-    changes |= {"engine": "torch"}
+    algorithm = {"name": "alg1", "steps": 20, "lam": 0.1}
+    changes: dict[str, Any] = {"kernel": SETTINGS[kernel], "algorithm": algorithm, "engine": "torch"}
     result = small_run(tmp_path / "run", **changes)
     model, settings = load_model(tmp_path / "run" / "final.safetensors"), small_settings(**changes)
     assert model.parameters == result["parameters"] > sum(p.numel() for p in model.network.parameters())
-    experiment = prepare(settings)
-    trained = experiment.train()
+    trained = (experiment := prepare(settings)).train()
     x = experiment.data.splits["test"].x
     assert model.decision_function(x).equal(trained.decision_function(x))
     for p, q in zip(learnt(model.kernel).values(), learnt(trained.kernel).values(), strict=True):

@@ -1,9 +1,12 @@
-"""Networks: the shapes of the paper, their initialisation, their two modes."""
+"""Networks: the shapes of the paper, their initialisation, their two modes, and those of torchvision."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import deepcopy
 from itertools import product
+from pathlib import Path
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -11,12 +14,14 @@ import torch
 from scipy import stats
 from torch import nn
 
+from nsvm_cli.datasets.torchvision_import import import_torchvision
 from nsvm_cli.models.dropout import Dropout, Masks, dropout_masks
-from nsvm_cli.models.feature_map import FeatureMap
+from nsvm_cli.models.feature_map import FeatureMap, at_start, features
 from nsvm_cli.models.kernels import Linear
-from nsvm_cli.models.networks import NETWORKS, MaxPool, build_network, trains_otherwise
+from nsvm_cli.models.networks import NETWORKS, SMALLEST_SIDE, MaxPool, Model, build_network, trains_otherwise
 from nsvm_cli.models.optimizers import SGD
 from tests.conftest import batch
+from tests.small_runs import small_settings
 
 pytestmark = pytest.mark.usefixtures("shapes")
 
@@ -40,8 +45,8 @@ def test_the_papers_networks() -> None:
     assert count(cnn) == 10 * 25 + 10 + 20 * 10 * 25 + 20
 
 
-@pytest.mark.parametrize("scale", [1.0, 2**0.5])
-def test_output_normalisation(scale: float) -> None:
+def test_output_normalisation() -> None:
+    scale = 2**0.5
     settings = {"name": "identity", "normalize": True, "scale": scale, "eps": 0.1}
     network = build_network(settings, (2,), seed=0)
     x = torch.tensor([[3.0, 4.0], [0.0, 0.0], [0.03, 0.04]])
@@ -139,3 +144,63 @@ def test_dropout_drops_whole_channels_and_keeps_the_mean() -> None:
     assert torch.equal(per_channel.amin(-1), per_channel.amax(-1))
     torch.testing.assert_close(y.unique(), torch.tensor([0.0, 1 / 0.7]))
     assert abs(float(y.mean()) - 1) < 0.02
+
+
+QUICK = ("resnet18", "mobilenet_v2", "mobilenet_v3_small")
+MODELS = [
+    model if model in QUICK else pytest.param(model, marks=pytest.mark.thorough) for model in get_args(Model)
+]
+
+
+def network(model: str, shape: tuple[int, ...]) -> nn.Module:
+    return build_network({"name": "torchvision", "model": model}, shape, seed=0)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_features_depend_on_the_sample_alone_and_a_step_moves_theta(model: str) -> None:
+    side = SMALLEST_SIDE
+    F = FeatureMap(network(model, (1, side, side)), SGD(0.01), seed=0)
+    x = torch.randn(2, 1, side, side)
+    before = F(x)
+    torch.testing.assert_close(before[:1], F(x[:1]))
+    assert not torch.equal(before[0], before[1])
+    assert not trains_otherwise(F.network)
+    with torch.no_grad():
+        assert torch.equal(F.network.train()(x), before)
+    F.descend(lambda F, K: F(batch(x)).square().sum(), Linear(), 1, 1)
+    assert F(x).isfinite().all()
+    assert not torch.equal(F(x), before)
+
+
+@pytest.mark.parametrize(
+    ("model", "below_64", "from_64"),
+    [("resnet18", 1, 4), ("mobilenet_v2", 1, 2), ("mobilenet_v3_small", 1, 2)],
+)
+def test_the_stem_keeps_the_size_of_small_images(model: str, below_64: int, from_64: int) -> None:
+    for pixels, factor in ((63, below_64), (64, from_64)):
+        built, sizes = network(model, shape=(1, pixels, pixels)), []
+        first: Any = built.layer1 if model == "resnet18" else built.get_submodule("features")[1]  # type: ignore[index]
+        first.register_forward_pre_hook(lambda _, inputs, sizes=sizes: sizes.append(inputs[0].shape[-1]))
+        features(built, torch.randn(1, 1, pixels, pixels))
+        assert sizes == [-(-pixels // factor)]
+
+
+def test_weights_of_torchvision_are_taken_and_frozen_with_their_statistics(tmp_path: Path) -> None:
+    theirs: Any = import_torchvision("models").resnet18(weights=None)
+    for module in theirs.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            nn.init.uniform_(module.running_mean)
+    file = tmp_path / "resnet18.pth"
+    torch.save(theirs.state_dict(), file)
+    settings = small_settings(
+        network={"name": "torchvision", "model": "resnet18", "norm": "batch"}, init={"run": str(file)}
+    )
+    ours, _ = at_start(settings, (3, 64, 64), (), torch.zeros(()))
+    x = torch.randn(4, 3, 64, 64)
+    expected = nn.Sequential(*[*theirs.eval().children()][:-1], nn.Flatten())(x)
+    torch.testing.assert_close(features(ours, x), expected)
+    F = FeatureMap(ours, SGD(1e-3), seed=0, freeze=["conv1", "bn1", "layer1", "layer2", "layer3"])
+    before = deepcopy(ours.state_dict())
+    F.descend(lambda F, K: F(batch(x)).square().mean(), Linear(), 1, 1)
+    moved = {name.partition(".")[0] for name, v in ours.state_dict().items() if not v.equal(before[name])}
+    assert moved == {"layer4"}

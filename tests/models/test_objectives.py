@@ -1,4 +1,4 @@
-"""Objectives: their bounds, their special cases, and the alignment of a whole data set."""
+"""Objectives: their bounds, their special cases, the alignment of a data set, and how far theta has moved."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 from sklearn.kernel_ridge import KernelRidge
+from torch import nn
 
 from nsvm_cli.errors import RunError
 from nsvm_cli.models.kernels import RBF, Linear, Polynomial
@@ -17,12 +18,14 @@ from nsvm_cli.models.objectives import (
     KERNEL_ROWS,
     alignment,
     dataset_alignment,
+    feature_change,
     full_objective,
     leave_one_out,
     norm_surrogate,
+    theta_change,
 )
 from nsvm_cli.tasks import MulticlassClassification
-from tests.conftest import sloped
+from tests.conftest import parameters, sloped
 
 pytestmark = pytest.mark.usefixtures("shapes")
 
@@ -58,8 +61,7 @@ def test_alignment_losses(centred: bool, batch: Batch) -> None:
     assert KERNEL_OBJECTIVES["linear"](*batch, centred, None) == -A
 
 
-@pytest.mark.parametrize("C", [0, 2, 5])
-@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize(("C", "weighted"), [(0, False), (0, True), (2, True), (5, False)])
 def test_the_leave_one_out_error_is_that_of_ridge_regression_without_a_sample(
     C: int, weighted: bool, batch: Batch
 ) -> None:
@@ -107,16 +109,16 @@ def test_centred_alignment_is_that_of_centred_matrices(C: int, batch: Batch) -> 
     torch.testing.assert_close(alignment(3 * K + 7, c, centred=True), expected)
 
 
-@pytest.mark.parametrize("k", range(2, 12))
 @pytest.mark.parametrize("C", [2, 3, 10])
-def test_a_batch_of_one_class_has_no_centred_alignment(C: int, k: int) -> None:
+def test_a_batch_of_one_class_has_no_centred_alignment(C: int) -> None:
     """Not even one made of rounding errors, which would move theta as far as any other."""
-    z = torch.randn(k, 3, generator=torch.Generator().manual_seed(0))
-    c = codes(C, 1).float().expand(k, -1)
-    for objective in (lambda K: alignment(K, c, centred=True), lambda K: leave_one_out(K, c)):
-        value, slope = sloped(objective, RBF(1.0)(z, z))
-        assert value == 0
-        assert (slope == 0).all()
+    for k in range(2, 12):
+        z = torch.randn(k, 3, generator=torch.Generator().manual_seed(0))
+        c = codes(C, 1).float().expand(k, -1)
+        for objective in (lambda K, c=c: alignment(K, c, centred=True), lambda K, c=c: leave_one_out(K, c)):
+            value, slope = sloped(objective, RBF(1.0)(z, z))
+            assert value == 0
+            assert (slope == 0).all()
 
 
 def test_the_norm_surrogate_takes_inner_products_of_rows(batch: Batch) -> None:
@@ -159,3 +161,34 @@ def test_the_full_objective(outputs: tuple[int, ...]) -> None:
     g = (K(z.double(), terms.double()) @ a + 0.5).reshape(20, *outputs)
     assert full_objective(f, K, z, y, loss, 0.1) == pytest.approx(float(0.05 * norm + loss.of(y, g).mean()))
     assert full_objective(replace(f, one_vs_one=True), K, z, y, loss, 0.1) is None
+
+
+def linear(seed: int, scale: float = 1.0) -> nn.Module:
+    """Return a random linear map of R^3 to R^2, in float64."""
+    torch.manual_seed(seed)
+    layer = nn.Linear(3, 2).double()
+    return layer.requires_grad_(False).apply(lambda module: [p.mul_(scale) for p in module.parameters()])
+
+
+X = torch.randn(30, 3, generator=torch.Generator().manual_seed(7), dtype=torch.float64)
+
+
+def test_theta_change_is_the_relative_distance_of_all_parameters() -> None:
+    before, after = linear(0), linear(1)
+    a, b, K = parameters(before), parameters(after), Linear()
+    assert theta_change((before, K), (after, K)) == pytest.approx(float((b - a).norm() / a.norm()))
+    assert theta_change((before, K), (linear(0), K)) == 0
+    assert theta_change((nn.Flatten(), K), (nn.Flatten(), K)) is None
+    zero = linear(0, scale=0.0)
+    assert theta_change((zero, K), (after, K)) is None, "there is no relative change from zero"
+
+
+@pytest.mark.parametrize("K", [RBF(0.3), Linear(), Polynomial(3, 0.5, 1.0)])
+def test_feature_change_is_one_minus_the_centred_alignment(K: RBF) -> None:
+    before, after = linear(0), linear(1)
+    H = torch.eye(30, dtype=torch.float64) - 1 / 30
+    K_0, K_T = (H @ K(network(X), network(X)) @ H for network in (before, after))
+    expected = 1 - float((K_0 * K_T).sum() / (K_0.norm() * K_T.norm()))
+    assert feature_change((before, K), (after, K), X, seed=0) == pytest.approx(expected, abs=1e-12)
+    assert 0.01 < expected < 1
+    assert feature_change((before, K), (linear(0), K), X, seed=0) == 0, "exactly"

@@ -50,11 +50,7 @@ optimizer = partial(build, OPTIMIZERS, "optimizer")
         ({"name": "cnn"}, network, "requires images"),
         ({"name": "cnn"}, of_small_images, "requires images"),
         ({"name": "cnn"}, of_rows, "; add a channel axis with X[:, None]"),
-        (
-            {"name": "torchvision"},
-            channels_last,
-            "; put the channels first with X.transpose(0, 3, 1, 2)",
-        ),
+        ({"name": "torchvision"}, channels_last, "; put the channels first with X.transpose(0, 3, 1, 2)"),
         ({"name": "identity", "eps": 0}, network, "network.eps"),
         ({"name": "torchvision"}, network, "network resnet18 requires images of at least 17x17 pixels, got"),
         ({"name": "torchvision", "model": "resnt18"}, of_images, "network.model should be 'resnet18', "),

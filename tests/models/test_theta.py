@@ -94,16 +94,12 @@ def test_theta_starts_at_that_of_a_run_with_any_algorithm(run: Path, tmp_path: P
     experiment = at_start(run, algorithm={"name": "alg1", "steps": 20}, kernel=kernel)
     F, at_random = experiment.F, prepare(small_settings()).F
     assert F.kernel_parameters["gamma"] != 0
-    names = [*F.network.state_dict()]
-    assert not any(F.network.state_dict()[n].equal(at_random.network.state_dict()[n]) for n in names)
-    assert (
-        experiment.train()
-        .before_training()
-        .network.state_dict()[names[0]]
-        .equal(at_start(run, kernel=kernel).F.network.state_dict()[names[0]])
-    )
+    theirs, names = at_random.network.state_dict(), [*F.network.state_dict()]
+    assert not any(F.network.state_dict()[n].equal(theirs[n]) for n in names)
+    before, again = experiment.train().before_training().network, at_start(run, kernel=kernel).F.network
+    assert before.state_dict()[names[0]].equal(again.state_dict()[names[0]])
     part = at_start(run / "final.safetensors", [names[0]], kernel=kernel).F.network.state_dict()
-    assert [name for name in names if part[name].equal(at_random.network.state_dict()[name])] == names[1:]
+    assert [name for name in names if part[name].equal(theirs[name])] == names[1:]
     torch.save({"epoch": 1, "state_dict": {f"model.{n}": part[n] for n in names}}, tmp_path / "wrapped.pth")
     for name, write in (("plain.safetensors", save_file), ("plain.pth", torch.save), ("wrapped.pth", None)):
         if write is not None:
@@ -121,16 +117,16 @@ WITH_HEAD = {
 
 
 @pytest.mark.parametrize("there", [{}, NORMALIZED, WITH_HEAD])
-@pytest.mark.parametrize("here", [{}, NORMALIZED, WITH_HEAD])
-def test_names_do_not_depend_on_what_is_added_to_a_network(there: Any, here: Any, tmp_path: Path) -> None:
-    result = small_run(tmp_path / "run", **there)
-    only = ["layers"] if here is WITH_HEAD else []
-    e = at_start(tmp_path / "run", only, **here, freeze=["layers.0"])
-    started = [p for name, p in e.F.network.named_parameters() if "layers." in name]
-    trained = load_model(tmp_path / "run" / "final.safetensors").network.named_parameters()
-    assert all(map(torch.equal, started, [p for name, p in trained if "layers." in name]))
-    assert [p.requires_grad for p in started] == [False, False, True, True]
-    assert result["theta_steps"] == 20
+def test_names_do_not_depend_on_what_is_added_to_a_network(there: Any, tmp_path: Path) -> None:
+    assert small_run(tmp_path / "run", **there)["theta_steps"] == 20
+    network = load_model(tmp_path / "run" / "final.safetensors").network
+    trained = [p for name, p in network.named_parameters() if "layers." in name]
+    for here in ({}, NORMALIZED, WITH_HEAD):
+        only = ["layers"] if here is WITH_HEAD else []
+        e = at_start(tmp_path / "run", only, **here, freeze=["layers.0"])
+        started = [p for name, p in e.F.network.named_parameters() if "layers." in name]
+        assert all(map(torch.equal, started, trained))
+        assert [p.requires_grad for p in started] == [False, False, True, True]
 
 
 def test_how_far_a_kernel_alone_has_moved(tmp_path: Path) -> None:
@@ -142,27 +138,31 @@ def test_how_far_a_kernel_alone_has_moved(tmp_path: Path) -> None:
 
 
 def test_a_theta_that_does_not_fit_is_refused(run: Path, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"init\.run=nowhere: theta cannot be read from nowhere"):
-        at_start("nowhere")
     torch.save(torch.nn.Linear(2, 2), tmp_path / "module.pth")  # No pickle: it is refused
-    with pytest.raises(
-        InputError, match=r"module.pth: expected a state dict, as torch.save\(network.state_dict"
-    ):
-        at_start(tmp_path / "module.pth")
-    with pytest.raises(InputError, match=r"1\.weight of shape \[7, 10\], found shape \[6, 10\]"):
-        at_start(run, network={"name": "mlp", "widths": [10, 7]})
-    with pytest.raises(
-        InputError,
-        match=r"init\.only: no parameter or module has the name 'kernle'; expected one of: kernel.gamma",
-    ):
-        at_start(run, ["kernle"], kernel={"name": "rbf", "learn": ["gamma"]})
-    with pytest.raises(
-        InputError, match=r"expected a parameter kernel\.ard of shape \[6\], found none \(but "
-    ):
-        at_start(run, kernel={"name": "rbf", "ard": True})
     torch.save(object, tmp_path / "evil.pth")
-    with pytest.raises(InputError, match=r"theta cannot be read from .*evil\.pth"):
-        at_start(tmp_path / "evil.pth")
+    wide, learning = {"name": "mlp", "widths": [10, 7]}, {"name": "rbf", "learn": ["gamma"]}
+    cases: list[tuple[Path | str, list[str], dict[str, Any], str]] = [
+        ("nowhere", [], {}, r"init\.run=nowhere: theta cannot be read from nowhere"),
+        (
+            tmp_path / "module.pth",
+            [],
+            {},
+            r"module.pth: expected a state dict, as torch.save\(network.state_dict",
+        ),
+        (tmp_path / "evil.pth", [], {}, r"theta cannot be read from .*evil\.pth"),
+        (run, [], {"network": wide}, r"1\.weight of shape \[7, 10\], found shape \[6, 10\]"),
+        (
+            *(run, ["kernle"], {"kernel": learning}),
+            r"init\.only: no parameter or module has the name 'kernle'; expected one of: kernel.gamma",
+        ),
+        (
+            *(run, [], {"kernel": {"name": "rbf", "ard": True}}),
+            r"expected a parameter kernel\.ard of shape \[6\], found none \(but ",
+        ),
+    ]
+    for path, only, changes, said in cases:
+        with pytest.raises(InputError, match=said):
+            at_start(path, only, **changes)
 
 
 class Rooted(Kernel):

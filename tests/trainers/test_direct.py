@@ -16,15 +16,7 @@ from sklearn.svm import SVC, SVR
 
 from nsvm_cli.errors import InputError
 from nsvm_cli.models.kernels import RBF, Laplacian, Linear
-from nsvm_cli.models.losses import (
-    Binary,
-    CrammerSinger,
-    Logistic,
-    Loss,
-    Residual,
-    Squared,
-    SquaredHinge,
-)
+from nsvm_cli.models.losses import Binary, CrammerSinger, Logistic, Loss, Residual, Squared, SquaredHinge
 from nsvm_cli.trainers import build_trainer
 from nsvm_cli.trainers.direct import decisions, fold_score
 from tests.conftest import LOSSES, MakeSmall, Small, train
@@ -74,8 +66,9 @@ def test_predictions_are_scikit_learns(kind: str, name: str, small: MakeSmall) -
     assert (state.t, state.F.theta_steps, len(g.alpha)) == (0, 0, len(g.z))
 
 
-@pytest.mark.parametrize("K", [RBF(), Laplacian(0.5)], ids=str)
-@pytest.mark.parametrize("kind", sorted(LOSSES))
+@pytest.mark.parametrize(
+    ("kind", "K"), [*((kind, RBF()) for kind in sorted(LOSSES)), ("three classes", Laplacian(0.5))]
+)
 def test_a_search_chooses_what_scikit_learn_does(kind: str, K: RBF | Laplacian, small: MakeSmall) -> None:
     s = unbalanced(small, kind, K=K)
     z, y = s.theta(0)(s.problem.x), s.problem.y.numpy()

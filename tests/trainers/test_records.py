@@ -15,13 +15,12 @@ from tests.conftest import LOSSES, STEPPING, MakeSmall, short
 
 
 @pytest.mark.parametrize(
-    ("kind", "k"),
+    ("name", "kind", "k"),
     [
-        *(("two classes", None), ("three classes", 3)),
-        pytest.param("real targets", None, marks=pytest.mark.thorough),
+        *((name, "two classes", None) for name in sorted({*STEPPING} - {"cross_entropy"})),
+        *(("pegasos", "real targets", None), ("alg1", "three classes", 3), ("alg4", "three classes", 3)),
     ],
 )
-@pytest.mark.parametrize("name", sorted({*STEPPING} - {"cross_entropy"}))
 def test_a_record_holds_means_since_the_record_before(
     name: str, kind: str, k: int | None, small: MakeSmall
 ) -> None:
