@@ -204,6 +204,16 @@ def test_kernel_values_beyond_float32_are_an_error(engine: Engine, small: MakeSm
         svc.solved(problem)
 
 
+@pytest.mark.parametrize("engine", ["literal", "torch"])
+def test_svc_without_bias(engine: Engine, small: MakeSmall) -> None:
+    s = small(1, m=M, K=Linear(), loss=LOSSES["two classes"])
+    _, g = train(SVC(LAM, 1e-6, bias=False), s.problem, F := s.theta(0), engine=engine)
+    z, y = F(s.problem.x), s.problem.y
+    theirs = svm.LinearSVC(loss="hinge", C=C, fit_intercept=False, tol=1e-9, max_iter=10**6).fit(z, y)
+    assert g.bias == 0
+    np.testing.assert_allclose(g(Linear(), z), theirs.decision_function(z), atol=1e-4)
+
+
 @pytest.mark.parametrize(("engine", "bias"), [("literal", False), ("torch", True), ("torch", False)])
 @pytest.mark.parametrize("kind", [*sorted(LOSSES), "each against the rest"])
 def test_a_path_of_lambda_reaches_the_same_optima(
