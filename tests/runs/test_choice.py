@@ -31,11 +31,11 @@ SEARCH: dict[str, Any] = {
 
 
 def test_a_choice_of_the_algorithm_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    auto = {"name": "auto", "lengths": [60], "scales": [1e-9], "solver": None}  # gamma is far too small
+    auto = {"name": "auto", "lengths": [20], "scales": [1e-9], "solver": None}  # gamma is far too small
     network, kernel = {"name": "mlp", "widths": [8], "normalize": True}, {"name": "rbf", "gamma": 4.0}
     settings = small_settings(algorithm=auto, network=network, kernel=kernel, curves=False)
     with pytest.raises(Interrupted):
-        go(tmp_path / "resumed", settings, stopped_at(40))
+        go(tmp_path / "resumed", settings, stopped_at(10))
     go(tmp_path / "whole", settings)
     with monkeypatch.context() as m:
         m.setattr(StratifiedKFold, "split", None)  # nothing may search again
