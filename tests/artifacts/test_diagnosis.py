@@ -61,7 +61,7 @@ def test_made_cases_are_told_apart(made: str, tmp_path: Path) -> None:
 
 def test_the_model_of_an_estimator_has_no_data_to_diagnose_it_on(tmp_path: Path) -> None:
     x = np.random.default_rng(0).normal(size=(20, 2))
-    NSVMClassifier(steps=5).fit(x, x[:, 0] > 0).save(tmp_path / "model.safetensors")
+    NSVMClassifier("pegasos", steps=5).fit(x, x[:, 0] > 0).save(tmp_path / "model.safetensors")
     with pytest.raises(InputError, match="saved by an estimator, so the arrays on which"):
         load_trained(tmp_path / "model.safetensors", {})
 

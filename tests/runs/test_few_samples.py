@@ -24,16 +24,16 @@ from tests.small_tables import small_table
 
 
 @cache
-def defaults(algorithm: str, task: str) -> dict[str, Any]:
+def defaults(algorithm: str) -> dict[str, Any]:
     """Return the settings of a user who names an algorithm and a table, but for a few steps."""
     steps = [f"algorithm.{key}={value}" for key, value in few_steps(algorithm, 6).items()]
-    words = ["dataset=csv", "dataset.path=x.csv", f"algorithm={algorithm}", f"task={task}"]
+    words = ["dataset=csv", "dataset.path=x.csv", f"algorithm={algorithm}"]
     return compose_settings([*words, *steps, "engine=torch", "threads=1"])
 
 
 def by_default(algorithm: str, file: Path, task: str = "classification", **dataset: str) -> Settings:
     values = {f"dataset.{key}": value for key, value in {"path": str(file), **dataset}.items()}
-    return parse_settings(with_values(defaults(algorithm, task), values))
+    return parse_settings(with_values(defaults(algorithm), {"task": task, **values}))
 
 
 @pytest.mark.parametrize(("kind", "rows"), [("2 classes", 4), ("3 classes", 6), ("reals", 4)])

@@ -139,17 +139,18 @@ def test_trained_for_longer_and_killed_meanwhile(tmp_path: Path) -> None:
     assert [r["step"] for r in read_metrics(run / "metrics.jsonl")] == sorted({*steps, 300})
 
 
-@pytest.mark.parametrize("value", [float("inf"), float("nan"), 1e200])
-def test_a_checkpoint_whose_theta_is_not_finite(value: float, tmp_path: Path) -> None:
+def test_a_checkpoint_whose_theta_is_not_finite(tmp_path: Path) -> None:
     """Nor is the norm of the last one."""
     file = checkpoints_in(killed(tmp_path, dtype="float64"))[0]
     tensors, metadata = contents(file)
     kind, text = next(iter(metadata.items()))
-    next(tensor for name, tensor in tensors.items() if name.startswith("F/")).view(-1)[0] = value
     blank = {kind: json.dumps({**json.loads(text), "sha256": BLANK})}
-    write_with_checksum(file, save({name: tensor.contiguous() for name, tensor in tensors.items()}, blank))
-    with pytest.raises(InputError, match=f"{file.name} cannot be used: "):
-        open_model(file)
+    tensors = {name: tensor.contiguous() for name, tensor in tensors.items()}
+    for value in (float("inf"), float("nan"), 1e200):
+        next(tensor for name, tensor in tensors.items() if name.startswith("F/")).view(-1)[0] = value
+        write_with_checksum(file, save(tensors, blank))
+        with pytest.raises(InputError, match=f"{file.name} cannot be used: "):
+            open_model(file)
 
 
 def test_no_checkpoint_is_written_that_could_not_be_read(tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ def test_an_svm_of_many_classes_is_saved_and_resumes_to_the_bit(
     rows = [f"{','.join(map(str, row))},c{i % 12}" for i, row in enumerate(x)]
     (tmp_path / "t.csv").write_text("\n".join(["a,b,c,d,label", *rows]))
     settings = on_table(tmp_path / "t.csv", {"name": "svc", "lam": 1e-2}, checkpoint={"every": 20})
-    assert len(resumed(tmp_path, settings)["data"]["classes"]) == 12
+    assert len(resumed(tmp_path, settings, 40)["data"]["classes"]) == 12
 
 
 @pytest.mark.parametrize("name", ["alg1", "svc"])
