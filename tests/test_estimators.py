@@ -53,7 +53,7 @@ OLDER = sklearn.__version__.startswith("1.8.")  # it checks less, and in another
 @pytest.mark.parametrize(
     "settings",
     [
-        {**QUICK, "steps": 300},
+        QUICK,
         *(pytest.param(parameters, marks=pytest.mark.thorough) for parameters in ({"steps": 5}, FEW)),
     ],
     ids=["pegasos", "auto", "alg4"],
