@@ -52,10 +52,7 @@ OLDER = sklearn.__version__.startswith("1.8.")  # it checks less, and in another
 
 @pytest.mark.parametrize(
     "settings",
-    [
-        QUICK,
-        *(pytest.param(parameters, marks=pytest.mark.thorough) for parameters in ({"steps": 5}, FEW)),
-    ],
+    [QUICK, *(pytest.param(parameters, marks=pytest.mark.thorough) for parameters in ({"steps": 5}, FEW))],
     ids=["pegasos", "auto", "alg4"],
 )
 @pytest.mark.parametrize("Estimator", [NSVMClassifier, NSVMRegressor])
@@ -634,10 +631,7 @@ def test_names_and_objects_give_the_same_bits(registered: None, tmp_path: Path) 
     X, y = MOONS
     pairs = {
         "rbf": ({"kernel": RBF(2.0)}, {"gamma": 2.0}),
-        "matern52": (
-            {"kernel": Matern52(0.5)},
-            {"kernel": "matern52", "settings": {"kernel.length": 0.5}},
-        ),
+        "matern52": ({"kernel": Matern52(0.5)}, {"kernel": "matern52", "settings": {"kernel.length": 0.5}}),
     }
     for name, pair in pairs.items():
         by_object, by_name = (NSVMClassifier(**parameters, **QUICKLY).fit(X, y) for parameters in pair)
@@ -692,10 +686,7 @@ def test_a_file_with_a_part_that_is_not_imported(registered: None, tmp_path: Pat
         ),
         ({"kernel": RBF(), "kernel__gamma": -1}, "kernel__gamma should be greater than 0, got -1"),
         ({"kernel": Matern52(), "kernel__lenght": 1}, "kernel__lenght: Matern52 has no such setting; did "),
-        (
-            {"kernel__gamma": 1},
-            "kernel__gamma requires an object, but kernel is None; pass an",
-        ),
+        ({"kernel__gamma": 1}, "kernel__gamma requires an object, but kernel is None; pass an"),
     ],
 )
 def test_messages_name_parameters(parameters: dict[str, Any], said: str) -> None:

@@ -206,9 +206,7 @@ class Noisy(Kernel):
         return K + torch.randn_like(K)
 
 
-def test_the_seed_decides_what_the_constructor_of_a_kernel_draws(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_seed_decides_what_the_constructor_of_a_kernel_draws(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(KERNELS, "own", RandomFeatures)
     a = torch.linspace(0, 1, 12).view(2, 6)
     values = [prepare(small_settings(kernel={"name": "own"}, seed=s)).problem.K(a, a) for s in (0, 0, 1)]
