@@ -43,10 +43,13 @@ from nsvm_cli.runs.loop import Callback
 from nsvm_cli.trainers import TRAINERS
 from nsvm_cli.trainers.alg1 import Alg1
 from tests.cli.process import nsvm, trained
+from tests.conftest import few_steps
+from tests.small_runs import small_settings
 from tests.small_tables import small_table
 
 FEW: dict[str, Any] = {"algorithm": "alg4", "steps": 150, "batch_size": 32}
 QUICK: dict[str, Any] = {"algorithm": "pegasos", "network": "identity", "steps": 1000, "lam": 1e-2}
+MOONS = make_moons(80, noise=0.2, random_state=0)
 OLDER = sklearn.__version__.startswith("1.8.")  # it checks less, and in another order
 
 
@@ -81,16 +84,15 @@ def test_a_solver_that_has_not_converged_is_a_warning(
     parameters: dict[str, Any], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("nsvm_cli.trainers.direct.MAX_ITERATIONS", 1)
-    X, y = make_moons(60, noise=0.3, random_state=0)
     says = "linear_svm stopped after 1 iterations.*set lam above 1e-09"
     with pytest.warns(ConvergenceWarning, match=says):
-        NSVMClassifier("linear_svm", **parameters).fit(X, y)
+        NSVMClassifier("linear_svm", **parameters).fit(*MOONS)
     assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize("kind", [float, int, bool])
 def test_class_weights_are_found_by_the_values_of_labels(kind: type) -> None:
-    X, y = make_moons(60, noise=0.3, random_state=0)
+    X, y = MOONS
     g = [
         NSVMClassifier("svc", class_weight=weights).fit(X, labels).decision_function(X)
         for weights, labels in (({0: 1, 1: 5}, y.astype(kind)), ({"a": 1, "b": 5}, np.array(["a", "b"])[y]))
@@ -165,10 +167,13 @@ def test_what_a_notebook_shows_is_one_line(tmp_path: Path) -> None:
     columns = {f"column {n}": np.random.default_rng(n).normal(size=100) for n in range(30)}
     frame = pd.DataFrame({**columns, "label": np.tile([*"abcdefghij"], 10)})
     frame.to_csv(tmp_path / "table.csv", index=False)
-    words = ["dataset=csv", f"dataset.path={tmp_path}/table.csv", "kernel=linear", "engine=literal"]
+    table = {"name": "csv", "path": str(tmp_path / "table.csv")}
+    parts: dict[str, Any] = {"dataset": table, "kernel": {"name": "linear"}, "engine": "literal"}
     data = None
     for name in TRAINERS:
-        run = prepare(parse_settings(compose_settings([*words, f"algorithm={name}"])), data)
+        network = {"name": "mlp", "widths": [8], "head": name == "cross_entropy"}
+        algorithm = {"name": name, **few_steps(name, 5)}
+        run = prepare(small_settings(**parts, network=network, algorithm=algorithm), data)
         data = run.data
         state = run.trainer.start(run.problem, run.F)
         run.trainer.advance(run.problem, state, min(5, run.trainer.total))
@@ -181,8 +186,7 @@ def test_what_a_notebook_shows_is_one_line(tmp_path: Path) -> None:
 
 
 def test_progress_of_fit(capsys: pytest.CaptureFixture[str]) -> None:
-    X, y = make_moons(60, noise=0.2, random_state=0)
-    NSVMClassifier("alg1", steps=20, verbose=True).fit(X, y)
+    NSVMClassifier("alg1", steps=20, verbose=True).fit(*MOONS)
     first, *others = capsys.readouterr().err.splitlines()
     assert first == "fit: 20 steps"
     assert len(others) < 15
@@ -190,15 +194,10 @@ def test_progress_of_fit(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_grid_search_over_values_of_numpy() -> None:
-    X, y = make_moons(60, noise=0.2, random_state=0)
-    values = {
-        "steps": np.arange(10, 30, 10),
-        "lam": np.float32([0.5, 0.25]),
-        "widths": [np.array([8, 4]), (3,)],
-    }
-    grid = [{name: values[name]} for name in values]
+    lam, widths = np.float32([0.5, 0.25]), [np.array([8, 4]), (3,)]
+    grid = [{"steps": np.arange(10, 30, 10)}, {"lam": lam}, {"widths": widths}]
     classifier = NSVMClassifier("alg1", steps=10, batch_size=8)
-    search = GridSearchCV(classifier, grid, cv=2, error_score="raise").fit(X, y)
+    search = GridSearchCV(classifier, grid, cv=2, error_score="raise").fit(*MOONS)
     for given in search.cv_results_["params"]:
         copied = clone(classifier.set_params(**given)).get_params()
         assert all(type(copied[name]) is type(given[name]) for name in given)
@@ -206,14 +205,13 @@ def test_grid_search_over_values_of_numpy() -> None:
 
 
 def test_grid_search_over_algorithms_each_with_its_own_network_and_kernel() -> None:
-    X, y = make_moons(60, noise=0.2, random_state=0)
     expected = {"alg4": ("mlp", "rbf"), "svc": ("identity", "rbf"), "trees": ("identity", "rbf")}
     expected |= {"logistic": ("identity", "linear"), "cross_entropy": ("mlp", "linear")}
     for algorithm, parts in expected.items():
         settings = NSVMClassifier(algorithm)._settings()
         assert (settings.network["name"], settings.kernel["name"]) == parts
     search = GridSearchCV(NSVMClassifier(), {"algorithm": ["svc", "trees", "logistic"]}, error_score="raise")
-    assert search.fit(X, y).best_params_ == {"algorithm": "svc"}
+    assert search.fit(*MOONS).best_params_ == {"algorithm": "svc"}
 
 
 def test_too_few_samples_for_a_choice_are_reported_once() -> None:
@@ -285,7 +283,7 @@ def test_images_and_tensors() -> None:
     [([3, 7], [3, 7]), ([-1, 1], [-1, 1]), ([False, True], ["False", "True"]), ([1.0, 2.0], ["1.0", "2.0"])],
 )
 def test_labels_of_a_file_are_integers_or_text(labels: list[Any], loaded: list[Any], tmp_path: Path) -> None:
-    X, y = make_moons(60, noise=0.2, random_state=0)
+    X, y = MOONS
     NSVMClassifier(**{**QUICK, "steps": 20}).fit(X, np.array(labels)[y]).save(tmp_path / "model.safetensors")
     assert NSVMClassifier.load(tmp_path / "model.safetensors").classes_.tolist() == loaded
 
@@ -466,7 +464,7 @@ def test_weights_of_the_rows_of_a_frame() -> None:
 
 
 def test_parameters() -> None:
-    X, y = make_moons(60, noise=0.2, random_state=0)
+    X, y = MOONS
     fitted = NSVMClassifier(
         "alg1", kernel="polynomial", steps=50, settings={"kernel.degree": 3, "multiclass": "one_vs_rest"}
     ).fit(X, y)
@@ -518,13 +516,10 @@ COLLAPSED = {"network": "mlp", "settings": {"network.scale": 1e-300, "network.no
 def test_a_model_that_tells_no_samples_apart_is_a_result(
     Estimator: Any, parameters: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    X, y = make_moons(60, noise=0.2, random_state=0)
-    fitted = Estimator(**{**QUICK, "steps": 30, **parameters}).fit(X, y)
-    assert len(np.unique(fitted.predict(X))) == 1
-    assert (
-        "the model has the same decision value for all samples: it has no support vec"
-        in capsys.readouterr().err
-    )
+    fitted = Estimator(**{**QUICK, "steps": 30, **parameters}).fit(*MOONS)
+    assert len(np.unique(fitted.predict(MOONS[0]))) == 1
+    says = "the model has the same decision value for all samples: it has no support vec"
+    assert says in capsys.readouterr().err
 
 
 @dataclass(frozen=True)
@@ -546,7 +541,6 @@ class Adjustable(BaseEstimator, Matern52):  # type: ignore[misc]
         object.__setattr__(self, name, value)
 
 
-MOONS = make_moons(80, noise=0.2, random_state=0)
 QUICKLY: dict[str, Any] = {"algorithm": "alg1", "steps": 30, "batch_size": 8}
 
 
@@ -740,9 +734,8 @@ def test_validation_samples_that_are_given_are_those_of_the_command_line(tmp_pat
 
 
 def test_validation_samples_that_do_not_fit() -> None:
-    X, y = make_moons(40, random_state=0)
-    names, classifier = ["a", "b"], NSVMClassifier(**QUICK)
-    frame = pd.DataFrame(X, columns=names)
+    (X, y), classifier = MOONS, NSVMClassifier(**QUICK)
+    frame = pd.DataFrame(X, columns=["a", "b"])
     for X_val, y_val, message in [
         (X, None, "X_val and y_val: expected both or neither"),
         (frame, y, "X_val: expected a data frame if X is a data frame, otherwise an array"),

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from nsvm_cli.artifacts.model_file import load_model
-from nsvm_cli.errors import InputError, Interrupted
+from nsvm_cli.errors import InputError
 from nsvm_cli.runs.checkpoint import load_checkpoint, save_checkpoint
 from nsvm_cli.runs.experiment import Experiment, prepare
 from nsvm_cli.runs.loop import CALLBACKS, Callback, Record
@@ -22,7 +22,7 @@ from nsvm_cli.storage.metrics_file import read_metrics
 from nsvm_cli.storage.run_directory import checkpoints_in
 from nsvm_cli.trainers import State
 from nsvm_cli.tuning.search import validation_score
-from tests.runs.test_train import bits, go, resumed, settings_with, stopped_at
+from tests.runs.test_train import bits, go, interrupt, resumed, settings_with
 
 
 class Mine(Callback):
@@ -208,8 +208,7 @@ STATES: list[Any] = [
 
 def test_states_in_a_checkpoint_that_do_not_fit(tmp_path: Path) -> None:
     run, settings = tmp_path / "run", settings_with(callbacks=["mine"])
-    with pytest.raises(Interrupted):
-        go(run, settings, stopped_at(150))
+    interrupt(run, settings)
     for states in STATES:
         for file in checkpoints_in(run):
             checkpoint = load_checkpoint(file)

@@ -91,10 +91,10 @@ def stopped_at(step: int) -> FakeSignals:
     return FakeSignals(step=step)
 
 
-def interrupt(path: Path, settings: Settings) -> None:
+def interrupt(path: Path, settings: Settings, step: int = 150, **options: Any) -> None:
     """Begin a run, and stop it halfway."""
     with pytest.raises(Interrupted):
-        go(path, settings, stopped_at(150))
+        go(path, settings, stopped_at(step), **options)
 
 
 def bits(path: Path) -> dict[str, Any]:
@@ -144,8 +144,7 @@ def half(interrupted: Path, tmp_path: Path) -> Path:
 def interrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An interrupted run with two checkpoints."""
     path = tmp_path_factory.mktemp("interrupted") / "run"
-    with pytest.raises(Interrupted):
-        go(path, settings_with(), stopped_at(150))
+    interrupt(path, settings_with())
     assert len(checkpoints_in(path)) == 2
     return path
 
