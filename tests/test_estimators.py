@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -681,12 +682,16 @@ def test_a_file_with_a_part_that_is_not_imported(registered: None, tmp_path: Pat
         ({"kernel": RBF(), "kernel__gamma": -1}, "kernel__gamma should be greater than 0, got -1"),
         ({"kernel": Matern52(), "kernel__lenght": 1}, "kernel__lenght: Matern52 has no such setting; did "),
         ({"kernel__gamma": 1}, "kernel__gamma requires an object, but kernel is None; pass an"),
+        ({"settings": {"seed": 3}}, "settings: seed is the parameter random_state"),
+        ({"settings": {"dtype": "float64"}}, "settings: dtype is the parameter dtype"),
+        ({"settings": {"kernel": "laplacian"}}, "settings: kernel is the parameter kernel"),
+        ({"settings": {"validation.every": 5}}, "validation.every requires a validation set"),
+        ({"settings": {"loss": object()}}, "settings: expected plain values, got ...; pass objects as param"),
     ],
 )
 def test_messages_name_parameters(parameters: dict[str, Any], said: str) -> None:
-    with pytest.raises(InputError) as caught:
+    with pytest.raises(InputError, match=re.escape(said).replace(r"\.\.\.", ".*")) as caught:
         NSVMClassifier(**QUICKLY).set_params(**parameters).fit(*MOONS)
-    assert said in str(caught.value)
     assert "plugins" not in str(caught.value)
 
 
@@ -746,21 +751,6 @@ def test_validation_samples_that_do_not_fit() -> None:
             classifier.fit(X, y, X_val=X_val, y_val=y_val)
     with pytest.raises(InputError, match="X_val: expected the columns of X, but 'b' is missing"):
         classifier.fit(frame, y, X_val=frame[["a"]], y_val=y)
-
-
-@pytest.mark.parametrize(
-    ("settings", "said"),
-    [
-        ({"seed": 3}, "settings: seed is the parameter random_state"),
-        ({"dtype": "float64"}, "settings: dtype is the parameter dtype"),
-        ({"kernel": "laplacian"}, "settings: kernel is the parameter kernel"),
-        ({"validation.every": 5}, r"validation\.every requires a validation set"),
-        ({"loss": object()}, "settings: expected plain values, got .*; pass objects as parameters"),
-    ],
-)
-def test_settings_that_an_estimator_refuses(settings: dict[str, Any], said: str) -> None:
-    with pytest.raises(InputError, match=said):
-        NSVMClassifier("alg2", steps=10, settings=settings).fit(*MOONS)
 
 
 @pytest.fixture(scope="module")
