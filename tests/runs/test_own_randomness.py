@@ -123,11 +123,8 @@ def test_the_draws_of_two_steps_differ(network: dict[str, str]) -> None:
 @pytest.mark.parametrize("network", [Functional], indirect=True)
 def test_resuming_is_exact(network: dict[str, str], tmp_path: Path) -> None:
     resumed(tmp_path, settings := settings_with(network=network))
-    says = (
-        "engine=literal is used, because faster engines do not support networks that draw random numbers "
-        "in training"
-    )
-    assert says in prepare(settings).remarks()
+    why = "faster engines do not support networks that draw random numbers in training"
+    assert f"engine=literal is used, because {why}" in prepare(settings).remarks()
 
 
 @pytest.mark.parametrize("network", [Functional], indirect=True)

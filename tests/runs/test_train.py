@@ -171,19 +171,14 @@ def resumed(folder: Path, settings: Settings, pauses: int = 20) -> dict[str, Any
     return result
 
 
+LEARNT = {"kernel": {"name": "rbf", "learn": ["gamma"], "ard": True}, "engine": "torch"}
+
+
 @pytest.mark.parametrize(
     ("changes", "pauses"),
     [
         ({}, 8),
-        (
-            {
-                "validation": {"every": 10},
-                "callbacks": ["early_stopping"],
-                "kernel": {"name": "rbf", "learn": ["gamma"], "ard": True},
-                "engine": "torch",
-            },
-            20,
-        ),
+        ({**LEARNT, "validation": {"every": 10}, "callbacks": ["early_stopping"]}, 20),
     ],
     ids=["plain", "early stopping with a learnt kernel"],
 )
