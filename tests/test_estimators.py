@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,13 +41,17 @@ from nsvm_cli.models.kernels import KERNELS, RBF, Kernel, squared_distances
 from nsvm_cli.models.optimizers import Adam
 from nsvm_cli.runs.experiment import prepare
 from nsvm_cli.runs.loop import Callback
+from nsvm_cli.storage.run_directory import read_config
 from nsvm_cli.trainers import TRAINERS
 from nsvm_cli.trainers.alg1 import Alg1
 from tests.cli.process import nsvm, trained
+from tests.conftest import few_steps
+from tests.small_runs import small_settings
 from tests.small_tables import small_table
 
 FEW: dict[str, Any] = {"algorithm": "alg4", "steps": 150, "batch_size": 32}
 QUICK: dict[str, Any] = {"algorithm": "pegasos", "network": "identity", "steps": 1000, "lam": 1e-2}
+MOONS = make_moons(80, noise=0.2, random_state=0)
 OLDER = sklearn.__version__.startswith("1.8.")  # it checks less, and in another order
 
 
@@ -76,28 +81,33 @@ def test_a_weight_of_w_is_w_samples(Estimator: Any) -> None:
     check_sample_weight_equivalence_on_dense_data("NSVM", Estimator("logistic", dtype="float64"))
 
 
-@pytest.mark.parametrize(
-    ("parameters", "says"),
-    [({"lam": 1e-9}, "set lam above 1e-09"), ({"settings": {"algorithm.lam": 1e-9}}, "set lam above 1e-09")],
-)
+@pytest.mark.parametrize("parameters", [{"lam": 1e-9}, {"settings": {"algorithm.lam": 1e-9}}])
 def test_a_solver_that_has_not_converged_is_a_warning(
-    parameters: dict[str, Any], says: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    parameters: dict[str, Any], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("nsvm_cli.trainers.direct.MAX_ITERATIONS", 1)
-    X, y = make_moons(60, noise=0.3, random_state=0)
-    with pytest.warns(ConvergenceWarning, match=f"linear_svm stopped after 1 iterations.*{says}"):
-        NSVMClassifier("linear_svm", **parameters).fit(X, y)
+    says = "linear_svm stopped after 1 iterations.*set lam above 1e-09"
+    with pytest.warns(ConvergenceWarning, match=says):
+        NSVMClassifier("linear_svm", **parameters).fit(*MOONS)
     assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize("kind", [float, int, bool])
 def test_class_weights_are_found_by_the_values_of_labels(kind: type) -> None:
-    X, y = make_moons(60, noise=0.3, random_state=0)
+    X, y = MOONS
     g = [
         NSVMClassifier("svc", class_weight=weights).fit(X, labels).decision_function(X)
         for weights, labels in (({0: 1, 1: 5}, y.astype(kind)), ({"a": 1, "b": 5}, np.array(["a", "b"])[y]))
     ]
     np.testing.assert_array_equal(*g)
+
+
+def expect_same_bits(ours: Any, theirs: Any, columns: bool = True) -> None:
+    """Compare the terms, theta and, unless an array has none, the columns."""
+    pairs = [(getattr(ours.expansion, name), getattr(theirs.expansion, name)) for name in ("alpha", "z")]
+    pairs += zip(ours.network.state_dict().values(), theirs.network.state_dict().values(), strict=True)
+    assert all(torch.equal(a, b) for a, b in pairs)
+    assert not columns or ours.metadata.columns == theirs.metadata.columns
 
 
 @pytest.mark.parametrize(
@@ -111,21 +121,23 @@ def test_class_weights_are_found_by_the_values_of_labels(kind: type) -> None:
 def test_the_model_of_nsvm_train_to_the_bit(kind: str, algorithm: str, tmp_path: Path) -> None:
     section = small_table(kind, tmp_path, validation=0)
     words = ["dataset=csv", f"dataset.path={section['dataset']['path']}", f"task={section['task']}"]
-    words += [f"algorithm={algorithm}", "seed=3"]
+    few = {"steps": 100} if (algorithm, kind) == ("alg4", "three classes") else {}
+    words += [f"algorithm={algorithm}", "seed=3", *(f"algorithm.steps={steps}" for steps in few.values())]
     run, _ = trained(*words, "curves=false", cwd=tmp_path)
-    train = prepare(parse_settings(compose_settings(words))).data.splits["train"]
-    Estimator = NSVMRegressor if kind == "regression" else NSVMClassifier
-    ours = Estimator(algorithm, random_state=3).fit(train.x.numpy(), train.y.numpy())
+    settings = parse_settings(read_config(run))
+    train = prepare(settings).data.splits["train"]
+    Estimator: Any = NSVMRegressor if kind == "regression" else NSVMClassifier
+    ours = Estimator(algorithm, random_state=3, **few).fit(train.x.numpy(), train.y.numpy())
+    assert {**Estimator(algorithm)._settings().algorithm, **few} == settings.algorithm
     theirs = nsvm_cli.load_model(run)
-    assert torch.equal(ours.model_.expansion.alpha, theirs.expansion.alpha)
-    assert torch.equal(ours.model_.expansion.z, theirs.expansion.z)
-    state = theirs.network.state_dict()
-    assert all(torch.equal(tensor, state[name]) for name, tensor in ours.model_.network.state_dict().items())
+    expect_same_bits(ours.model_, theirs, columns=False)
     assert ours.n_support_ == len(theirs.expansion.alpha)
 
 
-@pytest.mark.parametrize("single", [False, True], ids=["advance", "step"])
-@pytest.mark.parametrize("algorithm", ["pegasos", "alg1", "alg2", "alg3", "alg4"])
+@pytest.mark.parametrize(
+    ("algorithm", "single"),
+    [("pegasos", True), ("alg1", False), ("alg2", True), ("alg3", False), ("alg4", True)],
+)
 def test_one_model_from_the_command_line_the_estimator_and_steps_by_hand(
     algorithm: str, single: bool, tmp_path: Path
 ) -> None:
@@ -137,11 +149,11 @@ def test_one_model_from_the_command_line_the_estimator_and_steps_by_hand(
     engine = "literal" if single else "auto"
     words = ["dataset=csv", f"dataset.path={tmp_path}/train.csv", f"dataset.test_path={tmp_path}/test.csv"]
     words += [f"algorithm={algorithm}", "algorithm.steps=40", f"engine={engine}", "seed=3"]
-    trained(*words, "curves=false", cwd=tmp_path)
+    folder, _ = trained(*words, "curves=false", cwd=tmp_path)
     X, y = pd.DataFrame(X[:120], columns=["a", "b"]), y[:120]
     fitted = NSVMClassifier(algorithm, steps=40, engine=engine, random_state=3).fit(X, y)
     fitted.save(tmp_path / "fitted.safetensors")
-    run = prepare(parse_settings(compose_settings(words)))
+    run = prepare(parse_settings(read_config(folder)))
     state = run.trainer.start(run.problem, run.F)
     while state.t < run.trainer.total:
         if single:
@@ -149,7 +161,7 @@ def test_one_model_from_the_command_line_the_estimator_and_steps_by_hand(
         else:
             run.trainer.advance(run.problem, state, until=state.t + 1)
     save_model(tmp_path / "by_hand.safetensors", run.final_model(state, pytest.fail))
-    theirs = load_file(tmp_path / "run" / "final.safetensors")
+    theirs = load_file(folder / "final.safetensors")
     for ours in map(load_file, (tmp_path / "fitted.safetensors", tmp_path / "by_hand.safetensors")):
         assert ours.keys() == theirs.keys()
         assert [name for name in ours if not torch.equal(ours[name], theirs[name])] == []
@@ -157,13 +169,16 @@ def test_one_model_from_the_command_line_the_estimator_and_steps_by_hand(
 
 
 def test_what_a_notebook_shows_is_one_line(tmp_path: Path) -> None:
-    columns = {f"column {n}": np.random.default_rng(n).normal(size=300) for n in range(30)}
-    frame = pd.DataFrame({**columns, "label": np.tile([*"abcdefghij"], 30)})
+    columns = {f"column {n}": np.random.default_rng(n).normal(size=100) for n in range(30)}
+    frame = pd.DataFrame({**columns, "label": np.tile([*"abcdefghij"], 10)})
     frame.to_csv(tmp_path / "table.csv", index=False)
-    words = ["dataset=csv", f"dataset.path={tmp_path}/table.csv", "kernel=linear", "engine=literal"]
+    table = {"name": "csv", "path": str(tmp_path / "table.csv")}
+    parts: dict[str, Any] = {"dataset": table, "kernel": {"name": "linear"}, "engine": "literal"}
     data = None
     for name in TRAINERS:
-        run = prepare(parse_settings(compose_settings([*words, f"algorithm={name}"])), data)
+        network = {"name": "mlp", "widths": [8], "head": name == "cross_entropy"}
+        algorithm = {"name": name, **few_steps(name, 5)}
+        run = prepare(small_settings(**parts, network=network, algorithm=algorithm), data)
         data = run.data
         state = run.trainer.start(run.problem, run.F)
         run.trainer.advance(run.problem, state, min(5, run.trainer.total))
@@ -176,8 +191,7 @@ def test_what_a_notebook_shows_is_one_line(tmp_path: Path) -> None:
 
 
 def test_progress_of_fit(capsys: pytest.CaptureFixture[str]) -> None:
-    X, y = make_moons(60, noise=0.2, random_state=0)
-    NSVMClassifier("alg1", steps=20, verbose=True).fit(X, y)
+    NSVMClassifier("alg1", steps=20, verbose=True).fit(*MOONS)
     first, *others = capsys.readouterr().err.splitlines()
     assert first == "fit: 20 steps"
     assert len(others) < 15
@@ -185,15 +199,10 @@ def test_progress_of_fit(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_grid_search_over_values_of_numpy() -> None:
-    X, y = make_moons(60, noise=0.2, random_state=0)
-    values = {
-        "steps": np.arange(10, 30, 10),
-        "lam": np.float32([0.5, 0.25]),
-        "widths": [np.array([8, 4]), (3,)],
-    }
-    grid = [{name: values[name]} for name in values]
+    lam, widths = np.float32([0.5, 0.25]), [np.array([8, 4]), (3,)]
+    grid = [{"steps": np.arange(10, 30, 10)}, {"lam": lam}, {"widths": widths}]
     classifier = NSVMClassifier("alg1", steps=10, batch_size=8)
-    search = GridSearchCV(classifier, grid, cv=2, error_score="raise").fit(X, y)
+    search = GridSearchCV(classifier, grid, cv=2, error_score="raise").fit(*MOONS)
     for given in search.cv_results_["params"]:
         copied = clone(classifier.set_params(**given)).get_params()
         assert all(type(copied[name]) is type(given[name]) for name in given)
@@ -201,14 +210,13 @@ def test_grid_search_over_values_of_numpy() -> None:
 
 
 def test_grid_search_over_algorithms_each_with_its_own_network_and_kernel() -> None:
-    X, y = make_moons(60, noise=0.2, random_state=0)
     expected = {"alg4": ("mlp", "rbf"), "svc": ("identity", "rbf"), "trees": ("identity", "rbf")}
     expected |= {"logistic": ("identity", "linear"), "cross_entropy": ("mlp", "linear")}
     for algorithm, parts in expected.items():
         settings = NSVMClassifier(algorithm)._settings()
         assert (settings.network["name"], settings.kernel["name"]) == parts
     search = GridSearchCV(NSVMClassifier(), {"algorithm": ["svc", "trees", "logistic"]}, error_score="raise")
-    assert search.fit(X, y).best_params_ == {"algorithm": "svc"}
+    assert search.fit(*MOONS).best_params_ == {"algorithm": "svc"}
 
 
 def test_too_few_samples_for_a_choice_are_reported_once() -> None:
@@ -280,7 +288,7 @@ def test_images_and_tensors() -> None:
     [([3, 7], [3, 7]), ([-1, 1], [-1, 1]), ([False, True], ["False", "True"]), ([1.0, 2.0], ["1.0", "2.0"])],
 )
 def test_labels_of_a_file_are_integers_or_text(labels: list[Any], loaded: list[Any], tmp_path: Path) -> None:
-    X, y = make_moons(60, noise=0.2, random_state=0)
+    X, y = MOONS
     NSVMClassifier(**{**QUICK, "steps": 20}).fit(X, np.array(labels)[y]).save(tmp_path / "model.safetensors")
     assert NSVMClassifier.load(tmp_path / "model.safetensors").classes_.tolist() == loaded
 
@@ -322,13 +330,6 @@ def mixed(m: int = 120) -> tuple[pd.DataFrame, pd.Series]:
     return frame, labels
 
 
-def same_model(ours: Any, theirs: Any) -> bool:
-    """Return whether two models have the same bits."""
-    pairs = [(getattr(ours.expansion, name), getattr(theirs.expansion, name)) for name in ("alpha", "z")]
-    pairs += zip(ours.network.state_dict().values(), theirs.network.state_dict().values(), strict=True)
-    return all(torch.equal(a, b) for a, b in pairs) and ours.metadata.columns == theirs.metadata.columns
-
-
 @pytest.mark.parametrize("Estimator", [NSVMClassifier, NSVMRegressor])
 def test_a_data_frame_is_read_as_a_table_is(Estimator: Any, tmp_path: Path) -> None:
     frame, labels = mixed()
@@ -338,10 +339,10 @@ def test_a_data_frame_is_read_as_a_table_is(Estimator: Any, tmp_path: Path) -> N
     words = ["dataset=csv", f"dataset.path={tmp_path / 'table.csv'}", "seed=3", "algorithm=alg1"]
     words += [f"task={Estimator._task}", "algorithm.steps=50"]
     run, _ = trained(*words, "curves=false", cwd=tmp_path)
-    data = prepare(parse_settings(compose_settings(words))).data
+    data = prepare(parse_settings(read_config(run))).data
     rows = split_rows(data.samples, 0, 3)["train"]
     ours = Estimator("alg1", steps=50, random_state=3).fit(frame.iloc[rows], labels.iloc[rows])
-    assert same_model(ours.model_, nsvm_cli.load_model(run))
+    expect_same_bits(ours.model_, nsvm_cli.load_model(run))
     assert ours.feature_names_in_.tolist() == [*frame]
     assert ours.n_features_in_ == 6
     np.testing.assert_array_equal(Estimator.load(run).predict(frame), ours.predict(frame))
@@ -442,11 +443,11 @@ def test_probabilities_are_fitted_to_samples_held_out(tmp_path: Path) -> None:
     words += ["algorithm.steps=50", "dataset.validation=0.25", "freeze=[layers.0]"]
     settings = compose_settings(words)
     run = prepare(parse_settings(settings), data=data)
-    assert same_model(run.train(), classifier.model_)
+    expect_same_bits(run.train(), classifier.model_)
     classifier.save(tmp_path / "model.safetensors")
     loaded = NSVMClassifier.load(tmp_path / "model.safetensors")
     np.testing.assert_array_equal(loaded.predict_proba(frame), p)
-    assert same_model(loaded.fit(frame, labels).model_, classifier.model_), "with the same settings"
+    expect_same_bits(loaded.fit(frame, labels).model_, classifier.model_)  # with the same settings
     with pytest.raises(AttributeError, match="no attribute 'predict_proba'"):
         NSVMClassifier(**QUICKLY).fit(frame, labels).predict_proba(frame)
     with pytest.raises(InputError, match=r"dataset\.validation: expected a number of samples, .*, got -1"):
@@ -463,11 +464,12 @@ def test_weights_of_the_rows_of_a_frame() -> None:
     without = clone(balanced).fit(frame[weights], labels[weights])
     assert weighted.model_.metadata.columns == without.model_.metadata.columns
     np.testing.assert_allclose(weighted.decision_function(frame), without.decision_function(frame), rtol=1e-5)
-    assert not same_model(without.model_, NSVMClassifier(**QUICK).fit(frame[weights], labels[weights]).model_)
+    plain = NSVMClassifier(**QUICK).fit(frame[weights], labels[weights])
+    assert not np.array_equal(plain.decision_function(frame), without.decision_function(frame))
 
 
 def test_parameters() -> None:
-    X, y = make_moons(60, noise=0.2, random_state=0)
+    X, y = MOONS
     fitted = NSVMClassifier(
         "alg1", kernel="polynomial", steps=50, settings={"kernel.degree": 3, "multiclass": "one_vs_rest"}
     ).fit(X, y)
@@ -519,13 +521,10 @@ COLLAPSED = {"network": "mlp", "settings": {"network.scale": 1e-300, "network.no
 def test_a_model_that_tells_no_samples_apart_is_a_result(
     Estimator: Any, parameters: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    X, y = make_moons(60, noise=0.2, random_state=0)
-    fitted = Estimator(**{**QUICK, "steps": 30, **parameters}).fit(X, y)
-    assert len(np.unique(fitted.predict(X))) == 1
-    assert (
-        "the model has the same decision value for all samples: it has no support vec"
-        in capsys.readouterr().err
-    )
+    fitted = Estimator(**{**QUICK, "steps": 30, **parameters}).fit(*MOONS)
+    assert len(np.unique(fitted.predict(MOONS[0]))) == 1
+    says = "the model has the same decision value for all samples: it has no support vec"
+    assert says in capsys.readouterr().err
 
 
 @dataclass(frozen=True)
@@ -547,7 +546,6 @@ class Adjustable(BaseEstimator, Matern52):  # type: ignore[misc]
         object.__setattr__(self, name, value)
 
 
-MOONS = make_moons(80, noise=0.2, random_state=0)
 QUICKLY: dict[str, Any] = {"algorithm": "alg1", "steps": 30, "batch_size": 8}
 
 
@@ -632,10 +630,7 @@ def test_names_and_objects_give_the_same_bits(registered: None, tmp_path: Path) 
     X, y = MOONS
     pairs = {
         "rbf": ({"kernel": RBF(2.0)}, {"gamma": 2.0}),
-        "matern52": (
-            {"kernel": Matern52(0.5)},
-            {"kernel": "matern52", "settings": {"kernel.length": 0.5}},
-        ),
+        "matern52": ({"kernel": Matern52(0.5)}, {"kernel": "matern52", "settings": {"kernel.length": 0.5}}),
     }
     for name, pair in pairs.items():
         by_object, by_name = (NSVMClassifier(**parameters, **QUICKLY).fit(X, y) for parameters in pair)
@@ -690,16 +685,17 @@ def test_a_file_with_a_part_that_is_not_imported(registered: None, tmp_path: Pat
         ),
         ({"kernel": RBF(), "kernel__gamma": -1}, "kernel__gamma should be greater than 0, got -1"),
         ({"kernel": Matern52(), "kernel__lenght": 1}, "kernel__lenght: Matern52 has no such setting; did "),
-        (
-            {"kernel__gamma": 1},
-            "kernel__gamma requires an object, but kernel is None; pass an",
-        ),
+        ({"kernel__gamma": 1}, "kernel__gamma requires an object, but kernel is None; pass an"),
+        ({"settings": {"seed": 3}}, "settings: seed is the parameter random_state"),
+        ({"settings": {"dtype": "float64"}}, "settings: dtype is the parameter dtype"),
+        ({"settings": {"kernel": "laplacian"}}, "settings: kernel is the parameter kernel"),
+        ({"settings": {"validation.every": 5}}, "validation.every requires a validation set"),
+        ({"settings": {"loss": object()}}, "settings: expected plain values, got ...; pass objects as param"),
     ],
 )
 def test_messages_name_parameters(parameters: dict[str, Any], said: str) -> None:
-    with pytest.raises(InputError) as caught:
+    with pytest.raises(InputError, match=re.escape(said).replace(r"\.\.\.", ".*")) as caught:
         NSVMClassifier(**QUICKLY).set_params(**parameters).fit(*MOONS)
-    assert said in str(caught.value)
     assert "plugins" not in str(caught.value)
 
 
@@ -720,10 +716,7 @@ def test_weights_of_samples_and_classes(tmp_path: Path) -> None:
         NSVMClassifier(**QUICK).fit(X, y, [1, 2])
 
 
-@pytest.mark.parametrize("as_frame", [True, False])
-def test_validation_samples_that_are_given_are_those_of_the_command_line(
-    as_frame: bool, tmp_path: Path
-) -> None:
+def test_validation_samples_that_are_given_are_those_of_the_command_line(tmp_path: Path) -> None:
     X, y = make_moons(200, noise=0.3, random_state=0)
     frame = pd.DataFrame(X, columns=["a", "b"]).round(6)
     files = {"train": slice(0, 150), "validation": slice(150, 200)}
@@ -734,26 +727,24 @@ def test_validation_samples_that_are_given_are_those_of_the_command_line(
     words += ["validation.every=20", "keep=best", "callbacks=[early_stopping]", "curves=false"]
     run, _ = trained(*words, cwd=tmp_path)
     settings = {"log_every": 20, "validation.every": 20, "keep": "best", "callbacks": ["early_stopping"]}
-    samples = frame if as_frame else frame.to_numpy()
-    (X, y), (X_val, y_val) = ((samples[rows], y[rows]) for rows in files.values())
-    ours = NSVMClassifier("alg4", steps=40, settings=settings, random_state=3)
-    ours.fit(X, y, X_val=X_val, y_val=y_val)
     theirs = nsvm_cli.load_model(run)
-    assert torch.equal(ours.model_.expansion.alpha, theirs.expansion.alpha)
-    assert torch.equal(ours.model_.expansion.z, theirs.expansion.z)
-    assert ours.model_.sigmoids is not None
     assert theirs.sigmoids is not None
-    assert torch.equal(ours.model_.sigmoids, theirs.sigmoids)
     records = pd.DataFrame(map(json.loads, (run / "metrics.jsonl").read_text().splitlines()))
-    pd.testing.assert_frame_equal(ours.history_, records, check_dtype=False)
-    assert "validation_accuracy" in ours.history_
-    assert len(repr(ours.model_)) < 400
+    for samples in (frame, frame.to_numpy()):
+        fit_on, validate_on = ((samples[rows], y[rows]) for rows in files.values())
+        ours: Any = NSVMClassifier("alg4", steps=40, settings=settings, random_state=3)
+        ours.fit(*fit_on, X_val=validate_on[0], y_val=validate_on[1])
+        expect_same_bits(ours.model_, theirs, columns=False)
+        assert ours.model_.sigmoids is not None
+        assert torch.equal(ours.model_.sigmoids, theirs.sigmoids)
+        pd.testing.assert_frame_equal(ours.history_, records, check_dtype=False)
+        assert "validation_accuracy" in ours.history_
+        assert len(repr(ours.model_)) < 400
 
 
 def test_validation_samples_that_do_not_fit() -> None:
-    X, y = make_moons(40, random_state=0)
-    names, classifier = ["a", "b"], NSVMClassifier(**QUICK)
-    frame = pd.DataFrame(X, columns=names)
+    (X, y), classifier = MOONS, NSVMClassifier(**QUICK)
+    frame = pd.DataFrame(X, columns=["a", "b"])
     for X_val, y_val, message in [
         (X, None, "X_val and y_val: expected both or neither"),
         (frame, y, "X_val: expected a data frame if X is a data frame, otherwise an array"),
@@ -766,25 +757,14 @@ def test_validation_samples_that_do_not_fit() -> None:
         classifier.fit(frame, y, X_val=frame[["a"]], y_val=y)
 
 
-@pytest.mark.parametrize(
-    ("settings", "said"),
-    [
-        ({"seed": 3}, "settings: seed is the parameter random_state"),
-        ({"dtype": "float64"}, "settings: dtype is the parameter dtype"),
-        ({"kernel": "laplacian"}, "settings: kernel is the parameter kernel"),
-        ({"validation.every": 5}, r"validation\.every requires a validation set"),
-        ({"loss": object()}, "settings: expected plain values, got .*; pass objects as parameters"),
-    ],
-)
-def test_settings_that_an_estimator_refuses(settings: dict[str, Any], said: str) -> None:
-    with pytest.raises(InputError, match=said):
-        NSVMClassifier("alg2", steps=10, settings=settings).fit(*MOONS)
+@pytest.fixture(scope="module")
+def model() -> Any:
+    return NSVMClassifier("svc").fit(*MOONS).model_
 
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.bool, torch.int32, torch.float32])
-def test_numbers_of_every_type_have_the_same_values(dtype: torch.dtype) -> None:
+def test_numbers_of_every_type_have_the_same_values(dtype: torch.dtype, model: Any) -> None:
     """Only bytes of images are pixels, which are scaled to 0..1."""
-    model: Any = NSVMClassifier("svc").fit(*MOONS).model_
     x = torch.tensor([[0, 1], [1, 1]])
     assert torch.equal(model.decision_function(x.to(dtype)), model.decision_function(x.double()))
 
@@ -799,8 +779,7 @@ def test_numbers_of_every_type_have_the_same_values(dtype: torch.dtype) -> None:
         (np.full((1, 2), np.nan), "the features are not finite; check the samples"),
     ],
 )
-def test_samples_that_a_model_refuses(x: Any, said: str) -> None:
-    model: Any = NSVMClassifier("svc").fit(*MOONS).model_
+def test_samples_that_a_model_refuses(x: Any, said: str, model: Any) -> None:
     for function in (model.predict, model.features, model.decision_function):
         with pytest.raises((InputError, RunError), match=said):
             function(x)

@@ -61,7 +61,7 @@ def test_made_cases_are_told_apart(made: str, tmp_path: Path) -> None:
 
 def test_the_model_of_an_estimator_has_no_data_to_diagnose_it_on(tmp_path: Path) -> None:
     x = np.random.default_rng(0).normal(size=(20, 2))
-    NSVMClassifier(steps=5).fit(x, x[:, 0] > 0).save(tmp_path / "model.safetensors")
+    NSVMClassifier("pegasos", steps=5).fit(x, x[:, 0] > 0).save(tmp_path / "model.safetensors")
     with pytest.raises(InputError, match="saved by an estimator, so the arrays on which"):
         load_trained(tmp_path / "model.safetensors", {})
 
@@ -84,14 +84,9 @@ def test_the_gap_is_that_to_the_dual_value_of_scikit_learn(class_weight: Any, tm
     figures = diagnose(model, data)
     assert primal == pytest.approx(dual, abs=1e-6)
     assert figures["duality_gap"] > 1e-4, "Pegasos has taken few steps"
-    expansion = replace(
-        model.expansion,
-        z=z[svc.support_],
-        alpha=torch.from_numpy(svc.dual_coef_[0]),
-        scale=1.0,
-        bias=float(svc.intercept_[0]),
-        i=torch.from_numpy(svc.support_).long(),
-    )
+    alpha, i = torch.from_numpy(svc.dual_coef_[0]), torch.from_numpy(svc.support_).long()
+    bias = float(svc.intercept_[0])
+    expansion = replace(model.expansion, z=z[i], alpha=alpha, scale=1.0, bias=bias, i=i)
     figures = diagnose(replace(model, expansion=expansion), data)
     assert figures["objective"] == pytest.approx(primal, rel=1e-9)
     assert figures["objective"] - figures["duality_gap"] == pytest.approx(dual, abs=1e-8)
@@ -103,19 +98,11 @@ THETA = {"theta_change", "feature_change", "theta_zeros"}
 NO_GAP = {"duality_gap", "refreshed_accuracy"}
 BUDGET = {"name": "alg1", "steps": 60, "lam": 0.01, "budget": 10}
 LINEAR = {"kernel": {"name": "linear"}}
+HEAD = {"network": {"name": "mlp", "widths": [6], "head": True}, **LINEAR}
+VALIDATED = {"name": "ringnorm", "samples": 200, "validation": 50}
 CASES: list[tuple[dict[str, Any], set[str]]] = [
-    (
-        {
-            "algorithm": {"name": "cross_entropy", "steps": 20},
-            "network": {"name": "mlp", "widths": [6], "head": True},
-            **LINEAR,
-        },
-        {*SVM, "refreshed_accuracy"},
-    ),
-    (
-        {"dataset": {"name": "ringnorm", "samples": 200, "validation": 50}, "calibration": "sigmoid"},
-        {"refreshed_accuracy"},
-    ),
+    ({"algorithm": {"name": "cross_entropy", "steps": 20}, **HEAD}, {*SVM, "refreshed_accuracy"}),
+    ({"dataset": VALIDATED, "calibration": "sigmoid"}, {"refreshed_accuracy"}),
     ({**LINEAR, "algorithm": {"name": "alg4", "steps": 20, "solver": "linear", "lam": 0.01}}, NO_GAP),
     ({"loss": {"name": "logistic"}}, NO_GAP),
     ({"algorithm": {"name": "pegasos", "steps": 60}}, {*THETA, "frozen_accuracy", "refreshed_accuracy"}),

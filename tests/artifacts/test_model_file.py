@@ -46,8 +46,7 @@ def contents(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
         return {name: file.get_tensor(name) for name in file.keys()}, file.metadata()  # noqa: SIM118
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("solver", ["pegasos", "svc"])
+@pytest.mark.parametrize(("dtype", "solver"), [("float32", "pegasos"), ("float64", "svc")])
 def test_the_loaded_model_has_the_same_decision_function(tmp_path: Path, dtype: str, solver: str) -> None:
     changes = {"dtype": dtype, "algorithm": {**SETTINGS["algorithm"], "solver": solver}}
     result, settings = small_run(tmp_path / "run", **changes), small_settings(**changes)

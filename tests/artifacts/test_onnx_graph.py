@@ -91,10 +91,7 @@ MODELS: dict[str, dict[str, Any]] = {
     "normalized kernel": {**TABLE, "kernel": {"name": "polynomial", "degree": 2, "normalize": True}},
     "bias": {**TABLE, "algorithm": {"name": "alg4", "steps": 20, "solver": "svc", "lam": 0.01}},
     "ten classes": {**TEN_CLASSES, "algorithm": {"name": "alg4", "steps": 20, "solver_steps": 300}},
-    "pairs of classes": {
-        **TEN_CLASSES,
-        "algorithm": {"name": "alg4", "steps": 20, "solver": "svc"},
-    },
+    "pairs of classes": {**TEN_CLASSES, "algorithm": {"name": "alg4", "steps": 20, "solver": "svc"}},
     "two calibrated classes": {
         "dataset": {"name": "ringnorm", "samples": 300, "validation": 100},
         "calibration": "sigmoid",

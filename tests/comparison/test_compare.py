@@ -387,7 +387,7 @@ def test_runs_of_other_code_are_told_of(code: str | None, told: bool) -> None:
 
 
 STRANGE = [
-    *("a_b & 50% #1 $x_{2}$ ~^\\", "[1, 2] *", "größe|ñandú", "«λ» 中 😀 ą", "1\x1b[31m\n2", '<a> `b\' "c"'),
+    *("a_b & 50% #1 $x_{2}$ ~^\\", "[1, 2] *", "größe|ñandú", "«λ» 中 😀 ą", "1\x1b[31m\n2", '<a> `b\' "c"')
 ]
 
 

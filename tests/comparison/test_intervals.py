@@ -31,8 +31,7 @@ def splits(rng: np.random.Generator, p: float, k: int) -> np.ndarray:
     return rng.hypergeometric(hard, 7400 - hard, 740, (STUDIES, k))
 
 
-@pytest.mark.parametrize("k", [3, 10])
-@pytest.mark.parametrize("p", [1e-4, 1e-3, 0.02, 0.3])
+@pytest.mark.parametrize(("p", "k"), [(1e-4, 3), (1e-3, 10), (0.02, 3), (0.3, 10)])
 def test_the_interval_of_independent_errors_holds_their_mean(
     p: float, k: int, rng: np.random.Generator
 ) -> None:
@@ -61,8 +60,7 @@ def test_the_interval_widens_with_what_differs_between_the_seeds(rng: np.random.
     assert np.mean(high - low) == pytest.approx(np.mean(theirs.high - theirs.low), rel=0.07)
 
 
-@pytest.mark.parametrize("overlap", [0.0, 1 / 9])
-@pytest.mark.parametrize("k", [3, 10])
+@pytest.mark.parametrize(("k", "overlap"), [(3, 0.0), (10, 1 / 9)])
 def test_a_difference_has_a_p_value_below_5_percent_where_its_interval_leaves_out_0(
     k: int, overlap: float, rng: np.random.Generator
 ) -> None:

@@ -55,10 +55,7 @@ def test_status(tmp_path: Path) -> None:
         ("finished", ""),
         ("failed", "it diverged"),
         ("interrupted", "interrupted after step 7 of 9"),
-        (
-            "interrupted",
-            f"interrupted at step 50; resume with nsvm train resume={killed} 'plugins=[mine]'",
-        ),
+        ("interrupted", f"interrupted at step 50; resume with nsvm train resume={killed} 'plugins=[mine]'"),
         ("running", ""),
     ]
     assert records[1].overrides == ["seed=2"]

@@ -110,8 +110,7 @@ def lines_of(figure: Figure, name: str) -> tuple[np.ndarray, np.ndarray]:
     return np.asarray(line.get_xdata()), np.asarray(line.get_ydata())
 
 
-@pytest.mark.parametrize("calibrated", [False, True])
-@pytest.mark.parametrize("classes", ["ab", "abc"])
+@pytest.mark.parametrize(("classes", "calibrated"), [("ab", True), ("abc", True), ("abc", False)])
 def test_curves_are_those_of_scikit_learn(classes: str, calibrated: bool, drawn: list[Figure]) -> None:
     """Of each class against the rest, with the figures that a result has."""
     random, C = np.random.default_rng(0), len(classes)

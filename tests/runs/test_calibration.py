@@ -86,16 +86,18 @@ def test_by_default_it_is_that_of_samples_with_the_classes_in_proportion(
     automatic, asked = (contents(path / "final.safetensors")[0] for path in (tmp_path / "run", trained))
     assert automatic.keys() == asked.keys()
     assert all(torch.equal(tensor, asked[name]) for name, tensor in automatic.items())
+    few: dict[str, Any] = AUTO | {"algorithm": {"name": "alg2", "steps": 5}, "validation": {}}
     for dataset in ({"name": "digits"}, {"name": "digits", "validation": "15 each"}):
-        settings = AUTO | {"dataset": dataset, "validation": {}}
+        settings = few | {"dataset": dataset}
         assert "test_log_loss" not in small_run(tmp_path / "without", **settings)
         assert load_model(tmp_path / "without" / "final.safetensors").sigmoids is None
         shutil.rmtree(tmp_path / "without")
         with pytest.raises(InputError, match="log_loss requires probabilities"):
             prepare(small_settings(**settings | {"metric": "log_loss"}))
     targets = small_table("regression", tmp_path, 0.2)
-    assert "validation_r2" in small_run(tmp_path / "targets", **AUTO | targets)
-    best = small_run(tmp_path / "metric", **AUTO | DIGITS | {"metric": "log_loss"})
+    assert "validation_r2" in small_run(tmp_path / "targets", **few | targets)
+    chosen = DIGITS | {"metric": "log_loss", "validation": {"every": 5}}
+    best = small_run(tmp_path / "metric", **few | chosen)
     assert best["best_validation_log_loss"] > 0
 
 

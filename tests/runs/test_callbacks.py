@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
 
 from nsvm_cli.artifacts.model_file import load_model
-from nsvm_cli.errors import InputError, Interrupted
+from nsvm_cli.errors import InputError
 from nsvm_cli.runs.checkpoint import load_checkpoint, save_checkpoint
 from nsvm_cli.runs.experiment import Experiment, prepare
 from nsvm_cli.runs.loop import CALLBACKS, Callback, Record
@@ -19,8 +22,7 @@ from nsvm_cli.storage.metrics_file import read_metrics
 from nsvm_cli.storage.run_directory import checkpoints_in
 from nsvm_cli.trainers import State
 from nsvm_cli.tuning.search import validation_score
-from tests.conftest import compile_units
-from tests.runs.test_train import bits, go, resumed, settings_with, stopped_at
+from tests.runs.test_train import bits, go, interrupt, resumed, settings_with
 
 
 class Mine(Callback):
@@ -43,12 +45,14 @@ class Mine(Callback):
         return f"step {self.until} is reached" if state.t >= self.until else None
 
 
-@pytest.fixture(autouse=True)
-def mine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(CALLBACKS, "mine", Mine)
+@pytest.fixture(autouse=True, scope="module")
+def mine() -> Iterator[None]:
+    with mock.patch.dict(CALLBACKS, mine=Mine):
+        yield
 
 
 MINE = {"name": "mine", "until": 200}
+STOPPING = settings_with(callbacks=[MINE])
 DIGITS = {"name": "digits", "validation": 30}
 """Two classes that an SVM soon tells apart: then no score improves any more, whatever rounding does."""
 WITHOUT_OWN = ("count", "mean_total")
@@ -60,16 +64,23 @@ def metrics(run: Path) -> list[dict[str, Any]]:
     return [{name: value for name, value in r.items() if name not in WITHOUT_OWN} for r in records]
 
 
-@pytest.mark.parametrize(
-    ("engine", "algorithm"),
-    [("literal", "alg2"), ("torch", "alg1"), ("torch", "alg4"), ("numba", "alg2"), ("numba", "alg3")],
-)
+@pytest.fixture(scope="module")
+def at_200(mine: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that a callback has stopped."""
+    go(path := tmp_path_factory.mktemp("at_200") / "run", STOPPING)
+    return path
+
+
+@pytest.fixture
+def run(at_200: Path, tmp_path: Path) -> Path:
+    """A copy of that run."""
+    return shutil.copytree(at_200, tmp_path / "run")
+
+
+@pytest.mark.parametrize(("engine", "algorithm"), [("literal", "alg2"), ("torch", "alg4")])
 def test_looking_at_the_model_changes_no_step(engine: str, algorithm: str, tmp_path: Path) -> None:
     """And a run that is stopped is the beginning of one that is not."""
-    if engine == "numba":
-        compile_units()
     changes: dict[str, Any] = {"algorithm": {"name": algorithm, "steps": 70}, "engine": engine}
-    changes |= {"checkpoint": {"every": "1h"}, "dtype": "float64"}  # for which other tests compile steps, too
     plain, stopped = tmp_path / "plain", tmp_path / "stopped"
     result = go(plain, settings_with(**changes))
     watched = go(tmp_path / "watched", settings_with(**changes, callbacks=["mine"]))
@@ -98,6 +109,9 @@ def test_early_stopping_counts_records_without_improvement(tmp_path: Path) -> No
     assert result["steps"] == best + 30 == max(scores)
     said = f"validation_accuracy has not improved since step {best}, when it was {scores[best]:.6g}"
     assert (result["stopped"], result["best_step"]) == (said, best)
+    assert result["steps"] < 300
+    score = validation_score(result["settings"], seed=0)
+    assert score == result["validation_accuracy"], "tuning stops, too"
 
 
 @pytest.mark.parametrize(
@@ -125,24 +139,20 @@ def test_which_way_is_better(metric: str, values: list[float], steps: int) -> No
 
 
 def test_a_run_that_stops_at_pauses_has_the_same_bits(tmp_path: Path) -> None:
-    resumed(tmp_path, settings_with(callbacks=[MINE]), 10)
+    resumed(tmp_path, STOPPING, 10)
 
 
-def test_a_kill_before_the_result_takes_no_further_step(tmp_path: Path) -> None:
-    run, settings, said = tmp_path / "run", settings_with(callbacks=[MINE]), list[str]()
-    go(run, settings)
-    before = bits(run)
+def test_a_kill_before_the_result_takes_no_further_step(run: Path) -> None:
+    before, said = bits(run), list[str]()
     (run / "result.json").unlink()
     (run / "final.safetensors").unlink()
-    result = go(run, settings, say=said.append)
+    result = go(run, STOPPING, say=said.append)
     assert bits(run) == before
     assert said == ["resuming after step 200 of 300, where training had stopped early: step 200 is reached"]
     assert (result["resumed"], result["exact"]) == (1, True)
 
 
-def test_a_stopped_run_goes_on_with_other_callbacks(tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    go(run, settings_with(callbacks=[MINE]))
+def test_a_stopped_run_goes_on_with_other_callbacks(run: Path) -> None:
     with pytest.raises(
         InputError, match=r"callbacks was \[\{'name': 'mine', .* and is \[\]; restore the earlier"
     ):
@@ -198,8 +208,7 @@ STATES: list[Any] = [
 
 def test_states_in_a_checkpoint_that_do_not_fit(tmp_path: Path) -> None:
     run, settings = tmp_path / "run", settings_with(callbacks=["mine"])
-    with pytest.raises(Interrupted):
-        go(run, settings, stopped_at(150))
+    interrupt(run, settings)
     for states in STATES:
         for file in checkpoints_in(run):
             checkpoint = load_checkpoint(file)
@@ -208,25 +217,15 @@ def test_states_in_a_checkpoint_that_do_not_fit(tmp_path: Path) -> None:
             go(run, settings)
 
 
-def test_tuning_scores_runs_as_they_are_trained(tmp_path: Path) -> None:
-    stopping = {"name": "early_stopping", "patience": 1}
-    settings = settings_with(dataset=DIGITS, callbacks=[stopping], validation={"every": 10})
-    result = go(tmp_path / "run", settings)
-    assert result["steps"] < 300
-    assert validation_score(result["settings"], seed=0) == result["validation_accuracy"]
-
-
 def test_the_settings_of_a_run_are_opened_without_its_callbacks(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    at_200: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A configuration names callbacks, and never imports them."""
-    run = tmp_path / "run"
-    go(run, settings_with(callbacks=[MINE]))
     monkeypatch.delitem(CALLBACKS, "mine")
     for name in ("final", "step-00000200"):
-        assert open_model(run / f"{name}.safetensors")[1].metadata.steps == 200
+        assert open_model(at_200 / f"{name}.safetensors")[1].metadata.steps == 200
     with pytest.raises(InputError, match="there is no callback 'mine'"):
-        prepare(settings_with(callbacks=[MINE]))
+        prepare(STOPPING)
 
 
 @pytest.mark.parametrize(("metric", "calibration"), [("roc_auc", None), ("log_loss", "sigmoid")])
@@ -236,11 +235,9 @@ def test_the_best_step_by_a_metric_is_the_model_of_a_run(
     settings = settings_with(
         dataset=DIGITS, metric=metric, keep="best", calibration=calibration, validation={"every": 20}
     )
-    result = resumed(tmp_path, settings)
-    scores = {
-        r["step"]: s for r in metrics(tmp_path / "run") if (s := r.get(f"validation_{metric}")) is not None
-    }
+    result = go(run := tmp_path / "run", settings)
+    scores = {r["step"]: s for r in metrics(run) if (s := r.get(f"validation_{metric}")) is not None}
     best = (min if metric == "log_loss" else max)(scores, key=lambda step: scores[step])
     assert best < 300 or metric == "log_loss", "which may improve to the end"
-    assert result["best_step"] == best == load_model(tmp_path / "run" / "final.safetensors").metadata.steps
+    assert result["best_step"] == best == load_model(run / "final.safetensors").metadata.steps
     assert result[f"best_validation_{metric}"] == result[f"validation_{metric}"] == scores[best]

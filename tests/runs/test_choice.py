@@ -11,13 +11,12 @@ from sklearn.model_selection import GridSearchCV, StratifiedKFold
 from sklearn.svm import SVC
 
 from nsvm_cli.artifacts.model_file import load_model
-from nsvm_cli.errors import Interrupted
 from nsvm_cli.models.composed_kernels import with_gamma_of_scale
 from nsvm_cli.runs.checkpoint import load_checkpoint
 from nsvm_cli.runs.experiment import prepare
 from nsvm_cli.runs.open_model import open_model
 from nsvm_cli.storage.run_directory import checkpoints_in, read_config
-from tests.runs.test_train import bits, go, stopped_at
+from tests.runs.test_train import bits, go, interrupt
 from tests.small_runs import small_settings
 
 GRID = {"C": [0.01, 10], "gamma": [0.05, 20]}
@@ -31,11 +30,10 @@ SEARCH: dict[str, Any] = {
 
 
 def test_a_choice_of_the_algorithm_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    auto = {"name": "auto", "lengths": [60], "scales": [1e-9], "solver": None}  # gamma is far too small
+    auto = {"name": "auto", "lengths": [20], "scales": [1e-9], "solver": None}  # gamma is far too small
     network, kernel = {"name": "mlp", "widths": [8], "normalize": True}, {"name": "rbf", "gamma": 4.0}
     settings = small_settings(algorithm=auto, network=network, kernel=kernel, curves=False)
-    with pytest.raises(Interrupted):
-        go(tmp_path / "resumed", settings, stopped_at(40))
+    interrupt(tmp_path / "resumed", settings, 10)
     go(tmp_path / "whole", settings)
     with monkeypatch.context() as m:
         m.setattr(StratifiedKFold, "split", None)  # nothing may search again
@@ -48,8 +46,7 @@ def test_a_choice_of_the_algorithm_is_kept(tmp_path: Path, monkeypatch: pytest.M
 def test_a_search_comes_once_and_its_choice_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = small_settings(**SEARCH)
     whole, resumed = tmp_path / "whole", tmp_path / "resumed"
-    with pytest.raises(Interrupted):
-        go(resumed, settings, stopped_at(40))
+    interrupt(resumed, settings, 40)
     (halfway,) = checkpoints_in(resumed)
     unfinished = open_model(halfway)[1]
     go(whole, settings)
@@ -74,8 +71,7 @@ def test_a_search_comes_once_and_its_choice_is_kept(tmp_path: Path, monkeypatch:
 def test_a_gamma_of_null_suits_features_that_do_not_move(tmp_path: Path) -> None:
     changes: dict[str, Any] = {"algorithm": {"name": "pegasos", "steps": 200}, "kernel": {"name": "rbf"}}
     settings = small_settings(**changes)
-    with pytest.raises(Interrupted):
-        go(tmp_path / "run", settings, stopped_at(100))
+    interrupt(tmp_path / "run", settings, 100)
     z = (e := prepare(settings)).F(e.problem.x).double()
     gamma = pytest.approx(1 / (z.shape[1] * float(z.var(correction=0))))
     (file,) = checkpoints_in(tmp_path / "run")
@@ -98,19 +94,13 @@ def test_gamma_is_that_of_each_kernel_and_counts_weights() -> None:
 
 
 def test_svc_alone_comes_with_a_C_of_1(tmp_path: Path) -> None:
-    network = {"name": "identity"}
-    settings = small_settings(
-        algorithm={"name": "svc"}, network=network, kernel={"name": "rbf", "gamma": 0.3}
-    )
-    with pytest.raises(Interrupted):
-        go(tmp_path / "run", settings, stopped_at(40))
+    parts: dict[str, Any] = {"network": {"name": "identity"}, "kernel": {"name": "rbf", "gamma": 0.3}}
+    settings = small_settings(algorithm={"name": "svc"}, **parts)
+    interrupt(tmp_path / "run", settings, 40)
     m = len((e := prepare(settings)).problem.y)
     (file,) = checkpoints_in(tmp_path / "run")
-    assert (
-        load_checkpoint(file).chosen["algorithm.lam"]
-        == open_model(file)[1].settings.algorithm["lam"]
-        == 1 / m
-    )
+    of_model = open_model(file)[1].settings.algorithm["lam"]
+    assert load_checkpoint(file).chosen["algorithm.lam"] == of_model == 1 / m
     assert read_config(tmp_path / "run")["algorithm"].get("lam") is None, "as it was given"
     go(tmp_path / "run", settings)
     x, test = e.problem.x, e.data.splits["test"]
@@ -124,12 +114,10 @@ def test_a_solver_of_null_is_said_and_kept_in_checkpoints(
 ) -> None:
     monkeypatch.setattr("nsvm_cli.trainers.alg4.MAX_SVC_SAMPLES", 10)
     settings = small_settings(algorithm={"name": "alg4", "steps": 200, "solver": None})
-    with pytest.raises(Interrupted):
-        go(tmp_path / "run", settings, stopped_at(100))
+    interrupt(tmp_path / "run", settings, 100)
     m = len((e := prepare(settings)).problem.y)
-    assert (
-        f"algorithm.solver=nystroem is used, since svc would be slow for {m} training samples" in e.remarks()
-    )
+    said = f"algorithm.solver=nystroem is used, since svc would be slow for {m} training samples"
+    assert said in e.remarks()
     (file,) = checkpoints_in(tmp_path / "run")
     assert load_checkpoint(file).chosen["algorithm.solver"] == "nystroem"
     assert read_config(tmp_path / "run")["algorithm"]["solver"] is None, "as it was given"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from functools import cache
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -75,8 +76,13 @@ def assert_equal(ours: Any, theirs: Any) -> None:
     torch.testing.assert_close(ours[1], theirs[1], rtol=0, atol=0, equal_nan=True)
 
 
-@pytest.mark.parametrize("kind", ["two classes", "several classes of images", "real targets"])
-@pytest.mark.parametrize("name", sorted(TRAINERS))
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        *product(sorted(TRAINERS), ["two classes"]),
+        *product(["alg4", "svc", "trees"], ["several classes of images", "real targets"]),
+    ],
+)
 def test_an_algorithm_without_a_body_is_the_one_that_it_derives_from(
     name: str, kind: str, table: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -61,5 +61,6 @@ def test_a_slower_engine_is_named_once(
 ) -> None:
     lines: list[str] = []
     monkeypatch.setattr(nsvm_cli.engines, "pays_off", lambda *_: True)
-    go(tmp_path, parse_settings(with_values(plain(settings()), changes)), say=lines.append)
+    values = with_values(plain(settings()), {"algorithm.steps": 20, **changes})
+    go(tmp_path, parse_settings(values), say=lines.append)
     assert lines == ([] if said is None else [said])

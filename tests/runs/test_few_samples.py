@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from sklearn.base import clone
 
 from nsvm_cli.artifacts.prediction import explain
 from nsvm_cli.compose.composition import compose_settings
-from nsvm_cli.config.settings import Settings, parse_settings
+from nsvm_cli.config.settings import Settings, parse_settings, with_values
 from nsvm_cli.errors import InputError
 from nsvm_cli.estimators import NSVMClassifier
 from nsvm_cli.runs.experiment import prepare
@@ -22,11 +23,17 @@ from tests.small_runs import small_run
 from tests.small_tables import small_table
 
 
-def by_default(algorithm: str, file: Path, *words: str) -> Settings:
+@cache
+def defaults(algorithm: str) -> dict[str, Any]:
     """Return the settings of a user who names an algorithm and a table, but for a few steps."""
     steps = [f"algorithm.{key}={value}" for key, value in few_steps(algorithm, 6).items()]
-    table = ["dataset=csv", f"dataset.path={file}", f"algorithm={algorithm}"]
-    return parse_settings(compose_settings([*table, *steps, "engine=torch", "threads=1", *words]))
+    words = ["dataset=csv", "dataset.path=x.csv", f"algorithm={algorithm}"]
+    return compose_settings([*words, *steps, "engine=torch", "threads=1"])
+
+
+def by_default(algorithm: str, file: Path, task: str = "classification", **dataset: str) -> Settings:
+    values = {f"dataset.{key}": value for key, value in {"path": str(file), **dataset}.items()}
+    return parse_settings(with_values(defaults(algorithm), {"task": task, **values}))
 
 
 @pytest.mark.parametrize(("kind", "rows"), [("2 classes", 4), ("3 classes", 6), ("reals", 4)])
@@ -39,8 +46,7 @@ def test_defaults_fit_a_table_of_a_few_rows(kind: str, rows: int, tmp_path: Path
         "\n".join(["a,b,c,label", *(f"{a},{b},{c},{y}" for (a, b, c), y in zip(x, labels, strict=True))])
     )
     for algorithm in TRAINERS:
-        words = [] if C else ["task=regression"]
-        experiment = prepare(by_default(algorithm, file, *words))
+        experiment = prepare(by_default(algorithm, file, "classification" if C else "regression"))
         model, test = experiment.train(), experiment.data.splits["test"]
         assert len(model.predict(test.x)) == len(test) >= (C or 1)
 
@@ -58,8 +64,7 @@ def test_a_constant_model_is_a_result(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize(
-    ("classes", "left_out", "multiclass"),
-    [(3, 0, "crammer_singer"), (4, 2, "crammer_singer"), (4, 0, "one_vs_rest")],
+    ("classes", "left_out", "multiclass"), [(3, 0, "one_vs_rest"), (4, 2, "crammer_singer")]
 )
 def test_a_class_of_weight_0_is_as_if_its_rows_were_not_there(
     classes: int, left_out: int, multiclass: str
@@ -68,7 +73,7 @@ def test_a_class_of_weight_0_is_as_if_its_rows_were_not_there(
     y = np.arange(15 * classes) % classes
     X = rng.normal(size=(len(y), 2)) + 2 * np.eye(4)[y, :2]
     kept = y != left_out
-    for algorithm in TRAINERS:
+    for algorithm in TRAINERS if classes == 3 else sorted(TRAINERS.keys() - {"auto"}):
         how = {"multiclass": multiclass} if TRAINERS[algorithm].trains_svm else {}
         how |= {f"algorithm.{key}": value for key, value in few_steps(algorithm, 9).items()}
         classifier = NSVMClassifier(algorithm, engine="torch", settings=how)
@@ -96,10 +101,9 @@ def test_a_class_that_is_never_predicted_is_known_and_counts(tmp_path: Path) -> 
 def test_a_class_whose_rows_are_all_held_out_is_refused(tmp_path: Path) -> None:
     rows = [f"{i % 7},{i},{'c' if i > 55 else 'ab'[i % 2]}" for i in range(60)]
     (tmp_path / "t.csv").write_text("\n".join(["x,day,label", *rows]))
-    for algorithm in ("alg1", "svc", "trees"):
-        said = "class c has no training samples, because dataset.time puts all of them in the test set"
-        with pytest.raises(InputError, match=said):
-            prepare(by_default(algorithm, tmp_path / "t.csv", "dataset.time=day"))
+    said = "class c has no training samples, because dataset.time puts all of them in the test set"
+    with pytest.raises(InputError, match=said):
+        prepare(by_default("svc", tmp_path / "t.csv", time="day"))
 
 
 def test_one_class_of_a_weight_is_refused() -> None:
@@ -123,6 +127,6 @@ def test_a_search_takes_fewer_folds_for_a_rare_class(algorithm: str) -> None:
 def test_a_class_that_a_fold_of_groups_lacks_is_named(tmp_path: Path) -> None:
     rows = [f"{i % 7},{i // 4},{'c' if i in (2, 30) else 'ab'[i % 2]}" for i in range(60)]
     (tmp_path / "t.csv").write_text("\n".join(["x,patient,label", *rows]))
-    table, folds = tmp_path / "t.csv", [f"dataset.fold={k}/5" for k in range(5)]
-    data = [prepare(by_default("svc", table, "dataset.group=patient", fold)).data for fold in folds]
+    settings = [by_default("svc", tmp_path / "t.csv", group="patient", fold=f"{k}/5") for k in range(5)]
+    data = [prepare(each).data for each in settings]
     assert sum("class c has no test samples" in d.remarks() for d in data) == 3

@@ -26,15 +26,17 @@ def run(folder: Path, **changes: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("algorithm", ["alg1", "alg2", "alg3", "alg4"])
 def test_without_a_learning_rate_nothing_changes(algorithm: str, tmp_path: Path) -> None:
-    steps = {"solver_steps": 20} if algorithm == "alg4" else {}
-    chosen = {"name": algorithm, "steps": 20, **steps}
+    chosen = {"name": algorithm, "steps": 10, **({"solver_steps": 10} if algorithm == "alg4" else {})}
     still = {"name": "sgd", "lr": 0.0, "momentum": 0.9, "weight_decay": 0.1}
     for optimizer, moved in ((still, False), ({**still, "lr": 1e-4}, True)):
         result = run(tmp_path / str(moved), algorithm=chosen, optimizer=optimizer)
         assert (result["theta_change"] > 0, result["feature_change"] > 0) == (moved, moved)
         assert result["parameters"] == 20 * 10 + 10 + 10 * 6 + 6
         assert result["data"]["origins"] == ["ringnorm"]
-    result = run(tmp_path / "identity", network={"name": "identity"})
+
+
+def test_what_has_no_theta_has_none_that_changed(tmp_path: Path) -> None:
+    result = run(tmp_path / "run", network={"name": "identity"})
     assert (result["parameters"], result["theta_change"], result["feature_change"]) == (0, None, 0)
 
 

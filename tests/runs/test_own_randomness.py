@@ -16,7 +16,6 @@ from torch.nn import functional
 from nsvm_cli.datasets import DATASETS, load_data
 from nsvm_cli.datasets.base import Samples, Source
 from nsvm_cli.errors import InputError
-from nsvm_cli.estimators import NSVMClassifier
 from nsvm_cli.models.dropout import Dropout
 from nsvm_cli.models.kernels import KERNELS, Kernel
 from nsvm_cli.models.losses import LOSSES, Hinge
@@ -78,9 +77,6 @@ class Always(Drawing):
         return z + torch.randn_like(z)
 
 
-DRAWING = [Drawing, Functional, Attention, OfNumpy, BatchSecond]
-
-
 @pytest.fixture
 def network(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     """The section of a network of the user's own."""
@@ -94,8 +90,11 @@ def theta(e: Experiment) -> Tensor:
     return torch.cat([p.detach().flatten() for p in e.F.network.parameters()])
 
 
-@pytest.mark.parametrize("algorithm", ["alg1", "alg3"])
-@pytest.mark.parametrize("network", DRAWING, indirect=True)
+@pytest.mark.parametrize(
+    ("network", "algorithm"),
+    [(Drawing, "alg1"), (Functional, "alg3"), (Attention, "alg3"), (OfNumpy, "alg1"), (BatchSecond, "alg3")],
+    indirect=["network"],
+)
 def test_what_ran_before_changes_nothing(network: dict[str, str], algorithm: str) -> None:
     settings = small_settings(network=network, algorithm={"name": algorithm, "steps": 30})
     torch.manual_seed(1)
@@ -124,27 +123,14 @@ def test_the_draws_of_two_steps_differ(network: dict[str, str]) -> None:
 @pytest.mark.parametrize("network", [Functional], indirect=True)
 def test_resuming_is_exact(network: dict[str, str], tmp_path: Path) -> None:
     resumed(tmp_path, settings := settings_with(network=network))
-    says = (
-        "engine=literal is used, because faster engines do not support networks that draw random numbers "
-        "in training"
-    )
-    assert says in prepare(settings).remarks()
-
-
-@pytest.mark.parametrize("network", [Drawing], indirect=True)
-def test_two_fits_agree(network: dict[str, str]) -> None:
-    x = np.random.default_rng(0).standard_normal((60, 3))
-    fits = [
-        NSVMClassifier("alg2", network="own", steps=60, random_state=0).fit(x, x[:, 0] > 0) for _ in range(2)
-    ]
-    scores = [fit.decision_function(x) for fit in fits]
-    np.testing.assert_array_equal(*scores)
+    why = "faster engines do not support networks that draw random numbers in training"
+    assert f"engine=literal is used, because {why}" in prepare(settings).remarks()
 
 
 @pytest.mark.parametrize("network", [Functional], indirect=True)
 def test_runs_in_parallel_threads_are_as_alone(network: dict[str, str]) -> None:
     settings = [
-        small_settings(network=network, algorithm={"name": "alg1", "steps": 60}, seed=seed)
+        small_settings(network=network, algorithm={"name": "alg1", "steps": 30}, seed=seed)
         for seed in range(4)
     ]
     alone = [theta(prepare(each)) for each in settings]
@@ -217,9 +203,7 @@ class Noisy(Kernel):
         return K + torch.randn_like(K)
 
 
-def test_the_seed_decides_what_the_constructor_of_a_kernel_draws(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_seed_decides_what_the_constructor_of_a_kernel_draws(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(KERNELS, "own", RandomFeatures)
     a = torch.linspace(0, 1, 12).view(2, 6)
     values = [prepare(small_settings(kernel={"name": "own"}, seed=s)).problem.K(a, a) for s in (0, 0, 1)]

@@ -83,10 +83,8 @@ def test_the_best_step_is_chosen_first_and_resuming_changes_nothing(tmp_path: Pa
     (tmp_path / "run" / "result.json").unlink()
     go(tmp_path / "run", settings, say=lines.append)
     assert bits(tmp_path / "run") == before, "the checkpoint has no threshold"
-    told = (
-        f"for decision values of at least {result['threshold']:.4g}, the threshold with the best f1 on the "
-        "validation set"
-    )
+    told = f"for decision values of at least {result['threshold']:.4g}, "
+    told += "the threshold with the best f1 on the validation set"
     assert any(told in line for line in lines)
 
 
@@ -97,7 +95,6 @@ def test_every_kind_of_model_can_have_one(tmp_path: Path) -> None:
             result = small_run(tmp_path / "run", **RARE | {"algorithm": algorithm, "threshold": threshold})
             assert np.isfinite(result["threshold"])
             if threshold == "best":
-                assert result["validation_f1"] >= 0.5, (
-                    "at worst, that of always deciding for the second class"
-                )
+                least = "at worst, that of always deciding for the second class"
+                assert result["validation_f1"] >= 0.5, least
             shutil.rmtree(tmp_path / "run")
