@@ -53,13 +53,13 @@ KERNELS["mine"] = Polynomial
 
 
 @pytest.mark.usefixtures("no_idle_workers")
-def test_two_of_four_jobs_diverge(tmp_path: Path) -> None:
-    """In worker processes, which import the user's plugins too."""
+@pytest.mark.parametrize("launcher", ["basic", pytest.param("joblib", marks=pytest.mark.thorough)])
+def test_two_of_four_jobs_diverge(launcher: str, tmp_path: Path) -> None:
+    """Also in worker processes of joblib, which import the user's plugins too."""
     sweep = tmp_path / "sweep"
     (tmp_path / "mine.py").write_text(POLYNOMIAL)
     words = [
-        "hydra/launcher=joblib",
-        "hydra.launcher.n_jobs=2",
+        f"hydra/launcher={launcher}",
         f"hydra.sweep.dir='{sweep}'",
         *TINY,
         "plugins=[mine]",
