@@ -166,6 +166,7 @@ def test_the_spectrum_kernel_of_the_page_tells_sequences_apart(tmp_path: Path) -
     assert evaluated(run, "--plugins=spectrum", cwd=tmp_path)["errors"] == result["test_errors"]
 
 
+@pytest.mark.thorough
 def test_padding_stays_out_of_the_features_of_the_network_of_the_page(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -174,7 +175,7 @@ def test_padding_stays_out_of_the_features_of_the_network_of_the_page(
     run_file("make_sets.py", tmp_path)
     command = re.findall(r"nsvm train ('plugins=\[set_network.*?)\n```", page, flags=re.DOTALL)[0]
     words = [word.strip("'") for word in command.replace("\\\n", " ").split()]
-    run, result = trained(*words, "algorithm.steps=300", "curves=false", cwd=tmp_path)
+    run, result = trained(*words, "curves=false", cwd=tmp_path)
     assert result["test_accuracy"] > 0.95
     assert evaluated(run, "--plugins=set_network", cwd=tmp_path)["errors"] == result["test_errors"]
 
