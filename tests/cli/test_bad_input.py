@@ -15,24 +15,19 @@ CASES = [
     ("trian", "there is no command 'trian'; did you mean train?"),
     ("train datset=mnist", "datset: there is no such setting; did you mean dataset?"),
     ("train dataset=mnst", "dataset=mnst: there is no such dataset; did you mean mnist?"),
-    ("train algorithm=alg5", "algorithm=alg5: there is no such algorithm; did you mean alg"),
     ("train optimizer.lrr=1", "optimizer.lrr: there is no such setting; did you mean optimizer.lr?"),
     ("train +sed=3", "sed: there is no such setting; did you mean seed?"),
     ("train algorithm", "the override 'algorithm' cannot be read"),
     ("train --confg-dir x", "there is no flag --confg-dir; did you mean --config-dir?"),
     ("train --cfg everything", "there is no cfg 'everything'; expected one of: all, hydra, job"),
-    ("train steps=10", "steps: there is no such setting; did you mean algorithm.steps? (known: algorithm, "),
     ("train algorithm.lr=0.1", "did you mean optimizer.lr? (known: algorithm.average, "),
     ("train dataset=my/table.csv", "dataset=my/table.csv: there is no such dataset; did you mean csv?"),
     ("train experiment=ringnorm_alg9", "there is no such experiment; did you mean ringnorm_alg"),
     (
         "train +experiment=ringnorm_alg4_wide",
-        "expected experiment=OPTION, without + or nested lists (known: ringn",
+        "expected experiment=OPTION, without + or nested lists (known: ",
     ),
-    (
-        "train kernel=[[a]]",
-        "kernel=[[a]]: expected kernel=OPTION, without + or nested lists (known: laplacian, ",
-    ),
+    ("train kernel=[[a]]", "kernel=[[a]]: expected kernel=OPTION, without + or nested lists (known: lapl"),
     ("train -m dataset=digits,[a,[b]]", "dataset=digits,[a,[b]]: expected dataset=OPTION, without"),
     ("train +=", "the override '+=' cannot be read"),
     ("train algorithm={nix:1}", "algorithm.nix: there is no such setting; expected one of: algorithm."),
@@ -45,12 +40,8 @@ CASES = [
     (f"train seed=0x{'f' * 20_000}", "seed should be a valid integer, got '0xfff"),
     ("train dataset.validation=7000", "dataset.validation=7000: expected fewer than 6660, the number"),
     ("train algorithm=cross_entropy loss=hinge", "loss=hinge requires an SVM"),
-    ("train dataset=csv", "dataset.path requires a value"),
     ("train dataset=csv dataset.path=nowhere.csv", "dataset.path=nowhere.csv does not exist"),
-    (
-        "train dataset=mnist dataset.root=nowhere",
-        "dataset.root=nowhere: nowhere/MNIST/raw/train-images-idx3-ubyte",
-    ),
+    ("train dataset=mnist dataset.root=nowhere", "nowhere: nowhere/MNIST/raw/train-images-idx3-ubyte"),
     ("train plugins=[nowhere]", "plugins: there is no module 'nowhere'"),
     *(
         (f"{command} --plugins nowhere", "there is no module 'nowhere'")
@@ -58,31 +49,23 @@ CASES = [
     ),
     ("evaluate x --plugins 1", "plugins: expected names of modules such as my_parts, got '1'"),
     ("evaluate", "evaluate requires PATH; see nsvm evaluate --help"),
-    ("evaluate nowhere --split all --json", "nowhere does not exist: expected a model file"),
-    ("evaluate .", ". has no final.safetensors: expected a run with this file or a checkpoint"),
     ("evaluate x datset=a", "or an override of the data set; did you mean dataset? (known: dataset,"),
     ("evaluate x --split tests", "there is no split 'tests'; did you mean test?"),
     ("completion tcsh", "there is no shell 'tcsh'; expected one of: bash, fish, zsh"),
     ("tune algorithm=alg3 --config-dir", "argument --config-dir: expected one argument"),
     ("tune dataset.samples=400 dataset.validation=0", "set tune.validation above 0"),
+    ("tune metric=acuracy", "metric=acuracy: there is no such metric; did you mean accuracy"),
     ("tune tune.trails=3", "tune.trails: there is no such setting; did you mean tune.trials?"),
     ("tune +tune.space.network.droput=[0.1]", "network.droput: mlp has no such setting"),
-    ("tune tune.trials=many", "tune.trials should be a valid integer"),
     ("train --estimate -m seed=0,1", "--estimate cannot be combined with -m"),
     ("train --estimate dataset=csv", "dataset.path requires a value"),
     ("train -m hydra/launcher=rya", "hydra/launcher=rya: there is no such hydra/launcher; did you mean ray?"),
     ("train resume=nothing", "resume=nothing: expected a run directory, which contains config.yaml"),
-    (
-        "train resume=run experiment=ringnorm_alg4_wide",
-        "resume=RUN: override single settings, such as optimizer.lr=",
-    ),
+    ("train resume=run experiment=ringnorm_alg4_wide", "override single settings, such as optimizer.lr="),
     ("train resume=run -m", "to resume a sweep, run its command again"),
     ("train resume=run overwrite=true", "overwrite=true cannot be combined with resume=RUN"),
     ("train resume=run allow_mismatch=maybe", "allow_mismatch: expected true or false, got 'maybe'"),
-    (
-        "train resume=run algorithm=alg1",
-        "algorithm=alg1 cannot be combined with resume=RUN: override single settings",
-    ),
+    ("train resume=run algorithm=alg1", "algorithm=alg1 cannot be combined with resume=RUN: override "),
     ("train resume=run sed=1", "sed: there is no such setting; did you mean seed?"),
     ("train resume=run ~seed", "~seed cannot be combined with resume=RUN"),
     ("train overwrite=maybe", "overwrite: expected true or false, got 'maybe'"),
@@ -115,18 +98,3 @@ def test_a_process_ends_with_the_same_line_and_code(tmp_path: Path) -> None:
     done = nsvm(*words, cwd=tmp_path)
     assert (process.returncode, out, errors) == (done.returncode, done.stdout, done.stderr)
     assert done.returncode == 2
-
-
-def test_data_that_are_not_what_they_should_be(tmp_path: Path) -> None:
-    rows = "\n".join(f"{i % 7},{i},{'yes' if i % 2 else 'no'}" for i in range(60))
-    file = tmp_path / "table.csv"
-    for text, said in [
-        (f"a,b,label\n{rows}\n1,x,no", "column b, row 61: expected numbers, found 'x' in 1 cell; add"),
-        (f"a,b,label\n{rows}\n1,2,", "column label, row 61: expected a label, got an empty cell"),
-        (f"a,b,label\n{rows}\n1,2,perhaps", "expected at least 2 samples of class perhaps, found 1"),
-        ("a,label\n1,no\n2,no\n", "expected at least 2 classes, got 1 class: no"),
-        (f"a,b,lable\n{rows}", "has no column 'label'; did you mean lable?"),
-        ("", "cannot be read as CSV"),
-    ]:
-        file.write_text(text)
-        assert said in refusal("train", "dataset=csv", "dataset.path=table.csv", cwd=tmp_path)

@@ -25,14 +25,7 @@ TABLE = pd.DataFrame(
         "left": np.resize(["yes", "no", "no", "yes"], ROWS),
     }
 )
-WORDS = [
-    "algorithm=pegasos",
-    "algorithm.steps=60",
-    "curves=false",
-    "threads=1",
-    "dataset=csv",
-    "dataset.label=left",
-]
+WORDS = ["algorithm=pegasos", "algorithm.steps=60", "curves=false", "dataset=csv", "dataset.label=left"]
 
 
 @pytest.fixture(scope="module")
@@ -110,9 +103,8 @@ def test_columns_beside_predictions(folder: Path, monkeypatch: pytest.MonkeyPatc
     assert nsvm("predict", "run", "new.csv", cwd=folder, code=0).stderr == unseen
     new.replace("Ulm", "Köln").to_csv(folder / "latin.csv", index=False, encoding="utf-8")
     warned = nsvm("predict", "run", "latin.csv", "--encoding", "latin-1", cwd=folder, code=0).stderr
-    assert (
-        warned == "city: none of the 60 cells occurs in the training data; check the encoding of the file\n"
-    )
+    said = "city: none of the 60 cells occurs in the training data; check the encoding of the file\n"
+    assert warned == said
 
 
 def test_columns_of_parquet_keep_their_types(folder: Path) -> None:

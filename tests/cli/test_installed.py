@@ -21,7 +21,7 @@ import nsvm_cli
 from nsvm_cli.cli import main
 
 print(nsvm_cli.__file__)
-train = "train algorithm=alg3 dataset=digits algorithm.steps=30 hydra.run.dir=run"
+train = "train algorithm=alg3 dataset=digits algorithm.steps=30 engine=literal curves=false hydra.run.dir=run"
 for line in (train, "evaluate run --json"):
     try:
         main(line.split())
@@ -31,8 +31,8 @@ for line in (train, "evaluate run --json"):
 
 
 def test_a_wheel_carries_conf_and_trains_and_evaluates_from_a_foreign_folder(tmp_path: Path) -> None:
-    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(tmp_path), str(ROOT)]
-    done = subprocess.run(build, capture_output=True, text=True, timeout=PATIENCE)
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
+    done = subprocess.run(build, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 0, done.stdout + done.stderr
     site = tmp_path / "site"
     with zipfile.ZipFile(next(tmp_path.glob("*.whl"))) as wheel:

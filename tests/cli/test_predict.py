@@ -89,32 +89,26 @@ def test_output(folder: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize("kind", ["three classes", "regression"])
-def test_classes_and_real_targets(kind: str, tmp_path: Path) -> None:
-    table = small_table(kind, tmp_path, validation=0)
-    words = [f"dataset.path={table['dataset']['path']}", f"task={table['task']}"]
-    trained(*PEGASOS, *words, cwd=tmp_path)
-    rows = predicted(tmp_path, table["dataset"]["path"])
-    truth = pd.read_csv(table["dataset"]["path"])["label"]
+def test_real_targets(tmp_path: Path) -> None:
+    table = small_table("regression", tmp_path)["dataset"]["path"]
+    trained(*PEGASOS, f"dataset.path={table}", "task=regression", cwd=tmp_path)
+    errors = pd.read_csv(table)["label"] - [float(row["prediction"]) for row in predicted(tmp_path, table)]
     figures = evaluated(tmp_path / "run", "--split", "all", cwd=tmp_path)
-    if kind == "regression":
-        errors = truth - [float(row["prediction"]) for row in rows]
-        assert np.sqrt((errors**2).mean()) == pytest.approx(figures["rmse"])
-        return
-    assert np.mean(truth == [row["prediction"] for row in rows]) == figures["accuracy"]
-    best = [max(("fox", "hen", "owl"), key=lambda c: float(row[f"score {c}"])) for row in rows]
-    assert best == [row["prediction"] for row in rows]
+    assert np.sqrt((errors**2).mean()) == pytest.approx(figures["rmse"])
 
 
-def test_probabilities_of_a_calibrated_model(tmp_path: Path) -> None:
+def test_classes_and_their_probabilities(tmp_path: Path) -> None:
     table = small_table("three classes", tmp_path)["dataset"]["path"]
     words = [f"dataset.path={table}", "dataset.validation=20", "calibration=sigmoid"]
     trained(*PEGASOS, *words, cwd=tmp_path)
-    rows = predicted(tmp_path, table)
-    p = np.array([[float(row[f"probability_{c}"]) for c in ("fox", "hen", "owl")] for row in rows])
+    rows, truth, classes = predicted(tmp_path, table), pd.read_csv(table)["label"], ("fox", "hen", "owl")
+    p = np.array([[float(row[f"probability_{c}"]) for c in classes] for row in rows])
     np.testing.assert_allclose(p.sum(1), 1)
     figures = evaluated(tmp_path / "run", "--split", "all", cwd=tmp_path)
-    assert figures["log_loss"] == pytest.approx(log_loss(pd.read_csv(table)["label"], p))
+    assert figures["log_loss"] == pytest.approx(log_loss(truth, p))
+    assert np.mean(truth == [row["prediction"] for row in rows]) == figures["accuracy"]
+    best = [max(classes, key=lambda c: float(row[f"score {c}"])) for row in rows]
+    assert best == [row["prediction"] for row in rows]
 
 
 def test_images(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from nsvm_cli.engines.numba.code import code_folder
-from tests.cli.process import nsvm, refusal, start, wait_for
+from tests.cli.process import nsvm, refusal, run_files, start, wait_for
 
 LINES = """\
 # two sweeps
@@ -16,36 +16,28 @@ LINES = """\
 """
 
 
-def results(folder: Path) -> dict[Path, int]:
-    """Return when the results below a folder were written."""
-    return {file: file.stat().st_mtime_ns for file in folder.rglob("result.json")}
-
-
 def table(output: str) -> list[str]:
     """Return the rows of a comparison, without the times."""
     rows = [line for line in output.splitlines() if line.startswith("| ")][2:]
     return [row.removesuffix(" |").rpartition("|")[0] for row in rows]
 
 
-def test_a_suite_is_run_once_and_compared(tmp_path: Path) -> None:
-    (tmp_path / "mine.yaml").write_text(LINES)
-    done = nsvm("reproduce", "mine.yaml", cwd=tmp_path, code=0)
-    written = results(tmp_path / "outputs" / "reproduce" / "mine")
-    assert len(written) == 6
-    assert {row.split()[1] for row in table(done.stdout)} == {"logistic", "majority", "svc"}
-    again = nsvm("reproduce", "mine.yaml", cwd=tmp_path, code=0)
-    assert written == results(tmp_path)
-    assert table(again.stdout) == table(done.stdout)
-
-
-def test_a_failure_keeps_no_other_sweep_from_running(tmp_path: Path) -> None:
+def test_a_suite_is_run_once_and_compared_though_a_sweep_of_it_fails(tmp_path: Path) -> None:
     """Words of the command line replace those of each line."""
-    (tmp_path / "mine.yaml").write_text(f"- dataset=digits algorithm=svc algorithm.grid={{c:[1]}}\n{LINES}")
-    words = "seed=3", "curves=false", "--output", "it's here"
-    done = nsvm("reproduce", "mine.yaml", *words, cwd=tmp_path, code=2)
-    assert len(results(tmp_path / "it's here")) == 3
+    file, words = tmp_path / "mine.yaml", ["reproduce", "mine.yaml", "seed=3", "curves=false"]
+    file.write_text(f"- dataset=digits algorithm=svc algorithm.grid={{c:[1]}}\n{LINES}")
+    done = nsvm(*words, cwd=tmp_path, code=2)
     assert "algorithm.grid.c: svc cannot search this" in done.stderr.splitlines()[-1]
+    written = run_files(tmp_path / "outputs" / "reproduce" / "mine")
+    assert len({run.parent for run in written}) == 3
     assert {row.split()[1] for row in table(done.stdout)} == {"logistic", "majority", "svc"}
+    file.write_text(LINES)
+    again = nsvm(*words, cwd=tmp_path, code=0)
+    assert written == run_files(tmp_path)
+    assert table(again.stdout) == table(done.stdout)
+    file.write_text("- dataset=digits algorithm=majority seed=range(2)\n")
+    nsvm("reproduce", "mine.yaml", "--output", "it's here", cwd=tmp_path, code=0)
+    assert len({run.parent for run in run_files(tmp_path / "it's here")}) == 2
 
 
 @pytest.mark.parametrize("text", ["dataset=digits", "- 3", "- {a: b}", "- [", ""])
@@ -65,12 +57,12 @@ def test_killed_it_repeats_nothing_and_ends_with_the_same_table(tmp_path: Path) 
     # where what is compiled is kept: whether it is there decides which engine a run has
     environment = {"XDG_CACHE_HOME": str(code_folder().parents[2])}
     process = start("reproduce", "mine.yaml", cwd=cut, env=environment)
-    wait_for(lambda: bool(results(cut)), process)
+    wait_for(lambda: bool([*cut.rglob("result.json")]), process)
     process.kill()
     process.communicate()
-    finished = results(cut)
+    finished = {file: time for file, time in run_files(cut).items() if file.name == "result.json"}
     assert len(finished) < 3, "it was cut off"
 
     expected = table(nsvm("reproduce", "mine.yaml", cwd=whole, code=0).stdout)
     assert table(nsvm("reproduce", "mine.yaml", cwd=cut, code=0).stdout) == expected
-    assert finished.items() <= results(cut).items()
+    assert finished.items() <= run_files(cut).items()

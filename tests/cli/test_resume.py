@@ -16,9 +16,8 @@ import nsvm_cli
 from nsvm_cli.parallel.signals import ONE_REQUEST
 from nsvm_cli.storage.files import locked
 from nsvm_cli.storage.run_directory import checkpoints_in
-from tests.cli.process import nsvm, refusal, start, wait_for
+from tests.cli.process import nsvm, refusal, signalled, start, wait_for
 from tests.cli.test_tune import COST
-from tests.patience import PATIENCE
 from tests.runs.test_train import bits
 
 SECRET = {"SECRET_TOKEN": "hush-hush"}
@@ -71,6 +70,8 @@ def test_killed_and_resumed(folder: Path) -> None:
     assert [json.loads(line)["step"] for line in text.splitlines()] == [10, 20, 30, 40]
     again = nsvm("train", RUN, cwd=folder, code=2).stderr
     assert "already contains a run that is not finished" in again
+    with locked(folder / "run"):
+        assert "in use by another nsvm process: wait" in refusal("train", "resume=run", WORDS[0], cwd=folder)
     refused = nsvm("train", "resume=run", "threads=2", WORDS[0], cwd=folder, code=2)
     said = "threads was 1 and is 2; restore the earlier values or, to accept a different result, set allow"
     assert said in refused.stderr
@@ -86,23 +87,25 @@ def test_killed_and_resumed(folder: Path) -> None:
 
 
 def test_a_signal_ends_a_run_in_order(tmp_path: Path) -> None:
-    words = ["algorithm=alg1", "algorithm.steps=1000000", "log_every=50", "checkpoint.every=1h"]
-    run = start("train", *words, "engine=torch", RUN, cwd=tmp_path)
-    wait_for(lambda: (tmp_path / "run" / "metrics.jsonl").exists(), run)
-    run.send_signal(signal.SIGUSR1)
-    wait_for(lambda: bool(checkpoints_in(tmp_path / "run")), run)
-    run.send_signal(signal.SIGINT)
-    _, errors = run.communicate(timeout=PATIENCE)
-    assert run.returncode == 130
-    assert "\ncheckpoint after step " in errors
+    words = [
+        "algorithm=alg1",
+        "algorithm.steps=1000",
+        "log_every=50",
+        "checkpoint.every=1h",
+        "engine=literal",
+    ]
+    with signalled(signal.SIGUSR1, signal.SIGINT):
+        errors = nsvm("train", *words, "dataset.samples=300", RUN, cwd=tmp_path, code=130).stderr
+    assert "\ncheckpoint after step 50" in errors
     last = errors.splitlines()[-1]
-    assert re.match(r"nsvm: interrupted after step \d+ of 1000000; ", last)
+    assert re.match(r"nsvm: interrupted after step 100 of 1000; ", last)
     assert last.endswith(f"resume with nsvm train resume={tmp_path / 'run'}")
     assert "Traceback" not in errors
     assert checkpoints_in(tmp_path / "run")
     assert not (tmp_path / "run" / "result.json").exists()
 
 
+@pytest.mark.thorough
 def test_a_second_ctrl_c_stops_at_once(folder: Path) -> None:
     """Though the first one cannot be heeded: the step never ends."""
     run = asleep(folder)
@@ -214,18 +217,21 @@ def test_a_sweeper_that_chooses_by_a_metric_of_the_users_chooses_the_same(tmp_pa
     assert scores == sorted(scores)
 
 
-def test_a_directory_that_another_command_has_open(tmp_path: Path) -> None:
-    with locked(tmp_path / "run"):
-        said = refusal("train", "algorithm.steps=5", "hydra.run.dir=run", cwd=tmp_path)
-    assert "in use by another nsvm process: wait" in said
-
-
 LONGER = "algorithm.steps=120"
 
 
-def test_a_finished_run_that_cannot_go_on(tmp_path: Path) -> None:
-    words = ["algorithm=alg4", "algorithm.solver_steps=40", "algorithm.steps=60", "dataset.samples=300"]
-    nsvm("train", *words, "curves=false", "hydra.run.dir=run", cwd=tmp_path, code=0)
+def test_a_finished_run_of_two_parts_has_a_curve_but_cannot_go_on(tmp_path: Path) -> None:
+    words = ["algorithm=alg4", "algorithm.solver_steps=40", "algorithm.steps=40", "dataset.samples=300"]
+    words += ["checkpoint.every=20", "checkpoint.keep=all", "curves=false", "engine=literal", RUN]
+    nsvm("train", *words, cwd=tmp_path, code=0)
+    files = [f"run/step-{step:08}.safetensors" for step in (20, 40, 60, 80)]
+    done = nsvm("evaluate", *files, "--json", cwd=tmp_path, code=0)
+    assert [json.loads(line)["steps"] for line in done.stdout.splitlines()] == [60, 80]
+    early = "{} has no SVM yet, at step {} of 80: expected a checkpoint of Part 2"
+    assert done.stderr.splitlines()[:2] == [early.format(files[n], 20 * n + 20) for n in range(2)]
+    done = nsvm("evaluate", *files[:2], cwd=tmp_path, code=2)
+    assert done.stderr.splitlines()[-1] == f"nsvm: {early.format(files[1], 40)}"
+
     names = ("result.json", "final.safetensors", "config.yaml", "metrics.jsonl", "status.json")
     before = [(tmp_path / "run" / name).read_bytes() for name in names]
 
@@ -235,25 +241,12 @@ def test_a_finished_run_that_cannot_go_on(tmp_path: Path) -> None:
         return done.stderr.splitlines()[-1]
 
     assert "steps of Part 1, as in the checkpoint, got 120" in refused(LONGER)
-    assert "contains a finished run with a different algorithm: start a new run" in refused(
-        "algorithm.name=alg1", LONGER
-    )
-    assert "has taken all 100 steps: to resume, set more steps" in refused("seed=1")
-    (tmp_path / "run" / "step-00000100.safetensors").unlink()  # as with checkpoint.keep=none
+    other = refused("algorithm.name=alg1", LONGER)
+    assert "contains a finished run with a different algorithm: start a new run" in other
+    assert "has taken all 80 steps: to resume, set more steps" in refused("seed=1")
+    for file in files:  # as with checkpoint.keep=none
+        (tmp_path / file).unlink()
     assert "and has no checkpoint to resume from (see checkpoint.keep): start a new run" in refused(LONGER)
-
-
-def test_a_learning_curve_leaves_out_checkpoints_without_an_svm(tmp_path: Path) -> None:
-    words = ["algorithm=alg4", "algorithm.solver_steps=40", "algorithm.steps=40", "dataset.samples=300"]
-    words += ["checkpoint.every=20", "checkpoint.keep=all", "curves=false", "hydra.run.dir=run"]
-    nsvm("train", *words, cwd=tmp_path, code=0)
-    files = [f"run/step-{step:08}.safetensors" for step in (20, 40, 60, 80)]
-    done = nsvm("evaluate", *files, "--json", cwd=tmp_path, code=0)
-    assert [json.loads(line)["steps"] for line in done.stdout.splitlines()] == [60, 80]
-    early = "{} has no SVM yet, at step {} of 80: expected a checkpoint of Part 2"
-    assert done.stderr.splitlines()[:2] == [early.format(files[n], 20 * n + 20) for n in range(2)]
-    done = nsvm("evaluate", *files[:2], cwd=tmp_path, code=2)
-    assert done.stderr.splitlines()[-1] == f"nsvm: {early.format(files[1], 40)}"
 
 
 def test_every_command_takes_the_model_of_a_run_that_was_killed(folder: Path) -> None:
@@ -265,16 +258,16 @@ def test_every_command_takes_the_model_of_a_run_that_was_killed(folder: Path) ->
     said = "step-00000040.safetensors: using the model after step 40 of "
     for command in (
         ["evaluate", "run"],
-        ["evaluate", *both],
         ["predict", "run", "new.csv"],
         ["diagnose", both[0]],
         ["export", "run", "--onnx"],
     ):
         assert said in nsvm(*command, mine, cwd=folder, code=0).stderr, command
+    done = nsvm("evaluate", *both, "--json", mine, cwd=folder, code=0)
+    assert said in done.stderr
+    assert [json.loads(line)["steps"] for line in done.stdout.splitlines()] == [40, 20]
     assert (folder / "run" / "step-00000040.onnx").is_file()
     nsvm("report", "run", mine, cwd=folder, code=0)
     report = (folder / "run" / "report.html").read_text()
     assert said in report
     assert "Kernel matrix" in report
-    lines = nsvm("evaluate", *both, "--json", mine, cwd=folder, code=0).stdout.splitlines()
-    assert [json.loads(line)["steps"] for line in lines] == [40, 20]

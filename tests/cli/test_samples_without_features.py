@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import io
 import json
 import re
-import subprocess
-import sys
+import runpy
 from pathlib import Path
 from typing import Any
 
@@ -78,16 +78,20 @@ def test_an_rbf_matrix_of_a_million_entries_gives_the_run_of_the_kernel(algorith
     assert "it requires the matrix file" in refused("export", "indices", "--onnx", cwd=folder)
 
 
+def run_file(name: str, folder: Path) -> None:
+    with contextlib.chdir(folder):
+        runpy.run_path(name)
+
+
 def load_in(folder: Path, run: str) -> Any:
-    with pytest.MonkeyPatch.context() as at:
-        at.chdir(folder)
+    with contextlib.chdir(folder):
         return load_model(run)
 
 
 def test_a_killed_run_resumes_to_the_bit_where_the_matrix_has_moved_but_not_changed(folder: Path) -> None:
-    words = [*INDICES, "algorithm=pegasos", "algorithm.steps=3000", "checkpoint.every=500", "log_every=500"]
+    words = [*INDICES, "algorithm=pegasos", "algorithm.steps=1500", "checkpoint.every=500", "log_every=500"]
     run_of(*words, name="whole", cwd=folder)
-    killed(*words, "hydra.run.dir=killed", step=1500, cwd=folder)
+    killed(*words, "hydra.run.dir=killed", step=1000, cwd=folder)
     file, moved = folder / "K.npy", folder / "moved.npy"
     matrix = np.load(file)
     np.save(moved, 2 * matrix)
@@ -125,7 +129,6 @@ def test_samples_to_predict_have_rows_in_a_larger_matrix(folder: Path) -> None:
     [
         (["kernel=precomputed"], "kernel.path requires a value"),
         (["dataset.scaling=standard"], "expected one feature, which is a row number of K.npy from 0"),
-        (["network=mlp"], "got 256 features; set dataset.scaling=none and network=identity"),
         (["algorithm=alg1"], "or set algorithm=pegasos or svc"),
     ],
 )
@@ -151,25 +154,25 @@ def test_an_estimator_takes_indices(folder: Path, monkeypatch: pytest.MonkeyPatc
     np.testing.assert_array_equal(loaded.fit(i[::2], y[::2]).decision_function(i), g)
 
 
-@pytest.mark.parametrize("algorithm", ["pegasos", "svc"])
-def test_the_spectrum_kernel_of_the_page_tells_sequences_apart(algorithm: str, tmp_path: Path) -> None:
+def test_the_spectrum_kernel_of_the_page_tells_sequences_apart(tmp_path: Path) -> None:
     page = PAGE.with_name("samples-without-features.md").read_text()
     files = write_files_of(page, tmp_path)
     assert {"make_dna.py", "spectrum.py"} <= files
-    subprocess.run([sys.executable, "make_dna.py"], cwd=tmp_path, check=True)
-    command = re.findall(r"nsvm train ('plugins=.*?)algorithm=svc\n", page, flags=re.DOTALL)[0]
+    run_file("make_dna.py", tmp_path)
+    command = re.findall(r"nsvm train ('plugins=.*?algorithm=svc)\n", page, flags=re.DOTALL)[0]
     words = [word.strip("'") for word in command.replace("\\\n", " ").split()]
-    run, result = trained(*words, f"algorithm={algorithm}", "curves=false", cwd=tmp_path)
+    run, result = trained(*words, "curves=false", cwd=tmp_path)
     assert result["test_accuracy"] > 0.95
     assert evaluated(run, "--plugins=spectrum", cwd=tmp_path)["errors"] == result["test_errors"]
 
 
+@pytest.mark.thorough
 def test_padding_stays_out_of_the_features_of_the_network_of_the_page(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     page = PAGE.with_name("samples-without-features.md").read_text()
     write_files_of(page, tmp_path)
-    subprocess.run([sys.executable, "make_sets.py"], cwd=tmp_path, check=True)
+    run_file("make_sets.py", tmp_path)
     command = re.findall(r"nsvm train ('plugins=\[set_network.*?)\n```", page, flags=re.DOTALL)[0]
     words = [word.strip("'") for word in command.replace("\\\n", " ").split()]
     run, result = trained(*words, "curves=false", cwd=tmp_path)
@@ -183,7 +186,8 @@ def test_padding_stays_out_of_the_features_of_the_network_of_the_page(
     x, y = np.load(tmp_path / "sets.npy"), np.load(tmp_path / "labels.npy")
     other = np.where(x[..., -1:] == 1, x, [5.0, -7.0, 0.0])
     unscaled = {"dataset.scaling": "none"}
-    ours = NSVMClassifier("alg4", network="sets", steps=20, dtype="float64", settings=unscaled).fit(x, y)
+    ours = NSVMClassifier("alg4", network="sets", steps=20, dtype="float64", settings=unscaled)
+    ours.fit(x[:100], y[:100])
     np.testing.assert_allclose(ours.decision_function(other), ours.decision_function(x), rtol=0, atol=1e-10)
     network = sets.Sets(x.shape[1:]).double().eval()
     longer = torch.from_numpy(np.pad(x, [(0, 0), (0, 7), (0, 0)]))
