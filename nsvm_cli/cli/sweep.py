@@ -103,7 +103,7 @@ class Sweep:
             paths = {tuple(command_in(status)["overrides"]): path for path, status in same.items()}
             done = {n: path for n, job in enumerate(jobs) if (path := paths.get(tuple(settings_words(job))))}
             for n, path in done.items():
-                self.finished[path] = {**same[path], "job": n, "directory": path, "jobs": 1}
+                self.finished[path] = {**same[path], "job": n, "directory": path}
             jobs = [job for n, job in enumerate(jobs) if n not in done]
         self._ended = {*self.finished}
         self._watching.enter_context(sweep_progress(self.look, self.jobs))
@@ -172,9 +172,11 @@ class Sweep:
     def _report(self, draw: bool = True) -> list[dict[str, Any]]:
         if self.directory is None:
             return []
-        started = (outcome(path, self.mark) for path in {*self._paths()} - {*self.finished})
-        outcomes = sorted([*self.finished.values(), *filter(None, started)], key=lambda job: job["job"])
-        self._missing = max(0, (self.jobs or 0) - sum(job["jobs"] for job in outcomes))
+        # a job with the same result as a finished one keeps its directory
+        started = {path: job for path in self._paths() if (job := outcome(path, self.mark))}
+        outcomes = sorted((started | self.finished).values(), key=lambda job: job["job"])
+        known = len(self.finished) + sum(job["jobs"] for job in started.values())
+        self._missing = max(0, (self.jobs or 0) - known)
         if outcomes:
             self._show(outcomes)
         if draw:  # after a signal, the curves are drawn when the sweep is started again

@@ -187,7 +187,8 @@ def test_jobs_with_the_same_result_are_trained_once_and_drawn_at_the_end(tmp_pat
     assert "; 1/2 ended" in done.stderr, "words that are repeated are one job"
     (run,) = jobs_of(tmp_path / "sweep")
     (run / "curves.png").unlink()
-    nsvm(*words, "seed=0", "checkpoint.every=10", cwd=tmp_path, code=0)
+    done = nsvm(*words, "seed=0,0", "checkpoint.every=5,10", cwd=tmp_path, code=0)
+    assert "1 finished, 0 failed, 0 interrupted\n" in done.stdout
     assert (run / "curves.png").exists()
 
 
