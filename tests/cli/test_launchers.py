@@ -53,18 +53,11 @@ KERNELS["mine"] = Polynomial
 
 
 @pytest.mark.usefixtures("no_idle_workers")
-@pytest.mark.parametrize("launcher", ["basic", pytest.param("joblib", marks=pytest.mark.thorough)])
-def test_two_of_four_jobs_diverge(launcher: str, tmp_path: Path) -> None:
-    """Also in worker processes of joblib, which import the user's plugins too."""
+def test_two_of_four_jobs_diverge(tmp_path: Path) -> None:
+    """In worker processes, which import the user's plugins too."""
     sweep = tmp_path / "sweep"
     (tmp_path / "mine.py").write_text(POLYNOMIAL)
-    words = [
-        f"hydra/launcher={launcher}",
-        f"hydra.sweep.dir='{sweep}'",
-        *TINY,
-        "plugins=[mine]",
-        "kernel=mine",
-    ]
+    words = ["hydra/launcher=joblib", f"hydra.sweep.dir='{sweep}'", *TINY, "plugins=[mine]", "kernel=mine"]
     words += ["optimizer.lr=1e-3,1e25", "seed=0,1"]  # the last rate makes this kernel overflow
     done = nsvm("train", "-m", *words, cwd=tmp_path, env=WIDE, code=1)
     assert f"{sweep}: 2 finished, 2 failed, 0 interrupted" in done.stdout
@@ -184,7 +177,6 @@ def test_jobs_with_the_same_result_are_trained_once_and_drawn_at_the_end(tmp_pat
     words = ["train", "-m", *TINY, "curves=true", "hydra.sweep.dir=sweep"]
     done = nsvm(*words, "seed=0,0", "checkpoint.every=5,10", cwd=tmp_path, code=0)
     assert "1 finished, 0 failed, 0 interrupted\n" in done.stdout
-    assert "; 1/2 ended" in done.stderr, "words that are repeated are one job"
     (run,) = jobs_of(tmp_path / "sweep")
     (run / "curves.png").unlink()
     done = nsvm(*words, "seed=0,0", "checkpoint.every=5,10", cwd=tmp_path, code=0)

@@ -9,7 +9,6 @@ import shlex
 import shutil
 import signal
 from pathlib import Path
-from typing import Any
 
 import optuna
 import pytest
@@ -19,17 +18,12 @@ from optuna.storages.journal import JournalFileBackend
 from nsvm_cli.compose.composition import compose_settings
 from nsvm_cli.config.settings import flat
 from nsvm_cli.datasets import Splits
-from tests.cli.process import Killed, nsvm, refusal, start, wait_for
+from tests.cli.process import nsvm, refusal, start, wait_for
 from tests.conftest import InlineWorkers
 
 SHORT = ["algorithm=alg4", "dataset.samples=400", "tune.validation=40", "algorithm.steps=20"]
-SHORT += [
-    "engine=literal",
-    "algorithm.solver_steps=100",
-    "tune.seeds=2",
-    "tune.finalists=2",
-    "tune.final_seeds=2",
-]
+SHORT += ["algorithm.solver_steps=100", "tune.seeds=2", "tune.finalists=2", "tune.final_seeds=2"]
+SHORT += ["engine=literal"]
 HERE = "tune.directory=search"
 
 
@@ -191,15 +185,8 @@ from nsvm_cli.metrics import metric
 def cost(y, predicted, weights):
     return ((y != predicted) * (1 + 4 * y)).mean()
 """
-FEW = [
-    "algorithm=pegasos",
-    "algorithm.steps=60",
-    "engine=literal",
-    "tune.finalists=2",
-    "tune.final_seeds=2",
-    "tune.jobs=1",
-]
-FEW += ["tune.seeds=2"]
+FEW = ["algorithm=pegasos", "algorithm.steps=60", "tune.finalists=2", "tune.final_seeds=2", "tune.jobs=1"]
+FEW += ["tune.seeds=2", "engine=literal"]
 OWN = ["plugins=[own]", "metric=cost", "dataset.samples=400", "tune.validation=40", "tune.trials=13"]
 
 
@@ -208,27 +195,18 @@ def finalists_of(folder: Path) -> list[dict[str, str]]:
 
 
 @pytest.mark.usefixtures("inline_workers")
-def test_killed_and_resumed_it_finds_the_same_by_a_metric_of_the_users(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    outcomes, words, tell = [], ["tune", *FEW, *OWN, HERE], optuna.Study.tell
-
-    def last_words(study: optuna.Study, *given: Any) -> optuna.trial.FrozenTrial:
-        told = tell(study, *given)
-        if len(trials(folder)) == 11:
-            raise Killed
-        return told
-
+def test_killed_and_resumed_it_finds_the_same_by_a_metric_of_the_users(tmp_path: Path) -> None:
+    outcomes, words = [], ["tune", *FEW, *OWN, HERE]
     for name in ("whole", "killed"):
         (folder := tmp_path / name).mkdir()
         (folder / "own.py").write_text(COST)
         before: list[optuna.trial.FrozenTrial] = []
         if name == "killed":
-            with monkeypatch.context() as patched:
-                patched.setattr(optuna.Study, "tell", last_words)
-                with pytest.raises(Killed):
-                    nsvm(*words, cwd=folder)
-            assert len(before := trials(folder)) == 11
+            process = start(*words, cwd=folder)
+            wait_for(lambda folder=folder: len(trials(folder)) >= 11, process)  # type: ignore[misc]
+            process.kill()
+            process.communicate()
+            assert 11 <= len(before := trials(folder)) < 13
         done = nsvm(*words, cwd=folder, code=0)
         after = trials(folder)
         assert [t.datetime_complete for t in after[: len(before)]] == [t.datetime_complete for t in before]
