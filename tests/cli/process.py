@@ -113,15 +113,15 @@ def killed(*overrides: str, step: int, cwd: Path) -> None:
 
 
 @contextlib.contextmanager
-def signalled(*signums: int) -> Iterator[None]:
-    """Send this process a signal after each of the first records of a run, and wait until it has noted it."""
-    on_log, left = CheckpointManager.on_log, iter(signums)
+def signalled(signum: int) -> Iterator[None]:
+    """Send this process a signal after the first record of a run, and wait until the run has noted it."""
+    on_log, first = CheckpointManager.on_log, iter([True])
 
     def send(recorder: CheckpointManager, state: State, record: Record) -> None:
         on_log(recorder, state, record)
-        if (signum := next(left, None)) is not None:
+        if next(first, False):
             os.kill(os.getpid(), signum)
-            while recorder.signals.noted is None and not recorder.signals._checkpoint_wanted:
+            while recorder.signals.noted is None:
                 time.sleep(0.001)
 
     with mock.patch.object(CheckpointManager, "on_log", send):

@@ -155,6 +155,15 @@ def test_a_callback_of_ones_own_of_15_lines_resumes_after_a_kill_to_the_bit(call
     assert again == f"Finished already: {callbacks / 'run'}, stopped: {result['stopped']}\n"
 
 
+def test_a_callback_that_fails_is_one_line_with_its_place(callbacks: Path) -> None:
+    file = callbacks / "my_callbacks.py"
+    file.write_text(file.read_text().replace("float((train.y * g >= 1).float().mean())", "train.z"))
+    line = 1 + file.read_text().partition("train.z")[0].count("\n")
+    said = nsvm("train", *WATCHED, cwd=callbacks, code=1).stderr.splitlines()[-1]
+    assert said.startswith("nsvm: plugin my_callbacks failed: AttributeError: ")
+    assert said.endswith(f" (my_callbacks.py, line {line}){HINT}")
+
+
 def test_a_sweep_over_callbacks(tmp_path: Path) -> None:
     words = ["-m", "algorithm=pegasos", "algorithm.steps=300", "dataset=digits", "curves=false"]
     words += ["dataset.validation=50", "validation.every=10", "hydra.sweep.dir=sweep"]

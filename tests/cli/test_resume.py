@@ -16,8 +16,9 @@ import nsvm_cli
 from nsvm_cli.parallel.signals import ONE_REQUEST
 from nsvm_cli.storage.files import locked
 from nsvm_cli.storage.run_directory import checkpoints_in
-from tests.cli.process import nsvm, refusal, signalled, start, wait_for
+from tests.cli.process import nsvm, refusal, start, wait_for
 from tests.cli.test_tune import COST
+from tests.patience import PATIENCE
 from tests.runs.test_train import bits
 
 SECRET = {"SECRET_TOKEN": "hush-hush"}
@@ -87,18 +88,17 @@ def test_killed_and_resumed(folder: Path) -> None:
 
 
 def test_a_signal_ends_a_run_in_order(tmp_path: Path) -> None:
-    words = [
-        "algorithm=alg1",
-        "algorithm.steps=1000",
-        "log_every=50",
-        "checkpoint.every=1h",
-        "engine=literal",
-    ]
-    with signalled(signal.SIGUSR1, signal.SIGINT):
-        errors = nsvm("train", *words, "dataset.samples=300", RUN, cwd=tmp_path, code=130).stderr
-    assert "\ncheckpoint after step 50" in errors
+    words = ["algorithm=alg1", "algorithm.steps=1000000", "log_every=50", "checkpoint.every=1h"]
+    run = start("train", *words, "engine=torch", RUN, cwd=tmp_path)
+    wait_for(lambda: (tmp_path / "run" / "metrics.jsonl").exists(), run)
+    run.send_signal(signal.SIGUSR1)
+    wait_for(lambda: bool(checkpoints_in(tmp_path / "run")), run)
+    run.send_signal(signal.SIGINT)
+    _, errors = run.communicate(timeout=PATIENCE)
+    assert run.returncode == 130
+    assert "\ncheckpoint after step " in errors
     last = errors.splitlines()[-1]
-    assert re.match(r"nsvm: interrupted after step 100 of 1000; ", last)
+    assert re.match(r"nsvm: interrupted after step \d+ of 1000000; ", last)
     assert last.endswith(f"resume with nsvm train resume={tmp_path / 'run'}")
     assert "Traceback" not in errors
     assert checkpoints_in(tmp_path / "run")
