@@ -26,37 +26,19 @@ from hydra.core.hydra_config import HydraConfig
 
 from nsvm_cli import plugins
 from nsvm_cli.cli import ENDING, main
-from nsvm_cli.datasets import DATASETS
+from nsvm_cli.config.registry import Registry
 from nsvm_cli.datasets.augmentation import AUGMENTATIONS
 from nsvm_cli.metrics import METRICS
-from nsvm_cli.models.kernels import KERNELS
-from nsvm_cli.models.losses import LOSSES
-from nsvm_cli.models.networks import NETWORKS
 from nsvm_cli.models.objectives import KERNEL_OBJECTIVES
-from nsvm_cli.models.optimizers import OPTIMIZERS, SCHEDULES
-from nsvm_cli.models.penalties import PENALTIES
+from nsvm_cli.models.optimizers import SCHEDULES
 from nsvm_cli.runs.checkpoint import CheckpointManager
-from nsvm_cli.runs.loggers import LOGGERS
-from nsvm_cli.runs.loop import CALLBACKS, Record
-from nsvm_cli.trainers import TRAINERS, State
+from nsvm_cli.runs.loop import Record
+from nsvm_cli.trainers import State
+from nsvm_cli.trainers.alg1 import MAINTENANCE
 from tests.patience import PATIENCE
 
 NSVM = [sys.executable, "-m", "nsvm_cli"]
-REGISTRIES: list[dict[str, Any]] = [
-    AUGMENTATIONS,
-    CALLBACKS,
-    DATASETS,
-    KERNELS,
-    KERNEL_OBJECTIVES,
-    LOGGERS,
-    LOSSES,
-    METRICS,
-    NETWORKS,
-    OPTIMIZERS,
-    PENALTIES,
-    SCHEDULES,
-    TRAINERS,
-]
+FUNCTIONS: list[dict[str, Any]] = [AUGMENTATIONS, KERNEL_OBJECTIVES, MAINTENANCE, METRICS, SCHEDULES]
 
 
 def nsvm(
@@ -148,7 +130,7 @@ def as_if_started(cwd: Path, env: dict[str, str]) -> Iterator[None]:
     with contextlib.ExitStack() as after:
         after.enter_context(contextlib.chdir(cwd))
         after.enter_context(mock.patch.dict(os.environ, {**environment_of(cwd), **env}))
-        for registry in REGISTRIES:
+        for registry in (*Registry.kinds.values(), *FUNCTIONS):
             after.enter_context(mock.patch.dict(registry))
         after.enter_context(mock.patch.object(plugins, "_roots", set()))
         after.enter_context(mock.patch.object(plugins, "_sources", {}))
