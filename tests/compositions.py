@@ -15,13 +15,13 @@ GROUPS = {folder.name for folder in (ROOT / "conf").iterdir() if folder.is_dir()
 
 
 @cache
-def composed_once(words: tuple[str, ...]) -> dict[str, Any]:
+def _composed(*words: str) -> dict[str, Any]:
     return compose_settings([*words])
 
 
 def composed(words: Iterable[str]) -> dict[str, Any]:
-    """Return the settings of words, from the folders of nsvm alone."""
-    return deepcopy(composed_once(tuple(words)))
+    """Return the settings for overrides that need no folder but conf/."""
+    return deepcopy(_composed(*words))
 
 
 def together(commands: Iterable[dict[str, str]]) -> list[list[str]]:

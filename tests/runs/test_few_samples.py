@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -11,29 +10,25 @@ import pytest
 from sklearn.base import clone
 
 from nsvm_cli.artifacts.prediction import explain
-from nsvm_cli.compose.composition import compose_settings
 from nsvm_cli.config.settings import Settings, parse_settings, with_values
 from nsvm_cli.errors import InputError
 from nsvm_cli.estimators import NSVMClassifier
 from nsvm_cli.runs.experiment import prepare
 from nsvm_cli.runs.open_model import data_for, open_model
 from nsvm_cli.trainers import TRAINERS
+from tests.compositions import composed
 from tests.conftest import few_steps
 from tests.small_runs import small_run
 from tests.small_tables import small_table
 
 
-@cache
-def defaults(algorithm: str) -> dict[str, Any]:
+def by_default(algorithm: str, file: Path, task: str = "classification", **dataset: str) -> Settings:
     """Return the settings of a user who names an algorithm and a table, but for a few steps."""
     steps = [f"algorithm.{key}={value}" for key, value in few_steps(algorithm, 6).items()]
-    words = ["dataset=csv", "dataset.path=x.csv", f"algorithm={algorithm}"]
-    return compose_settings([*words, *steps, "engine=torch", "threads=1"])
-
-
-def by_default(algorithm: str, file: Path, task: str = "classification", **dataset: str) -> Settings:
+    words = ["dataset=csv", "dataset.path=x.csv", f"algorithm={algorithm}", *steps]
     values = {f"dataset.{key}": value for key, value in {"path": str(file), **dataset}.items()}
-    return parse_settings(with_values(defaults(algorithm), {"task": task, **values}))
+    usual = composed([*words, "engine=torch", "threads=1"])
+    return parse_settings(with_values(usual, {"task": task, **values}))
 
 
 @pytest.mark.parametrize(("kind", "rows"), [("2 classes", 4), ("3 classes", 6), ("reals", 4)])
