@@ -1,4 +1,4 @@
-"""What signals ask for, how the end by one crosses processes, and which GPU a process uses."""
+"""What signals ask for, where they cannot be handled, and how the end by one crosses processes."""
 
 from __future__ import annotations
 
@@ -11,10 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-import torch
 
 from nsvm_cli.errors import Interrupted, NotFiniteError
-from nsvm_cli.parallel.device import take_turns
 from nsvm_cli.parallel.signals import Signals
 from tests.patience import PATIENCE
 
@@ -73,13 +71,3 @@ def test_what_ends_a_job_crosses_processes() -> None:
     assert (type(copy), copy.signum, str(copy)) == (Interrupted, 15, "interrupted after step 3")
     copy = pickle.loads(pickle.dumps(NotFiniteError("g", 3)))
     assert (type(copy), str(copy)) == (NotFiniteError, "g is not finite at step 3")
-
-
-@pytest.mark.parametrize(("gpus", "used"), [(0, []), (1, []), (2, [0, 1, 0, 1]), (3, [0, 1, 2, 0])])
-def test_jobs_of_a_sweep_take_turns(gpus: int, used: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
-    chosen: list[int] = []
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
-    monkeypatch.setattr(torch.cuda, "set_device", chosen.append)
-    for job in range(4):
-        take_turns(job)
-    assert chosen == used
