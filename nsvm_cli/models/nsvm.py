@@ -144,12 +144,12 @@ def probabilities(sigmoids: Sigmoids, g: Float[Tensor, " p *outputs"]) -> Float[
 
 
 def probability_scores(p: Float[Tensor, "p C"], positive: Bool[Tensor, " p *outputs"]) -> dict[str, float]:
-    """Return the sums over samples of scikit-learn's ``log_loss`` and ``brier_score``."""
+    """Return scikit-learn's ``log_loss`` and ``brier_score``."""
     label = positive if positive.ndim == 2 else torch.stack([~positive, positive], 1)
     divisor = 2 if p.shape[1] == 2 else 1  # with two classes, the errors of both are equal
     return {
-        "log_loss": float(-p[label].clamp_min(torch.finfo(p.dtype).eps).log().sum()),
-        "brier_score": float((p - label.to(p)).square().sum(1).sum() / divisor),
+        "log_loss": float(-p[label].clamp_min(torch.finfo(p.dtype).eps).log().mean()),
+        "brier_score": float((p - label.to(p)).square().sum(1).mean() / divisor),
     }
 
 
@@ -353,15 +353,10 @@ class NSVM:
 
         ``weights`` are passed to the user's own metrics. All other scores ignore weights.
         """
-        task, values, sums = self.task, [], []
-        for part, labels in zip(x.split(self._rows), y.split(self._rows), strict=True):
-            values.append(g := self.decision_function(part).cpu())
-            if (p := self.probabilities(g)) is not None:
-                sums.append(probability_scores(p, self._positive(labels)))
-        means = {name: sum(part[name] for part in sums) / len(y) for name in (sums[0] if sums else ())}
-        g, w = torch.cat(values), None if weights is None else weights.numpy()
-        p = self.probabilities(g) if own_metrics(task.kind) else None
-        return scores_of(task, y.cpu(), g, p, w) | means
+        g = self.decision_function(x).cpu()
+        p, w = self.probabilities(g), None if weights is None else weights.numpy()
+        scores = scores_of(self.task, y.cpu(), g, p, w)
+        return scores if p is None else scores | probability_scores(p, self._positive(y))
 
 
 def scores_of(
