@@ -32,37 +32,15 @@ from sklearn.metrics import log_loss
 from sklearn.model_selection import train_test_split
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from torch import Tensor
-from torch.nn import functional
 
+import studies.baselines  # noqa: F401  # registers l2_svm
 from nsvm_cli import NSVMClassifier
 from nsvm_cli.datasets.torchvision_import import import_torchvision
-from nsvm_cli.models.feature_map import Training
-from nsvm_cli.models.kernels import Kernel
-from nsvm_cli.trainers import TRAINERS
-from nsvm_cli.trainers.base import Problem, State
-from nsvm_cli.trainers.cross_entropy import CrossEntropy
 
 TABLES = ("german", "letter", "optdigits", "segmentation", "vehicle")
 CHOICE_SEED = 1000
 FEW = 10_000
 """Number of images up to which training takes a fifth of the steps, and for the choice of a candidate."""
-
-
-@TRAINERS.register("l2_svm")
-class L2SVM(CrossEntropy):
-    """Linear SVMs with squared hinge losses, one for each class, trained end to end (Tang 2013)."""
-
-    def step(self, problem: Problem, state: State) -> None:
-        t, outputs = state.t + 1, problem.task.outputs
-        x_A, y_A = problem[state.sampler(t)]
-        c_A = 2.0 * functional.one_hot(y_A.long(), outputs[0]) - 1 if outputs else y_A[:, None]
-
-        def objective(F: Training, K: Kernel) -> Tensor:
-            return (1 - c_A * F(x_A)).clamp(min=0).square().sum(1).mean()
-
-        self.descend(problem, state, objective)
-        state.t = t
 
 
 class Head(NamedTuple):
