@@ -167,9 +167,11 @@ class Laplacian(Kernel):
     gamma: Positive | None = None
 
     def __call__(self, a: Points, b: Others) -> Gram:
-        d, size_a, size_b = distances(a, b), a.detach().abs().sum(-1), b.detach().abs().sum(-1)
-        rounding = FEATURE_ROUNDING * torch.finfo(a.dtype).eps * (size_a.unsqueeze(-1) + size_b.unsqueeze(-2))
-        return (d * (d > rounding)).mul_(-or_one_over_n(self.gamma, a) / math.log(2)).exp2_()  # see ``RBF``
+        d, unit = distances(a, b), FEATURE_ROUNDING * torch.finfo(a.dtype).eps
+        rounding_a, rounding_b = (unit * z.detach().abs().sum(-1) for z in (a, b))
+        rounding = rounding_a.unsqueeze(-1) + rounding_b.unsqueeze(-2)
+        minus_gamma = -or_one_over_n(self.gamma, a) / math.log(2)  # see ``RBF``
+        return torch.where(d > rounding, d, 0.0).mul_(minus_gamma).exp2_()
 
 
 @dataclass(frozen=True, config=STRICT)
