@@ -85,7 +85,9 @@ def tune(options: argparse.Namespace) -> None:
 def _train_command(options: argparse.Namespace, values: Mapping[str, Any], best: Candidate) -> str:
     """Return the command that trains the best candidate on all training samples."""
     folders = [] if options.config_dir is None else ["--config-dir", options.config_dir]
-    words = [word for word in options.words if not re.match(r"[+~]*(tune\b|dataset\.validation=)", word)]
+    replaced = {"dataset.validation", *(word.partition("=")[0] for word in best.words)}
+    given = {word: word.lstrip("+~").partition("=")[0] for word in options.words}
+    words = [word for word, key in given.items() if key not in replaced and not re.match(r"tune\b", key)]
     needed = values["calibration"] == "sigmoid" or values["threshold"] or values["validation"]["every"]
     if (needed or METRICS[best.metric].needs == "probabilities") and (n := values["dataset"]["validation"]):
         words.append(f"dataset.validation={n}")

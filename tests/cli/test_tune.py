@@ -61,7 +61,8 @@ def test_it_never_reads_the_test_set_and_ends_with_overrides_that_train_takes(
     take = Splits.__getitem__
     monkeypatch.setattr(Splits, "__getitem__", take)  # what the plugin changes is restored
     (tmp_path / "guard.py").write_text(GUARD)
-    done = nsvm("tune", *SHORT, HERE, "tune.trials=2", "tune.jobs=1", "plugins=[guard]", cwd=tmp_path, code=0)
+    search = ["tune.trials=2", "tune.jobs=1", "plugins=[guard]", "optimizer.schedule=linear"]
+    done = nsvm("tune", *SHORT, HERE, *search, cwd=tmp_path, code=0)
     assert len(trials(tmp_path)) == 2
     assert done.stderr.startswith("tune alg4 on ringnorm: trials=2 seeds=2 validation=40, in search\n")
     run = ["dataset.samples=400", "algorithm.steps=20", "plugins=[guard]", "curves=false"]
@@ -70,7 +71,7 @@ def test_it_never_reads_the_test_set_and_ends_with_overrides_that_train_takes(
     command = shlex.split(done.stdout.splitlines()[-1])
     assert command[:2] == ["nsvm", "train"]
     words = [word for word in (*SHORT, "plugins=[guard]") if not word.startswith("tune.")]
-    assert command[2 : 2 + len(words)] == words, "the words given"
+    assert command[2 : 2 + len(words)] == words, "the words given, except values that the search replaced"
     best = command[2 + len(words) :]
     assert {word.partition("=")[0] for word in best} >= {"optimizer.lr", "network.dropout", "algorithm.lam"}
     monkeypatch.setattr(Splits, "__getitem__", take)
@@ -79,7 +80,7 @@ def test_it_never_reads_the_test_set_and_ends_with_overrides_that_train_takes(
     assert finalists[0] == "candidate,accuracy,standard_error,search_accuracy,overrides"
     assert finalists[1].endswith(" ".join(best))
 
-    other = refusal("tune", *SHORT, HERE, "tune.trials=2", "plugins=[guard]", "kernel.gamma=2", cwd=tmp_path)
+    other = refusal("tune", *SHORT, HERE, *search, "kernel.gamma=2", cwd=tmp_path)
     assert other == "search contains a different search: set tune.directory to a new folder"
 
 
