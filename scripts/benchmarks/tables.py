@@ -2,9 +2,9 @@
 
 ``python -m benchmarks.tables rows.csv churn.csv:Churn houses.csv:price:real`` trains each method on the same
 split of each file and appends its scores to ``rows.csv``. Rows that are already there are not computed again.
-A file is ``PATH:LABEL[:real][:COLUMN TO DROP ...]``. All methods but ``logistic`` and ``realmlp`` choose
-among 24 candidates (``auto``: at most 36) by 25 % of the training samples or, for at most 500, by four folds.
-``catboost`` requires the package catboost, and ``realmlp`` the package pytabkit.
+A file is ``PATH:LABEL[:real][:COLUMN TO DROP ...]``. All methods but ``logistic``, ``realmlp`` and
+``xrfm`` choose among 24 candidates (``auto``: at most 36) by 25 % of the training samples or, for at most
+500, by four folds. ``catboost`` requires the package catboost, ``realmlp`` pytabkit, and ``xrfm`` also xrfm.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.svm import SVC, SVR
 
 from nsvm_cli import NSVMClassifier, NSVMRegressor
+from nsvm_cli.datasets.torchvision_import import import_torchvision
 from nsvm_cli.errors import RunError
 
 TREES = {
@@ -159,13 +160,26 @@ def catboost(A: pd.DataFrame, y: np.ndarray, B: pd.DataFrame, real: bool, seed: 
 
 
 def realmlp(A: pd.DataFrame, y: np.ndarray, B: pd.DataFrame, real: bool, seed: int) -> tuple[Any, Any]:
-    from pytabkit import RealMLP_TD_Classifier, RealMLP_TD_Regressor
+    return _of_pytabkit("RealMLP_TD", A, y, B, real, seed)
+
+
+def xrfm(A: pd.DataFrame, y: np.ndarray, B: pd.DataFrame, real: bool, seed: int) -> tuple[Any, Any]:
+    return _of_pytabkit("XRFM_D", A, y, B, real, seed)
+
+
+def _of_pytabkit(
+    name: str, A: pd.DataFrame, y: np.ndarray, B: pd.DataFrame, real: bool, seed: int
+) -> tuple[Any, Any]:
+    import_torchvision("transforms")  # pytabkit imports it
+    import pytabkit
 
     A, B, text = categories(*plain(A, B))
-    medians = A.drop(columns=text).median().fillna(0)  # RealMLP rejects gaps
+    medians = A.drop(columns=text).median().fillna(0)  # pytabkit's models reject gaps
     A, B = A.fillna(medians), B.fillna(medians)
-    kind, metric = (RealMLP_TD_Regressor, None) if real else (RealMLP_TD_Classifier, "class_error")
-    machine = kind(random_state=seed, device="cpu", n_threads=1, val_metric_name=metric)
+    kind, metric = ("Regressor", None) if real else ("Classifier", "class_error")
+    machine = getattr(pytabkit, f"{name}_{kind}")(
+        random_state=seed, device="cpu", n_threads=1, val_metric_name=metric
+    )
     return machine.fit(A, y, cat_col_names=text), B
 
 
@@ -180,6 +194,7 @@ METHODS: dict[str, Callable[..., Any]] = {
     "trees": trees,
     "catboost": catboost,
     "realmlp": realmlp,
+    "xrfm": xrfm,
     "cross_entropy": cross_entropy,
     "logistic": logistic,
 }
