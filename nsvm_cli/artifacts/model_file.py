@@ -22,6 +22,7 @@ from nsvm_cli.models.networks import build_network
 from nsvm_cli.models.nsvm import NSVM, Expansion, ModelMetadata
 from nsvm_cli.plugins import plugin_errors
 from nsvm_cli.storage import tensor_file
+from nsvm_cli.storage.state_dict import expect_keys
 from nsvm_cli.storage.tensor_file import DTYPES, Spec, TensorFile, expect, unusable
 from nsvm_cli.trainers import TRAINERS, Trainer, build_parts
 
@@ -66,8 +67,7 @@ def load_model(path: Path, runtime: Mapping[str, Any] | None = None) -> NSVM:
     """
     file = tensor_file.read(path, MODEL, noun="model file")
     try:
-        message = f"expected the keys settings and facts, got {', '.join(file.content) or 'nothing'}"
-        expect(file.content.keys() == {"settings", "facts"}, message)
+        expect_keys(file.content, ["settings", "facts"])
         objects = all(isinstance(value, dict) for value in file.content.values())
         expect(objects, "expected JSON objects as the values of settings and facts")
         settings, metadata = parse_settings(file.content["settings"]), ModelMetadata(**file.content["facts"])

@@ -7,7 +7,7 @@ import math
 import platform
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -29,13 +29,13 @@ from nsvm_cli.parallel.signals import Signals
 from nsvm_cli.runs.experiment import Experiment
 from nsvm_cli.runs.loop import Callback, Record, record
 from nsvm_cli.storage import tensor_file
-from nsvm_cli.storage.metrics_file import Position, check_metrics
+from nsvm_cli.storage.metrics_file import check_metrics
 from nsvm_cli.storage.run_directory import METRICS, RunDirectory, checkpoints_in, is_finished, resume_command
 from nsvm_cli.storage.state_dict import StateDict, expect_keys, nested
 from nsvm_cli.storage.tensor_file import unusable
 from nsvm_cli.trainers import State
 
-KIND = "nsvm-checkpoint-6"
+KIND = "nsvm-checkpoint-7"
 
 DATA_PATHS = ("dataset.path", "dataset.validation_path", "dataset.test_path", "dataset.root", "kernel.path")
 """Settings that may change when a run resumes. The data themselves are compared by checksum."""
@@ -52,7 +52,7 @@ class Checkpoint:
     Attributes:
         stopped: the reason why a callback stopped the run, or None.
         bitwise: whether the run was always resumed with the same settings and environment.
-        metrics: the position in the metrics file at this step.
+        metrics: the size of the metrics file at this step.
         settings: the settings before the algorithm chose any of them.
         chosen, search: the choices made before the first step (see ``Experiment``).
         values: state dicts of theta ("F"), of the trainer ("state") and of the callbacks ("callbacks").
@@ -63,7 +63,7 @@ class Checkpoint:
     stopped: str | None
     resumed: NonNegativeInt
     bitwise: bool
-    metrics: Position
+    metrics: NonNegativeInt
     settings: dict[str, Any]
     chosen: dict[str, Any]
     search: dict[str, Any]
@@ -125,9 +125,8 @@ def save_checkpoint(path: Path, checkpoint: Checkpoint, only_check: bool = False
     values = flat(checkpoint.values, "/")
     tensors = {path: value for path, value in values.items() if isinstance(value, torch.Tensor)}
     numbers = {path: value for path, value in values.items() if path not in tensors}
-    fields = {key: value for key, value in vars(checkpoint).items() if key not in ("values", "metrics")}
-    content = {**fields, "metrics": asdict(checkpoint.metrics), "numbers": numbers}
-    tensor_file.write(path, KIND, content, tensors, only_check=only_check)
+    fields = {key: value for key, value in vars(checkpoint).items() if key != "values"}
+    tensor_file.write(path, KIND, {**fields, "numbers": numbers}, tensors, only_check=only_check)
 
 
 def load_checkpoint(path: Path) -> Checkpoint:
@@ -329,7 +328,7 @@ class CheckpointManager(Callback):
             stopped=self.stopped,
             resumed=self.resumed,
             bitwise=self.exact,
-            metrics=self.directory.metrics.position(),
+            metrics=self.directory.metrics.sync(),
             settings=plain(e.asked),
             chosen=e.chosen,
             search=e.search,

@@ -58,13 +58,8 @@ def writing(path: Path, named: bool = False) -> Iterator[io.BufferedWriter]:
         if isinstance(error, OSError) and error.filename in (None, str(temporary)):
             error.filename = str(path)  # the user does not know the temporary file
         raise
-    fsync_folder(path.parent)
-
-
-def fsync_folder(path: Path) -> None:
-    """Flush the entries of a folder to disk, so that renamed files survive a power cut."""
-    with _opened(path) as folder:
-        os.fsync(folder)
+    with _opened(path.parent) as folder:
+        os.fsync(folder)  # otherwise a power cut may undo the renaming
 
 
 @contextlib.contextmanager

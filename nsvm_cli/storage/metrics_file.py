@@ -5,18 +5,14 @@ Times are in a separate file, because they differ between otherwise equal runs.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections.abc import Mapping
 from io import FileIO
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO
+from typing import Any
 
-from pydantic import Field
-from pydantic.dataclasses import dataclass
-
-from nsvm_cli.config.registry import STRICT, shown
+from nsvm_cli.config.registry import shown
 from nsvm_cli.errors import InputError
 from nsvm_cli.storage.files import read_regular
 
@@ -27,37 +23,16 @@ LARGEST_NUMBER, MOST_PARTS = 1e300, 9
 """Maximum magnitude of a number (so that plots have finite axes) and maximum ``part`` in a record."""
 
 
-@dataclass(frozen=True, config=STRICT)
-class Position:
-    """The length and SHA-256 of a metrics file at the time of a checkpoint."""
-
-    bytes: Annotated[int, Field(ge=0, le=2**31)]
-    sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
-
-
-START = Position(0, hashlib.sha256().hexdigest())
-
-
-def position_after(file: BinaryIO, size: int) -> Position:
-    """Return the position after ``size`` bytes of a file, or at the end of a shorter file."""
-    file.seek(0)
-    digest, left = hashlib.sha256(), size
-    while block := file.read(min(left, 2**20)):
-        digest.update(block)
-        left -= len(block)
-    return Position(size - left, digest.hexdigest())
-
-
 class JSONLines(FileIO):
-    """A file of JSON records to append to, first truncated at ``at``. Links and pipes raise an InputError."""
+    """A file of JSON records to append to, first cut to ``size`` bytes. A link or pipe is an InputError."""
 
-    def __init__(self, path: Path, at: Position | None = None) -> None:
+    def __init__(self, path: Path, size: int | None = None) -> None:
         if path.is_symlink() or (path.exists() and not path.is_file()):
             kind = "a link to another file" if path.is_symlink() else "not a regular file"
             raise InputError(f"{path} is {kind}: replace it with a regular file")
-        super().__init__(path, "a+")
-        if at is not None:
-            self.truncate(at.bytes)
+        super().__init__(path, "a")
+        if size is not None:
+            self.truncate(size)
 
     def append(self, record: Mapping[str, Any]) -> None:
         """Append a record as one line of strict JSON."""
@@ -69,10 +44,10 @@ class JSONLines(FileIO):
             error.filename = self.name
             raise
 
-    def position(self) -> Position:
-        """Flush the file to disk and return the position of its end."""
+    def sync(self) -> int:
+        """Flush the file to disk and return its size."""
         os.fsync(self)
-        return position_after(self, self.seek(0, os.SEEK_END))
+        return os.fstat(self.fileno()).st_size
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
@@ -112,10 +87,7 @@ def _parsed(line: bytes, after: int, positive: str = "violations") -> dict[str, 
         return None
 
 
-def check_metrics(path: Path, at: Position) -> None:
-    """Raise a ValueError if the metrics up to a position have changed."""
-    if path.is_file():
-        with path.open("rb") as file:
-            if position_after(file, at.bytes) == at:
-                return
-    raise ValueError(f"{path} has changed since the checkpoint")
+def check_metrics(path: Path, size: int) -> None:
+    """Raise a ValueError if a metrics file is shorter than at the time of a checkpoint."""
+    if not path.is_file() or path.stat().st_size < size:
+        raise ValueError(f"{path} has changed since the checkpoint")

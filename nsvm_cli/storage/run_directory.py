@@ -14,8 +14,8 @@ import yaml
 
 from nsvm_cli.config.settings import Checkpoints
 from nsvm_cli.errors import InputError, message_of
-from nsvm_cli.storage.files import fsync_folder, is_locked, locked, read_regular, write_atomically
-from nsvm_cli.storage.metrics_file import START, JSONLines, Position, read_metrics
+from nsvm_cli.storage.files import is_locked, locked, read_regular, write_atomically
+from nsvm_cli.storage.metrics_file import JSONLines, read_metrics
 
 METRICS = "metrics.jsonl"
 TIMES = "times.jsonl"
@@ -67,15 +67,15 @@ class RunDirectory(contextlib.ExitStack):
             self.recorded = read_config(path)
             self.push(opened.pop_all())  # an error before this line releases the lock
 
-    def resume(self, settings: Mapping[str, Any], at: Position = START) -> None:
-        """Continue the metrics from a position, record new settings and delete a finished run's outputs."""
+    def resume(self, settings: Mapping[str, Any], size: int = 0) -> None:
+        """Continue after ``size`` bytes of metrics, record new settings, delete a finished run's outputs."""
         if is_finished(self.path):
             # the result is deleted last, so that an interrupted deletion leaves a finished run
             for name in reversed(AT_THE_END):
                 (self.path / name).unlink(missing_ok=True)
         if self.recorded != settings:
             write_config(self.path, settings)
-        self.metrics = self.enter_context(JSONLines(self.path / METRICS, at))
+        self.metrics = self.enter_context(JSONLines(self.path / METRICS, size))
         self.times = self.enter_context(JSONLines(self.path / TIMES))
 
     def add_checkpoint(self, write: Callable[[Path], None], step: int, schedule: Checkpoints) -> None:
@@ -85,11 +85,10 @@ class RunDirectory(contextlib.ExitStack):
         at = files.index(new)  # the files before this file are from later steps, which are repeated
         for file in (*files[:at], *files[at + max(schedule.n_kept, 2) :]):
             file.unlink(missing_ok=True)
-        fsync_folder(self.path)
 
     def finish(self, result: Mapping[str, Any], schedule: Checkpoints) -> None:
         """Write the result, which marks the run as finished, and keep ``schedule.n_kept`` checkpoints."""
-        self.metrics.position()
+        self.metrics.sync()
         write_json(self.path / RESULT, result)
         for file in checkpoints_in(self.path)[schedule.n_kept :]:
             file.unlink(missing_ok=True)

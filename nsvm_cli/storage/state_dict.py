@@ -103,11 +103,10 @@ def nested(values: Mapping[str, Any]) -> StateDict:
     for path, value in values.items():
         *names, last = path.split("/")
         at = tree
-        for depth, name in enumerate(names, 1):
+        for name in names:
             at = at.setdefault(name, {})
             if not isinstance(at, dict):
-                parent = "/".join(names[:depth])
-                raise ValueError(f"{path}: expected a dict at {parent}, got a value")
+                raise ValueError(f"{path}: expected a dict at {name}, got a value")
         if last in at:
             raise ValueError(f"{path} occurs twice")
         at[last] = value

@@ -24,7 +24,7 @@ from nsvm_cli.runs.experiment import prepare
 from nsvm_cli.runs.loop import Callback, Record
 from nsvm_cli.runs.train import train_run
 from nsvm_cli.storage import tensor_file
-from nsvm_cli.storage.metrics_file import START, Position, read_metrics, read_times
+from nsvm_cli.storage.metrics_file import read_metrics, read_times
 from nsvm_cli.storage.run_directory import RunDirectory, checkpoints_in, read_config
 from nsvm_cli.trainers import Problem, State
 from nsvm_cli.trainers.alg3 import Alg3
@@ -424,7 +424,7 @@ def test_settings_changed_and_restored_resume_bit_for_bit(whole: Path, half: Pat
 @pytest.mark.parametrize(
     "changes",
     [
-        {"metrics": Position(2**31, START.sha256)},
+        {"metrics": 2**31},
         {"state": {"mean_gap": 1e308}},
         {"state": {"mean_gap": -1, "last_violation": 10**18}},
         {"state": {"violations": -1}},
