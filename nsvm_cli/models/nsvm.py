@@ -297,8 +297,7 @@ class NSVM:
 
     def predict(self, x: RawSamples) -> Tensor:
         """Return the predictions for raw samples: coded classes, or targets in the units of the data."""
-        parts = self._samples(x).split(self._rows)
-        return torch.cat([self.task.decide(self.decision_function(part)) for part in parts])
+        return self.task.decide(self.decision_function(x))
 
     def _samples(self, x: Any) -> RawSamples:
         """Return raw samples, which may be an array, as a tensor. Raise an InputError for other samples."""

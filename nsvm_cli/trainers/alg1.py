@@ -96,11 +96,10 @@ class Alg1State(State):
     i: Int64[Tensor, " s"]  # the indices i_s, or -1 for merged terms
     z: Float[Tensor, "s n"]  # the features of x_i_s, with theta from step s
     alpha: Float[Tensor, " s *outputs"]  # the paper's alpha_s y_i_s
-    removed: int = 0  # number of terms that were removed to keep the budget
 
     @property
     def support_vectors(self) -> int:
-        return self.violations + self.sampler.k - self.removed
+        return len(self.i)
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
         for name in ("i", "z", "alpha"):
@@ -108,8 +107,8 @@ class Alg1State(State):
                 value: Tensor = getattr(self, name)
                 setattr(self, name, value.new_empty(len(rows), *value.shape[1:]))
         super().load_state_dict(saved)
-        if not len(self.i) == len(self.z) == len(self.alpha) == self.support_vectors:
-            raise ValueError(f"expected {self.support_vectors} terms in i, z and alpha")
+        if not len(self.i) == len(self.z) == len(self.alpha):
+            raise ValueError("expected i, z and alpha of the same length")
         if not ((self.i >= NO_SAMPLE) & (self.i < self.sampler.m)).all():
             raise ValueError(f"i: expected indices below {self.sampler.m}")
 
@@ -126,7 +125,7 @@ class Alg1State(State):
 
     def reduce(self, K: Kernel, budget: int | None, maintenance: str) -> None:
         """Reduce the number of terms to ``budget``, by a method in ``MAINTENANCE``. None keeps all terms."""
-        terms, before = Terms(self.i, self.z, self.alpha), len(self.i)
+        terms = Terms(self.i, self.z, self.alpha)
         while budget and (size := len(terms.i)) > budget:
             terms = Terms(*MAINTENANCE[maintenance](K, terms))
             if not len(terms.i) == len(terms.z) == len(terms.alpha) < size:
@@ -134,7 +133,6 @@ class Alg1State(State):
                 expected = f"expected fewer than {size} terms, got {got}"
                 raise InputError(f"algorithm.maintenance={maintenance}: {expected}")
         self.i, self.z, self.alpha = terms
-        self.removed += before - len(terms.i)
 
 
 @pydantic.dataclasses.dataclass(frozen=True, config=STRICT)

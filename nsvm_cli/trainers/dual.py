@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float64, Int64
-from torch import Tensor
-
-from nsvm_cli.storage.state_dict import Saved
 
 Numbers = Float64[np.ndarray, " N"]
 
@@ -40,12 +36,12 @@ FREE = 1e300
 
 
 @dataclass
-class DualState(Saved):
+class DualState:
     """Everything that an iteration of a solver reads or writes, apart from the problem; see ``Dual``."""
 
     alpha: Numbers  # the variables a_k
     g: Float64[np.ndarray, " m"]  # g(s) for each sample s
-    kept: Int64[np.ndarray, " k"]  # the part of the latest working set that the next working set keeps
+    kept: Bool[np.ndarray, " N"]  # the part of the latest working set that the next working set keeps
     iterations: int = 0
     steps: int = 0
     gap: float = HUGE
@@ -54,13 +50,6 @@ class DualState(Saved):
     refreshed: int = 0  # number of times that g was recomputed
     stale: int = 0  # number of samples, at the end of g, that are still to be recomputed
     done: int = 0  # 1 once the solver has ended
-
-    def load_state_dict(self, saved: Mapping[str, Any]) -> None:
-        if isinstance(kept := saved.get("kept"), Tensor):
-            self.kept = np.zeros(kept.shape, np.int64)
-        super().load_state_dict(saved)
-        if ((self.kept < 0) | (self.kept >= len(self.alpha))).any():
-            raise ValueError(f"working set: expected indices from 0 to {len(self.alpha) - 1}")
 
 
 class Optimality(NamedTuple):
@@ -96,7 +85,7 @@ class Dual:
     def start(self) -> DualState:
         """Return the state with a = 0."""
         alpha = np.where(self.C > FREE, FREE, 0.0)
-        return DualState(alpha, np.zeros(self.s.max() + 1), np.empty(0, np.int64))
+        return DualState(alpha, np.zeros(self.s.max() + 1), np.zeros(len(alpha), bool))
 
     def warm_start(self, earlier: Dual, solution: DualState) -> DualState:
         """Return a start from the solution of an earlier problem that differs in p or by a factor of C."""

@@ -49,10 +49,6 @@ class Tally(Saved):
         """Reset the sums after a record."""
         self.__init__()  # type: ignore[misc]
 
-    def state_dict(self) -> StateDict:
-        # a copy, since the parts of Algorithm 4 share a tally
-        return {**super().state_dict(), "objective": self.objective.clone()}
-
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
         self.correct = 0 if saved.get("correct") is not None else None
         super().load_state_dict(saved)

@@ -23,7 +23,7 @@ from nsvm_cli.models.losses import EpsilonInsensitive, Hinge, OneVsRest, Squared
 from nsvm_cli.models.nsvm import Expansion
 from nsvm_cli.models.optimizers import SGD
 from nsvm_cli.output import WARN
-from nsvm_cli.storage.state_dict import NOT_SAVED, StateDict, expect_keys, loaded_like
+from nsvm_cli.storage.state_dict import NOT_SAVED, StateDict, loaded_value
 from nsvm_cli.tasks import Classification
 from nsvm_cli.trainers.base import Problem, State, Trainer
 from nsvm_cli.trainers.direct import Grid, expect_loss, expect_searchable, grid_search, svm_score
@@ -37,9 +37,6 @@ STEPS = 100
 
 STEP_SECONDS = 0.2
 """Number of seconds after which ``advance`` returns within a step, so that the loop can check for signals."""
-
-SIZES = "kept_sizes"
-"""The key of the sizes of all ``DualState.kept`` in the state dict of ``SVMs``."""
 
 
 @dataclass
@@ -65,28 +62,18 @@ class SVMs(list[SVM]):
     """The SVMs of a problem. The state dict has one tensor per field, which joins the values of all SVMs."""
 
     def state_dict(self) -> StateDict:
-        states = [svm.state for svm in self]
-        values = {name: [np.atleast_1d(getattr(state, name)) for state in states] for name in states[0].saved}
-        sizes = torch.tensor([len(state.kept) for state in states])
-        joined = {name: torch.from_numpy(np.concatenate(parts)) for name, parts in values.items()}
-        return joined | {SIZES: sizes}
+        states = [vars(svm.state) for svm in self]
+        fields = {name: [np.atleast_1d(state[name]) for state in states] for name in states[0]}
+        return {name: torch.from_numpy(np.concatenate(values)) for name, values in fields.items()}
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
-        names = self[0].state.saved
-        expect_keys(saved, [*names, SIZES])
-        kept = loaded_like(torch.zeros(len(self), dtype=torch.int64), saved[SIZES], SIZES).clamp_min(0)
-        expected, got = len(saved["kept"]), sum(kept.tolist())
-        if expected != got:  # otherwise, a file could make the next lines allocate any amount of memory
-            raise ValueError(f"{SIZES}: the sizes must add up to the length of 'kept', {expected}, got {got}")
-        pieces = {}
-        for name in names:
-            values = [getattr(svm.state, name) for svm in self]
-            sizes = kept.tolist() if name == "kept" else [*map(np.size, values)]
-            like = torch.zeros(sum(sizes), dtype=torch.from_numpy(np.atleast_1d(values[0])).dtype)
-            split = loaded_like(like, saved[name], name).split(sizes)
-            pieces[name] = split if isinstance(values[0], np.ndarray) else [piece.item() for piece in split]
-        for svm, *values in zip(self, *pieces.values(), strict=True):
-            svm.state.load_state_dict(dict(zip(names, values, strict=True)))
+        for name, joined in loaded_value("parts", self.state_dict(), saved).items():
+            values = [vars(svm.state)[name] for svm in self]
+            pieces = joined.split([*map(np.size, values)])
+            for svm, value, piece in zip(self, values, pieces, strict=True):
+                loaded = piece.clone().numpy() if isinstance(value, np.ndarray) else piece.item()
+                setattr(svm.state, name, loaded)
+        for svm in self:
             svm.update_results()
 
 

@@ -35,7 +35,7 @@ def test_a_budget_is_kept(small: MakeSmall, how: str, kind: str) -> None:
     s = small(0, loss=LOSSES[kind])
     state, g = train(Alg1(100, 0.01, budget=5, maintenance=how), s.problem, s.theta(2e-3))
     assert len(g.alpha) <= state.support_vectors == len(state.z) == 5
-    assert state.removed > 5
+    assert state.violations > 10
 
 
 @pytest.mark.parametrize("kept", [6, 5])

@@ -153,7 +153,7 @@ def test_the_state_of_another_run_is_refused(small: MakeSmall) -> None:
     saved = alg1.start(s.problem, s.theta()).state_dict()
     for rows, said in [
         (torch.tensor([40]), "i: expected indices below 40"),
-        (torch.tensor([1, 2]), "expected 1 terms"),
+        (torch.tensor([1, 2]), "expected i, z and alpha of the same length"),
     ]:
         with pytest.raises(ValueError, match=said):
             alg1.restore(s.problem, s.theta(), {**saved, "i": rows})

@@ -237,12 +237,3 @@ def test_each_class_against_the_rest(small: MakeSmall) -> None:
     for r in range(3):
         theirs = svm.SVC(C=C, gamma=0.5, tol=1e-6).fit(z, y == r)
         np.testing.assert_allclose(g(s.problem.K, z)[:, r], theirs.decision_function(z), atol=2e-3)
-
-
-def test_sizes_of_working_sets_that_do_not_add_up_are_refused(small: MakeSmall) -> None:
-    """Before memory is allocated for them: a stranger's checkpoint may name any."""
-    s = small(1, m=M, K=RBF(0.5), loss=LOSSES["two classes"])
-    saved = SVC(LAM).start(s.problem, F := s.theta(0)).state_dict()
-    saved["parts"]["kept_sizes"][0] = 2**62
-    with pytest.raises(ValueError, match="kept_sizes: the sizes must add up to the length of 'kept', 0"):
-        SVC(LAM).restore(s.problem, F, saved)

@@ -70,7 +70,7 @@ class WorkingSets:
 
     def _choose(self, state: DualState, now: Optimality) -> Int64[np.ndarray, " q"]:
         """Return the working set: all variables, the variables that can move, or the worst violators."""
-        kept, state.kept = state.kept, state.kept[:0]
+        kept, state.kept = state.kept, np.zeros_like(state.kept)
         if len(now.f) <= (WHOLE if self.rows.lazy else LARGEST):
             return np.arange(len(now.f))
         movable = (now.up & (now.f < now.last)) | (now.low & (now.f > now.first))
@@ -79,11 +79,11 @@ class WorkingSets:
         size = min(LARGEST, self.rows.most, SMALLEST << min(state.iterations - 1, 16))
         movable[kept] = False
         for end, f in ((now.up, now.f), (now.low, -now.f)):
-            i, most = np.flatnonzero(end & movable), (size - len(kept)) // 2
+            i, most = np.flatnonzero(end & movable), (size - kept.sum()) // 2
             worst = i[np.argpartition(f[i], most)[:most]] if len(i) > most else i
             movable[worst] = False
-            state.kept = np.append(state.kept, worst)
-        return np.sort(np.append(kept, state.kept))
+            state.kept[worst] = True
+        return np.flatnonzero(kept | state.kept)
 
     def _descend(self, state: DualState, now: Optimality, chosen: Int64[np.ndarray, " q"]) -> None:
         """Solve the problem in the chosen variables, and update g."""
@@ -92,7 +92,7 @@ class WorkingSets:
         matrix = rows.block(s)
         real = rows.dtype.type if np.abs(now.f[chosen]).max() < 1e5 * self.tol else np.float64
         f = np.pad(now.f[chosen], (0, matrix.K.shape[1] - len(s))).astype(real)
-        tol, share = real(0.9 * self.tol), real(REST_OF_GAP if len(state.kept) else 0)
+        tol, share = real(0.9 * self.tol), real(REST_OF_GAP if state.kept.any() else 0)
         state.steps += loaded(smo, rows.unit)(matrix, f, y, a, C, D, tol, share, 10 * max(len(a), LARGEST))
         change = y * (a - state.alpha[chosen])
         state.alpha[chosen] = a
