@@ -245,7 +245,7 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
     def _checked(self, X: Any, y: Any, **checks: Any) -> tuple[Any, np.ndarray]:
         """Return samples (an array or a data frame) and labels after scikit-learn's checks."""
         if not _is_table(X):
-            return validate_data(self, X, y, allow_nd=True, **checks)  # type: ignore[no-any-return]
+            return validate_data(self, X, y, allow_nd=True, **checks)
         validate_data(self, X, skip_check_array=True)  # sets n_features_in_ and feature_names_in_
         return X, check_X_y(np.zeros((len(X), 1)), y, estimator=self, **checks)[1]
 
@@ -407,7 +407,7 @@ class NSVMClassifier(ClassifierMixin, _NSVM):  # type: ignore[misc]
     def predict(self, X: Any) -> np.ndarray:
         """Return the classes of samples."""
         codes = self._of_model(NSVM.predict, X)
-        return self.classes_[self.model_.task.index(codes).astype(int)]  # type: ignore[no-any-return]
+        return self.classes_[self.model_.task.index(codes).astype(int)]
 
     @available_if(_is_calibrated)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> np.ndarray:

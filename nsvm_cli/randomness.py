@@ -90,8 +90,7 @@ class Sampler:
 
     def __call__(self, t: int) -> Int64[np.ndarray, " k"]:
         """Return the k indices of step t, without repeats."""
-        drawn: np.ndarray = self.rest_of_block(t)[0]
-        return drawn
+        return self.rest_of_block(t)[0]
 
     def rest_of_block(self, t: int) -> Int64[np.ndarray, "steps k"]:
         """Return the indices of all steps from t to the end of the block of t; see ``BLOCK``."""

@@ -205,8 +205,7 @@ class MulticlassClassification(Classification):
 
     def decide(self, g: Values) -> Values:
         """Return the class with the largest decision value, the first in case of a tie."""
-        best: Values = g.argmax(-1)
-        return best
+        return g.argmax(-1)
 
 
 @dataclass(frozen=True)

@@ -217,8 +217,7 @@ def refit(model: NSVM, train: Split, lam: float) -> Expansion:
     y, w = task.targets(train.y).to(z), None if train.weight is None else train.weight.numpy()
     problem = Problem(z, y, model.kernel, settings.seed, task=task, loss=loss, weights=w)
     svc: Any = for_engine(TORCH, SVC(lam))
-    expansion: Expansion = svc.solve(problem, z)
-    return expansion
+    return svc.solve(problem, z)
 
 
 def _variance(model: NSVM, z: Float[Tensor, "p n"]) -> float:

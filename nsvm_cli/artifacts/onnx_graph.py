@@ -69,8 +69,7 @@ def onnx_graph(model: NSVM) -> bytes:
     if (encoder := model.metadata.encoder) is not None:
         metadata |= {"features": encoder.features, "columns": asdict(encoder)["columns"]}
     program.model.metadata_props.update({name: json.dumps(value) for name, value in metadata.items()})
-    content: bytes = program.model_proto.SerializeToString()
-    return content
+    return program.model_proto.SerializeToString()
 
 
 def _exported(graph: Graph, example: Tensor) -> torch.onnx.ONNXProgram:

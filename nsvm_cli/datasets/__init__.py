@@ -124,8 +124,7 @@ class Data(OneLine):
                 for name in class_weight.keys() - {*names}:
                     raise InputError(f"class_weight: there is no class {name}; {did_you_mean(name, names)}")
                 w = w * np.array([class_weight.get(name, 1.0) for name in names])[r]
-        normalised: np.ndarray = w / w.mean()
-        return normalised
+        return w / w.mean()
 
     @functools.cached_property
     def duplicates(self) -> int:

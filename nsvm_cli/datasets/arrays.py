@@ -91,8 +91,7 @@ def open_array(setting: str, path: str | None) -> np.ndarray:
             opened: Any = np.load(content) if is_npz else safe_open(file, "numpy")  # No pickle, as above
             with opened as arrays:
                 if name in (names := [*arrays.keys()]):
-                    array: np.ndarray = arrays[name] if is_npz else arrays.get_tensor(name)
-                    return array
+                    return arrays[name] if is_npz else arrays.get_tensor(name)
     except (OSError, ValueError, TypeError, SafetensorError, BadZipFile) as error:
         reason = message_of(error) if isinstance(error, OSError) else error
         raise InputError(f"{setting}={path} cannot be read as an array: {reason}") from None

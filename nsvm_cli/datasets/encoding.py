@@ -439,8 +439,7 @@ def days(cells: Any, form: str) -> pd.Series:
         cells = cells.mask(cells.isin(["now", "today"]))  # pandas reads these as dates
     dates = pd.to_datetime(cells, format=form, errors="coerce", utc=True)
     epoch = pd.Timestamp("1970-01-01", tz="UTC").as_unit("us")
-    since: pd.Series = (dates.dt.as_unit("us") - epoch) / np.timedelta64(86400, "s")
-    return since
+    return (dates.dt.as_unit("us") - epoch) / np.timedelta64(86400, "s")
 
 
 def day(since: float) -> str:

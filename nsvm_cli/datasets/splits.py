@@ -120,8 +120,7 @@ def _fold(samples: Samples, rows: np.ndarray, k: int, n: int, seed: int, fixed: 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # about rare classes; see ``Data.remarks``
         folds = [test for _, test in splitter(n, shuffle=True, random_state=seed).split(*of_rows)]
-    chosen: np.ndarray = rows[folds[k]]
-    return chosen
+    return rows[folds[k]]
 
 
 def _latest(samples: Samples, rows: np.ndarray, count: int) -> np.ndarray:

@@ -308,8 +308,7 @@ class LookAheadAlg2(LookAhead[SampleState], Alg2):
         if ahead.moves != moves:
             j, alpha = state.terms(problem)
             ahead.moves, ahead.support = moves, (j, alpha, self.evaluate(problem, state, j))
-        support: tuple[np.ndarray, Tensor, Evaluation] = ahead.support
-        return support
+        return ahead.support
 
 
 class LookAheadAlg4(Alg4):

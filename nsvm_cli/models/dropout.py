@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cached_property
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -94,6 +94,6 @@ class TorchDropout(Dropout):
     def forward(self, x: Float[Tensor, "batch channels *rest"]) -> Float[Tensor, "batch channels *rest"]:
         masks = _masks.get() if self.training else None
         if masks is None or len(x) != len(masks.i):  # rows of x may not be samples
-            return cast(Tensor, self.layer(x))
+            return self.layer(x)
         values = x.flatten(1) if isinstance(self.layer, nn.Dropout) else x  # nn.Dropout drops single values
         return super().forward(values).view(x.shape)

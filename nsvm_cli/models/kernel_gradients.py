@@ -89,7 +89,7 @@ class WithGradient(Kernel):
     random: Random
 
     def __call__(self, a: Points, b: Others) -> Gram:
-        return _Value.apply(a, b, self)  # type: ignore[no-any-return, no-untyped-call]
+        return _Value.apply(a, b, self)  # type: ignore[no-untyped-call]
 
     def gradient(self, a: Points, b: Others, K: Gram, G: Gram) -> Points:
         with torch.no_grad():

@@ -149,7 +149,7 @@ def torchvision_network(
     nn.init.kaiming_normal_(stem.weight, mode="fan_out", nonlinearity="relu")
     network.set_submodule(place, stem)
     setattr(network, "fc" if hasattr(network, "fc") else "classifier", nn.Identity())
-    return cast(nn.Module, network)
+    return network
 
 
 class Normalize(nn.Module):
@@ -161,8 +161,7 @@ class Normalize(nn.Module):
 
     def forward(self, z: Float[Tensor, "batch n"]) -> Float[Tensor, "batch n"]:
         norm = torch.linalg.vector_norm(z, dim=-1, keepdim=True)
-        scaled: Tensor = z * (self.scale / norm.clamp_min(self.eps))
-        return scaled
+        return z * (self.scale / norm.clamp_min(self.eps))
 
 
 class WithOutput(nn.Sequential):

@@ -85,8 +85,7 @@ def leave_one_out(
     G_M, G_c = G @ M, G @ c
     residuals = (2 * G_c - G_M @ G_c) / _of_rows(2 * G.diagonal() - (G_M * G).sum(1), c)
     size = c.square().sum()
-    error: Tensor = residuals.square().sum() / torch.where(size > 0, size, 1.0)
-    return error
+    return residuals.square().sum() / torch.where(size > 0, size, 1.0)
 
 
 def norm_surrogate(
@@ -167,8 +166,7 @@ def _cosine(K: Float[Tensor, "k k"], a: Float[Tensor, " k *outputs"], w: Float[T
     K, a = _weighted(K, a, w)
     norm = gram_norm(a)
     U = products(a, a) / torch.where(norm > 0, norm, 1.0)
-    cosine: Tensor = (U * K).sum() / torch.linalg.vector_norm(K)
-    return cosine
+    return (U * K).sum() / torch.linalg.vector_norm(K)
 
 
 KERNEL_OBJECTIVES: dict[str, Callable[[Tensor, Tensor, bool, Tensor | None], Value]] = {

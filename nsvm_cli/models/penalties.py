@@ -37,15 +37,13 @@ def entropy(K: Float[Tensor, "k k"]) -> Value:
     if not K.isfinite().all():  # eigvalsh would raise an error
         return K.sum()
     p = torch.linalg.eigvalsh(K).clamp_min(torch.finfo(K.dtype).tiny)
-    value: Value = -(p * p.log()).sum() / math.log(len(K))
-    return value
+    return -(p * p.log()).sum() / math.log(len(K))
 
 
 def distance(K: Float[Tensor, "k k"], other: Float[Tensor, "k k"]) -> Value:
     """Return ``||scaled(K) - other|| / ||I - J||`` in the Frobenius norm, where all entries of J are 1."""
     k = len(K)
-    value: Value = torch.linalg.vector_norm(scaled(K) - other) / math.sqrt(k * (k - 1))
-    return value
+    return torch.linalg.vector_norm(scaled(K) - other) / math.sqrt(k * (k - 1))
 
 
 def distance_identity(K: Float[Tensor, "k k"]) -> Value:

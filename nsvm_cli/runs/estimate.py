@@ -109,8 +109,7 @@ def _terms(t: Numbers, s: Numbers) -> Float64[np.ndarray, "pieces 2"]:
 def _fitted(terms: Float64[np.ndarray, "pieces 2"], seconds: Numbers) -> Float64[np.ndarray, " 2"]:
     """Return nonnegative costs with ``terms @ costs`` close to ``seconds``, by weighted least squares."""
     scale = np.sqrt(seconds)  # the weights, because variances are proportional to seconds
-    costs: Float64[np.ndarray, " 2"] = nnls(terms / scale[:, None], scale)[0]  # scale = seconds / scale
-    return costs
+    return nnls(terms / scale[:, None], scale)[0]  # scale = seconds / scale
 
 
 def _solved(trainer: Trainer[Any], e: Experiment) -> Part:
@@ -149,8 +148,7 @@ def extrapolated_by_power_law(t: Numbers, y: Numbers, at: Numbers) -> Numbers:
     before, last = np.diff(np.interp(quarters, np.log(t), np.log(np.maximum(y, floor)))) / np.log(2)
     power, fall = np.clip(last, 0, 1), max(1e-9, (before - last) / np.log(2))
     since = np.minimum(np.log(at / t[-1]), power / fall)
-    later: Numbers = y[-1] * np.exp(power * since - fall * since**2 / 2)
-    return later
+    return y[-1] * np.exp(power * since - fall * since**2 / 2)
 
 
 def rows_of(e: Experiment, parts: Sequence[Part]) -> Iterator[tuple[str, str, str]]:

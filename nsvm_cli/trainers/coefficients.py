@@ -31,8 +31,7 @@ def projected(
     K_qq = K(onto, onto).double()
     mean = K_qq.diagonal().mean()
     K_qq.diagonal().add_(math.sqrt(torch.finfo(z.dtype).eps) * torch.where(mean == 0, 1.0, mean))
-    solved: Tensor = torch.linalg.solve(K_qq, K(onto, z).double() @ alpha.double())
-    return solved.to(alpha)
+    return torch.linalg.solve(K_qq, K(onto, z).double() @ alpha.double()).to(alpha)
 
 
 class Coefficients:

@@ -89,5 +89,4 @@ def inverse_root(K: Float[Tensor, "l l"]) -> Float[Tensor, "l r"]:
         raise NotFiniteError("a kernel value", 1)
     values, vectors = torch.linalg.eigh(K.double())
     nonzero = values >= torch.finfo(K.dtype).eps * len(K) * values[-1].abs()
-    root: Tensor = vectors[:, nonzero] / values[nonzero].clamp_min(torch.finfo(K.dtype).tiny).sqrt()
-    return root
+    return vectors[:, nonzero] / values[nonzero].clamp_min(torch.finfo(K.dtype).tiny).sqrt()
