@@ -31,7 +31,7 @@ from nsvm_cli.datasets.csv import tidied
 from nsvm_cli.datasets.layout import Dialect, written_as
 from nsvm_cli.errors import InputError, RunError, did_you_mean
 from nsvm_cli.models.nsvm import NSVM
-from nsvm_cli.output import WARN
+from nsvm_cli.output import saying
 from nsvm_cli.parallel.device import own_threads
 from nsvm_cli.runs.experiment import prepare
 from nsvm_cli.runs.loop import Callback, OnLog
@@ -174,16 +174,14 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
         """Context manager: in errors and warnings, use the names that settings have in Python."""
 
         def warn(line: str) -> None:
-            warnings.warn(self._in_python_names(line), ConvergenceWarning, stacklevel=2)
+            warnings.warn(self._in_python_names(line), ConvergenceWarning, stacklevel=3)
 
-        default = WARN.set(warn)
-        try:
-            yield
-        except (InputError, RunError) as error:
-            error.args = (self._in_python_names(str(error)),)
-            raise
-        finally:
-            WARN.reset(default)
+        with saying(warn):
+            try:
+                yield
+            except (InputError, RunError) as error:
+                error.args = (self._in_python_names(str(error)),)
+                raise
 
     def _section(self, part: str) -> dict[str, Any]:
         """Return the settings of a part, or the wrapped object if its class is not registered."""
@@ -436,7 +434,7 @@ class NSVMRegressor(RegressorMixin, _NSVM):  # type: ignore[misc]
 
 def load_model(path: str | Path) -> NSVM:
     """Return the trained model in a file or run directory. Raise an InputError if it is unreadable."""
-    with own_threads():
+    with own_threads(), saying(str):
         return open_model(path)[1]
 
 

@@ -16,7 +16,7 @@ from contextvars import ContextVar
 from typing import Any, ClassVar
 
 Say = Callable[[str], object]
-"""A function that shows a message to the user. ``str`` is used as a function that shows nothing."""
+"""A function that shows a message to the user."""
 
 
 def printable(text: str) -> str:
@@ -31,12 +31,25 @@ def shortened(name: str, longest: int = 16) -> str:
 
 
 def say(line: object) -> None:
-    """Print a line about progress, or a message, to standard error."""
-    print(printable(str(line)), file=sys.stderr, flush=True)  # noqa: T201
+    """Show a line about progress, or a message: on standard error, or as the innermost ``saying`` does."""
+    _shown.get()(str(line))
 
 
-WARN: ContextVar[Say] = ContextVar("WARN", default=say)
-"""The function that shows warnings about training. Estimators replace it."""
+def _to_stderr(line: str) -> None:
+    print(printable(line), file=sys.stderr, flush=True)  # noqa: T201
+
+
+_shown: ContextVar[Say] = ContextVar("shown", default=_to_stderr)
+
+
+@contextlib.contextmanager
+def saying(show: Say) -> Iterator[None]:
+    """Context manager: let ``say`` pass its lines to ``show``, such as ``str`` to show nothing."""
+    token = _shown.set(show)
+    try:
+        yield
+    finally:
+        _shown.reset(token)
 
 
 def details(error: BaseException) -> list[str]:

@@ -12,6 +12,7 @@ import pytest
 
 from nsvm_cli.config.settings import Settings, plain
 from nsvm_cli.errors import InputError, Interrupted, RunError
+from nsvm_cli.output import saying
 from nsvm_cli.runs.experiment import prepare
 from nsvm_cli.runs.loggers import LOGGERS, Logger, TensorBoard, Tracking
 from nsvm_cli.runs.loop import Callback, Record
@@ -53,8 +54,8 @@ def go(
 ) -> dict[str, Any]:
     """Train in a directory, from the last checkpoint if there is one, as a job of the sweep ``a-sweep``."""
     callbacks = callbacks if signals is None else (*callbacks, signals)
-    with RunDirectory(path, plain(settings), "resume") as run:
-        return train_run(prepare(settings), run, callbacks, signals, say, sweep="a-sweep")
+    with RunDirectory(path, plain(settings), "resume") as run, saying(say):
+        return train_run(prepare(settings), run, callbacks, signals, sweep="a-sweep")
 
 
 class Notebook(Logger):
@@ -161,7 +162,7 @@ def test_a_missing_package_is_named_before_the_data_are_loaded(monkeypatch: pyte
 def test_a_damaged_record_of_a_tracked_run_is_refused(damaged: str, tmp_path: Path) -> None:
     (tmp_path / "tracking.json").write_text(damaged)
     with pytest.raises(InputError, match=r"tracking\.json cannot be read"):
-        _ = Tracking(Notebook(), tmp_path, {"logger": {"name": "notebook"}}, None, 0, str).id
+        _ = Tracking(Notebook(), tmp_path, {"logger": {"name": "notebook"}}, None, 0).id
 
 
 def test_a_job_of_a_sweep_names_the_sweep(notebook: list[Any], tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from nsvm_cli.datasets.layout import Dialect, written_as
 from nsvm_cli.datasets.unlabelled import blocks
 from nsvm_cli.errors import InputError
 from nsvm_cli.models.nsvm import NSVM, rivals
-from nsvm_cli.output import Say
+from nsvm_cli.output import say
 from nsvm_cli.tasks import Classification, Regression
 
 Terms = list[tuple[float, int]]
@@ -25,11 +25,7 @@ Terms = list[tuple[float, int]]
 
 
 def predictions(
-    model: NSVM,
-    path: Path,
-    written: Mapping[str, Any] | None = None,
-    keep: Sequence[str] = (),
-    say: Say = str,
+    model: NSVM, path: Path, written: Mapping[str, Any] | None = None, keep: Sequence[str] = ()
 ) -> Iterator[dict[str, list[Any]]]:
     """Yield the model's predictions for samples (see ``datasets.unlabelled.blocks``), block by block.
 
@@ -51,7 +47,7 @@ def predictions(
     shape, encoder, outputs = model.metadata.shape, model.metadata.encoder, len(model.metadata.classes)
     background, skip = (model.settings.dataset.get(key) for key in ("background", "skip_unreadable"))
     rows, unseen = 0, Counter[str]()
-    for x, extra in blocks(path, shape, encoder, dialect, outputs, background, bool(skip), keep, say):
+    for x, extra in blocks(path, shape, encoder, dialect, outputs, background, bool(skip), keep):
         columns = _columns(model, x)
         if duplicates := extra.keys() & columns:
             raise InputError(

@@ -97,13 +97,13 @@ def evaluate(options: argparse.Namespace) -> None:
     rows, paths = list[dict[str, Any]](), [options.path, *further]
     for path in paths:
         try:
-            file, model = open_model(path, runtime, say)
+            file, model = open_model(path, runtime)
         except NoModelYetError as error:
             if path == paths[-1] and not rows:
                 raise
             say(error)
             continue
-        rows.append(figures := evaluate_model(file, model, options.split, dataset, changes, say))
+        rows.append(figures := evaluate_model(file, model, options.split, dataset, changes))
         if options.json:
             answer(json.dumps(figures, allow_nan=False))
     if not options.json:
@@ -154,8 +154,8 @@ def predict(options: argparse.Namespace) -> None:
     from nsvm_cli.datasets.csv import kind_of, write_parquet
     from nsvm_cli.runs.open_model import open_model
 
-    _, model = open_model(options.model, specified(options, RUNTIME), say)
-    blocks = predictions(model, options.file, specified(options, DIALECT), options.keep, say)
+    _, model = open_model(options.model, specified(options, RUNTIME))
+    blocks = predictions(model, options.file, specified(options, DIALECT), options.keep)
     if options.output is None:
         for number, columns in enumerate(blocks):
             answer_lines(_csv_text(columns, number == 0, options.escape_formulas))
@@ -197,7 +197,7 @@ def export(options: argparse.Namespace) -> None:
     from nsvm_cli.artifacts.onnx_graph import onnx_graph
     from nsvm_cli.runs.open_model import open_model
 
-    source, model = open_model(options.model, {"device": "cpu"}, say)
+    source, model = open_model(options.model, {"device": "cpu"})
     target = options.file or source.with_suffix(".onnx")
     write_atomically(target, onnx_graph(model), named=options.file is not None)
     answer(f"ONNX graph: {target}")
@@ -226,7 +226,7 @@ def diagnose(options: argparse.Namespace) -> None:
     from nsvm_cli.words import diagnosis_rows
 
     runtime = {"device": "auto", **specified(options, RUNTIME)}
-    figures = diagnosis.diagnose(*load_trained(options.path, runtime, say=say))
+    figures = diagnosis.diagnose(*load_trained(options.path, runtime))
     if options.json:
         answer(json.dumps(figures, allow_nan=False))
     else:

@@ -29,7 +29,7 @@ from nsvm_cli.compose.composition import (
 from nsvm_cli.config.settings import Settings, code_of, flat, is_record_of, parse_settings, plain, with_values
 from nsvm_cli.errors import InputError, RunError, message_of
 from nsvm_cli.memory import MEMORY_BUDGET
-from nsvm_cli.output import answer, details, flash, say
+from nsvm_cli.output import answer, details, flash, saying
 from nsvm_cli.page.curves import draw_missing
 from nsvm_cli.plugins import load_plugins, plugin_errors
 from nsvm_cli.storage.files import locked
@@ -151,7 +151,7 @@ def estimate(words: Sequence[str], config_dir: str | None) -> None:
     from nsvm_cli.terminal.console import show_rows
 
     experiment = prepare(settings)
-    parts = trial.estimate(experiment, say)
+    parts = trial.estimate(experiment)
     show_rows([*trial.rows_of(experiment, parts)])
     if any(part.tried < part.steps for part in parts):
         answer("Support vectors and seconds of the remaining steps are extrapolated by a power law.")
@@ -299,9 +299,9 @@ class Run:
         overrides = {word.partition("=")[0]: word for word in (*self.fields["overrides"], *self.changes)}
         command = {"overrides": [*overrides.values()], "config_dir": self.fields["config_dir"]}
         progress = Progress(title) if self.single else contextlib.nullcontext()
-        with progress as display, Signals() as signals:
-            callbacks, show = ([display], display.say) if display else ([], self._note)
-            return train_run(experiment, directory, callbacks, signals, show, allow_mismatch, command, sweep)
+        with progress as display, Signals() as signals, saying(display.say if display else self._note):
+            callbacks = [display] if display else []
+            return train_run(experiment, directory, callbacks, signals, allow_mismatch, command, sweep)
 
     def write(self, status: Status, message: str = "") -> None:
         """Write the status, and keep the marks of earlier sweeps, which may still be running."""

@@ -24,7 +24,7 @@ from nsvm_cli.plugins import load_plugins
 from nsvm_cli.terminal.console import Console
 
 if TYPE_CHECKING:
-    from nsvm_cli.tuning.search import Candidate, Search
+    from nsvm_cli.tuning.search import Candidate
 
 
 DEFAULT = conf_folder() / "tune" / "default.yaml"
@@ -76,7 +76,7 @@ def tune(options: argparse.Namespace) -> None:
         own = values["dataset"].get("validation_path")
         values["dataset"]["validation"] = 0 if own else suited_validation(values, usual)
     suggested = yaml.safe_load(DEFAULT.read_text())["space"]
-    finalists = run(values, search, suggested, Progress(values, search).show)
+    finalists = run(values, search, suggested, Progress(search.seeds).show)
     _show(finalists)
     answer(f"Search: {search.directory}")
     answer(_train_command(options, values, finalists[0]))
@@ -99,17 +99,10 @@ def _train_command(options: argparse.Namespace, values: Mapping[str, Any], best:
 class Progress:
     """Prints to standard error each candidate that is better than all earlier candidates."""
 
-    def __init__(self, values: Mapping[str, Any], search: Search) -> None:
-        algorithm, dataset = values["algorithm"]["name"], values["dataset"]
-        validation = dataset.get("validation_path") or dataset["validation"]
-        budget = f"trials={search.trials} seeds={search.seeds} validation={validation}"
-        self.first_line = f"tune {algorithm} on {dataset['name']}: {budget}, in {search.directory}"
-        self.seeds, self.best = search.seeds, -math.inf
+    def __init__(self, seeds: int) -> None:
+        self.seeds, self.best = seeds, -math.inf
 
     def show(self, candidate: Candidate) -> None:
-        if self.first_line:  # printed only after the settings have proved valid
-            say(self.first_line)
-            self.first_line = ""
         metric = METRICS[candidate.metric]
         if len(candidate.scores) == self.seeds and metric.sign * candidate.mean > self.best:
             self.best = metric.sign * candidate.mean

@@ -342,7 +342,7 @@ def complete_overrides(
 LAUNCHERS = {"joblib": "'nsvm[joblib]'", "ray": "'nsvm[ray]'", "submitit": "'nsvm[slurm]'"}
 """The package to install for each launcher that is not part of Hydra."""
 
-MEANT = {"learning_rate": "lr", "epochs": "steps", "iterations": "steps", "lambda": "lam", "model": "network"}
+MEANT = {"learning_rate": "lr", "iterations": "steps", "lambda": "lam", "model": "network"}
 """Maps names of settings in other libraries to their names in nsvm."""
 
 
@@ -387,8 +387,6 @@ def _no_such_setting(key: str, names: Iterable[str]) -> str:
     if name == "tuned":
         advice = "set it in the file of a data set, such as my_conf/dataset/NAME.yaml"
         return f"{key}: there is no such setting of a run; {advice}, and add --config-dir my_conf"
-    if section.startswith("hydra"):
-        return f"{key}: there is no such setting of Hydra; list its settings with nsvm train --cfg hydra"
     options: dict[str, list[str]] = {}
     for group in _groups() - {"experiment"}:
         for file in sorted((conf_folder() / group).glob("*.yaml")):

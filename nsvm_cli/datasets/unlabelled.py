@@ -18,7 +18,7 @@ from nsvm_cli.datasets.image_folder import FORMATS, MODES, ImageReader, images_b
 from nsvm_cli.datasets.layout import Dialect
 from nsvm_cli.errors import InputError
 from nsvm_cli.memory import rows_at_a_time
-from nsvm_cli.output import Say
+from nsvm_cli.output import say
 
 TABLE_ROWS, BLOCK_IMAGES = 2**14, 256
 """Maximum number of rows of a table, and of images, to read at a time."""
@@ -39,7 +39,6 @@ def blocks(
     background: str | None = None,
     skip: bool = False,
     keep: Sequence[str] = (),
-    say: Say = str,
 ) -> Iterator[Block]:
     """Yield the samples of a table, an image or a folder of images in blocks; bad data raise an InputError.
 
@@ -47,14 +46,13 @@ def blocks(
         background: see ``ImageReader``.
         skip: whether to skip damaged images.
         keep: columns of a table to yield beside its samples.
-        say: receives messages about images that were skipped or read inexactly.
     """
     count, numbers = 0, outputs + math.prod(shape)
     parquet = path.is_dir() and kind_of(path) == "Parquet"
     if (path.is_dir() and not parquet) or (path.is_file() and path.suffix.lower() in FORMATS):
         if keep:
             raise InputError(f"--keep requires a table, but {path} contains images; remove --keep")
-        parts = _images(path, shape, numbers, background, skip, say)
+        parts = _images(path, shape, numbers, background, skip)
     elif path.is_file() or parquet:
         parts = _rows(path, shape, encoder, dialect, numbers, keep)
     else:
@@ -97,7 +95,7 @@ def _rows(
 
 
 def _images(
-    path: Path, shape: tuple[int, ...], numbers: int, background: str | None, skip: bool, say: Say
+    path: Path, shape: tuple[int, ...], numbers: int, background: str | None, skip: bool
 ) -> Iterator[Block]:
     """Yield an image, or all images below a folder."""
     if len(shape) != 3 or shape[0] not in MODES:

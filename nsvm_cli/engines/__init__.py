@@ -16,7 +16,7 @@ from nsvm_cli.engines.coverage import base_of, pays_off, uncovered_by_numba, unc
 from nsvm_cli.engines.numba.code import compile_once, is_compiled, is_usable
 from nsvm_cli.errors import InputError
 from nsvm_cli.models.feature_map import FeatureMap
-from nsvm_cli.output import Say
+from nsvm_cli.output import say
 from nsvm_cli.trainers import Problem, Trainer
 
 Engine = Literal["literal", "torch", "numba"]
@@ -71,7 +71,7 @@ def for_engine(engine: Engine, trainer: Trainer[Any]) -> Trainer[Any]:
     return look_ahead.with_faster_class(trainer, COMPILED)
 
 
-def compile_steps(engine: Engine, trainer: Trainer[Any], problem: Problem, say: Say) -> None:
+def compile_steps(engine: Engine, trainer: Trainer[Any], problem: Problem) -> None:
     """Show a message and compile missing code for a run, if any. Raise a RunError if this fails."""
     if engine != LITERAL and is_usable():
         compiled = [part for part in trainer.parts if engine == NUMBA or part.chooses_steps]

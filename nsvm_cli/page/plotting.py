@@ -56,19 +56,14 @@ def _drawn(figure: Figure, **options: Any) -> bytes:
 @contextlib.contextmanager
 def _plain_matplotlib() -> Iterator[None]:
     """Context manager: use matplotlib's default style, without mathtext, warnings and logging."""
-    log = logging.getLogger("matplotlib")
-    level = log.level
-    log.setLevel(logging.CRITICAL + 1)  # hides messages about fonts and caches, which Hydra would print
-    try:
-        from matplotlib import style
+    logging.getLogger("matplotlib").setLevel(logging.CRITICAL + 1)  # hides messages about fonts and caches
+    from matplotlib import style
 
-        # with fonttype 42, PDF files contain text instead of drawings of letters
-        settings = {"text.parse_math": False, "pdf.fonttype": 42}
-        # the warnings are about characters that the font lacks
-        with warnings.catch_warnings(action="ignore"), style.context(settings, after_reset=True):
-            yield
-    finally:
-        log.setLevel(level)
+    # with fonttype 42, PDF files contain text instead of drawings of letters
+    settings = {"text.parse_math": False, "pdf.fonttype": 42}
+    # the warnings are about characters that the font lacks
+    with warnings.catch_warnings(action="ignore"), style.context(settings, after_reset=True):
+        yield
 
 
 def style_axis(axis: Axes, title: str, across: str, up: str = "") -> None:

@@ -24,7 +24,7 @@ from nsvm_cli.datasets.base import over_blocks
 from nsvm_cli.datasets.columns import remarks_on
 from nsvm_cli.errors import InputError, RunError
 from nsvm_cli.models.nsvm import NSVM
-from nsvm_cli.output import shortened
+from nsvm_cli.output import saying, shortened
 from nsvm_cli.page.curves import panels_of, plot_panel
 from nsvm_cli.page.document import Block, Blocks, Images, Picture, Section, Table, left_out, section
 from nsvm_cli.page.plotting import BLUE, GRAY, SERIES, new_figure, style_axis, to_picture
@@ -142,7 +142,8 @@ def model_sections(run: Path, runtime: Mapping[str, Any]) -> list[Section]:
     """Return the sections on the model of a run."""
     messages: list[str] = []
     try:
-        model, data = load_trained(run, runtime, messages.append)
+        with saying(messages.append):
+            model, data = load_trained(run, runtime)
     except (InputError, RunError) as error:
         return [left_out("Model", "The sections on the model are", error)]
     values = functools.cache(lambda: model.decision_function(data.held_out.x).cpu())

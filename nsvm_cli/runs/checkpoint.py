@@ -24,7 +24,7 @@ from nsvm_cli.engines import LITERAL, NUMBA, TORCH, circumstances, compile_steps
 from nsvm_cli.engines.coverage import uncovered_by_numba
 from nsvm_cli.engines.numba.code import is_usable
 from nsvm_cli.errors import InputError, Interrupted
-from nsvm_cli.output import Say, shortened
+from nsvm_cli.output import say, shortened
 from nsvm_cli.parallel.signals import Signals
 from nsvm_cli.runs.experiment import Experiment
 from nsvm_cli.runs.loop import Callback, Record, record
@@ -143,7 +143,7 @@ def load_checkpoint(path: Path) -> Checkpoint:
 
 
 def newest_intact(
-    paths: Sequence[Path], say: Say, check: Callable[[Checkpoint], object] = str
+    paths: Sequence[Path], check: Callable[[Checkpoint], object] = str
 ) -> tuple[Path, Checkpoint] | None:
     """Return the first intact checkpoint with its path, or None if there are no paths.
 
@@ -174,9 +174,8 @@ class CheckpointManager(Callback):
         callbacks: the callbacks whose states are saved, starting with ``scores``.
     """
 
-    def __init__(self, experiment: Experiment, directory: RunDirectory, signals: Signals, say: Say) -> None:
-        self.experiment, self.directory = experiment, directory
-        self.signals, self.say = signals, say
+    def __init__(self, experiment: Experiment, directory: RunDirectory, signals: Signals) -> None:
+        self.experiment, self.directory, self.signals = experiment, directory, signals
         self.schedule = experiment.settings.checkpoint
         self.step_every = self.schedule.steps
         self.seconds_before, self.resumed, self.exact = 0.0, 0, True
@@ -206,7 +205,7 @@ class CheckpointManager(Callback):
         began = time.monotonic()
         if checkpoint is None or changes:
             e = self.experiment
-            compile_steps(e.engine, e.algorithm, e.problem, self.say)  # a search trains, too
+            compile_steps(e.engine, e.algorithm, e.problem)  # a search trains, too
             self.experiment = e.with_search()
         else:
             self.experiment = self.experiment.with_choice(checkpoint.chosen, checkpoint.search)
@@ -231,13 +230,13 @@ class CheckpointManager(Callback):
         self.seconds_before += checkpoint.seconds
         self.resumed, self.exact = checkpoint.resumed + 1, checkpoint.bitwise and not changes
         why = f", where training had stopped early: {self.stopped}" if self.stopped else ""
-        self.say(f"resuming after step {checkpoint.step} of {self.experiment.trainer.total}{why}")
+        say(f"resuming after step {checkpoint.step} of {self.experiment.trainer.total}{why}")
         return state
 
     def _newest(self) -> Checkpoint | None:
         paths, metrics = checkpoints_in(self.directory.path), self.directory.path / METRICS
         try:
-            newest = newest_intact(paths, self.say, lambda c: check_metrics(metrics, c.metrics))
+            newest = newest_intact(paths, lambda c: check_metrics(metrics, c.metrics))
         except ValueError as error:
             raise InputError(f"{error}; to start over, set overwrite=true") from None
         return newest[1] if newest else None
@@ -296,7 +295,7 @@ class CheckpointManager(Callback):
         if due or requested:
             self.save(state)
         if requested:
-            self.say(f"checkpoint after step {state.t} of {self.experiment.trainer.total}")
+            say(f"checkpoint after step {state.t} of {self.experiment.trainer.total}")
 
     def should_interrupt(self, state: State) -> bool:
         return self.signals.noted is not None

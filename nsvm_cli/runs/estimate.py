@@ -13,7 +13,7 @@ from jaxtyping import Float64
 from scipy.optimize import nnls
 
 from nsvm_cli.engines import compile_steps
-from nsvm_cli.output import WARN, Say
+from nsvm_cli.output import saying
 from nsvm_cli.runs.experiment import Experiment
 from nsvm_cli.runs.loop import Callback, run
 from nsvm_cli.trainers import State, Trainer
@@ -61,18 +61,15 @@ class Probe(Callback):
         return state.t >= self.until or self.course[-1][1] - self.course[0][1] >= SECONDS
 
 
-def estimate(experiment: Experiment, say: Say = str) -> list[Part]:
+def estimate(experiment: Experiment) -> list[Part]:
     """Train each part of the algorithm for ``SECONDS`` seconds, and return the estimates for the parts.
 
     The experiment cannot be used afterwards. No files are written.
     """
-    compile_steps(experiment.engine, experiment.algorithm, experiment.problem, say)
+    compile_steps(experiment.engine, experiment.algorithm, experiment.problem)
     parts = experiment.trainer.parts
-    token = WARN.set(str)  # warnings are hidden, since a trial may not converge although the run will
-    try:
+    with saying(str):  # warnings are hidden, since a trial may not converge although the run will
         return [(_solved if part.chooses_steps else _stepped)(part, experiment) for part in parts]
-    finally:
-        WARN.reset(token)
 
 
 def _stepped(trainer: Trainer[Any], e: Experiment) -> Part:

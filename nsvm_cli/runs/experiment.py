@@ -30,7 +30,7 @@ from nsvm_cli.models.losses import build_loss
 from nsvm_cli.models.nsvm import NSVM, Expansion, ModelMetadata
 from nsvm_cli.models.objectives import at_most, feature_change, theta_change
 from nsvm_cli.models.penalties import with_weight
-from nsvm_cli.output import Say, say
+from nsvm_cli.output import say
 from nsvm_cli.runs.loggers import Logger, build_logger
 from nsvm_cli.runs.loop import CALLBACKS, Callback, Scores, run
 from nsvm_cli.storage.files import file_sha256
@@ -155,7 +155,7 @@ class Experiment(OneLine):
         """
         scores, configured = self.callbacks
         observers = [*configured, *callbacks]  # scoring takes time, and only these need the scores
-        model = self.final_model(self.run([scores, *observers] if observers else []), say)
+        model = self.final_model(self.run([scores, *observers] if observers else []))
         return scores.best_model or model
 
     def untrained(self) -> NSVM:
@@ -175,7 +175,7 @@ class Experiment(OneLine):
             plugins_sha256=code_of(self.settings),
         )
 
-    def final_model(self, state: State, say: Say) -> NSVM:
+    def final_model(self, state: State) -> NSVM:
         """Return the model at the end of training, with probabilities. Show a warning if it is constant."""
         model, x = self.model(state), self.data.splits["train"].x
         x = x[at_most(PROBE_SAMPLES, len(x), self.settings.seed, x.device)]
@@ -191,7 +191,7 @@ class Experiment(OneLine):
         validation = self.data.splits["validation"]
         return model.calibrated(validation.x, validation.y)
 
-    def with_threshold(self, model: NSVM, say: Say) -> tuple[NSVM, dict[str, Any]]:
+    def with_threshold(self, model: NSVM) -> tuple[NSVM, dict[str, Any]]:
         """Return the model with the threshold of the settings, and the result's field on the threshold."""
         threshold, classes = self.settings.threshold, self.metadata.classes
         slopes = [] if model.sigmoids is None else model.sigmoids[0].flatten().tolist()

@@ -25,7 +25,7 @@ from pydantic.dataclasses import dataclass
 from nsvm_cli.config.registry import STRICT, Registry, build, shown
 from nsvm_cli.config.settings import flat
 from nsvm_cli.errors import InputError, RunError
-from nsvm_cli.output import Say
+from nsvm_cli.output import say
 from nsvm_cli.plugins import location
 from nsvm_cli.runs.loop import Callback, Record
 from nsvm_cli.storage.files import locked
@@ -190,7 +190,6 @@ class Tracking(Callback):
     settings: Mapping[str, Any]
     sweep: str | None
     step: int
-    say: Say
     result: Mapping[str, Any] = field(default_factory=dict)
     last: Record = field(default_factory=dict)
 
@@ -249,7 +248,7 @@ class Tracking(Callback):
         except Exception as error:
             self.logger, name = Logger(), self.settings["logger"]["name"]
             failed = f"logger={name} failed and is disabled for the rest of the run"
-            self.say(f"warning: {failed}: {_sentence(error)}")
+            say(f"warning: {failed}: {_sentence(error)}")
 
 
 def _numbers(record: Mapping[str, Any]) -> dict[str, int | float]:

@@ -13,7 +13,7 @@ from nsvm_cli.datasets.base import ARRAYS
 from nsvm_cli.datasets.encoding import ID
 from nsvm_cli.errors import InputError
 from nsvm_cli.models.nsvm import NSVM, ModelMetadata
-from nsvm_cli.output import Say
+from nsvm_cli.output import say
 from nsvm_cli.runs.checkpoint import KIND, Checkpoint, newest_intact, restore_state, with_engine_of
 from nsvm_cli.runs.experiment import prepare
 from nsvm_cli.storage import tensor_file
@@ -26,9 +26,7 @@ class NoModelYetError(InputError):
     """Raised for a checkpoint of Part 1 of Algorithm 4, which contains no SVM yet."""
 
 
-def open_model(
-    path: str | Path, runtime: Mapping[str, Any] | None = None, say: Say = str
-) -> tuple[Path, NSVM]:
+def open_model(path: str | Path, runtime: Mapping[str, Any] | None = None) -> tuple[Path, NSVM]:
     """Return the path of a trained model's file, and the model. The file may come from an untrusted source.
 
     Args:
@@ -48,17 +46,17 @@ def open_model(
             tensor_file.read(final, KIND)
         except InputError:  # it is not a checkpoint, or load_model says what is wrong
             return final, load_model(final, runtime)
-    newest = newest_intact(checkpoints_in(path) if unfinished else [final], say)
+    newest = newest_intact(checkpoints_in(path) if unfinished else [final])
     if newest is None:
         if (path / CONFIG).is_file():
             expect_tensors(read_config(path))
         raise InputError(f"{path} has no {final.name}: expected a run with this file or a checkpoint")
-    return newest[0], _model_of(*newest, runtime, say)
+    return newest[0], _model_of(*newest, runtime)
 
 
-def load_trained(run: Path, runtime: Mapping[str, Any], say: Say = str) -> tuple[NSVM, Data]:
+def load_trained(run: Path, runtime: Mapping[str, Any]) -> tuple[NSVM, Data]:
     """Return the model of a run (see ``open_model``) and its data. Raise an InputError on a mismatch."""
-    _, model = open_model(run, runtime, say)
+    _, model = open_model(run, runtime)
     if model.metadata.source == ARRAYS:
         raise InputError(
             f"{run} was saved by an estimator, so the arrays on which it was trained are not available; use "
@@ -73,7 +71,7 @@ def load_trained(run: Path, runtime: Mapping[str, Any], say: Say = str) -> tuple
     return model, data
 
 
-def _model_of(file: Path, checkpoint: Checkpoint, runtime: Mapping[str, Any], say: Say) -> NSVM:
+def _model_of(file: Path, checkpoint: Checkpoint, runtime: Mapping[str, Any]) -> NSVM:
     expect_tensors(checkpoint.settings)
     # the engine of the checkpoint is selected below; its logger and callbacks are not used
     means = {"engine": "auto", "logger": {"name": "none"}, "callbacks": [], **runtime}
@@ -86,7 +84,7 @@ def _model_of(file: Path, checkpoint: Checkpoint, runtime: Mapping[str, Any], sa
         raise NoModelYetError(f"{file} has no SVM yet, at {step}: expected a checkpoint of Part 2")
     say(f"{file}: using the model after {step}")
     try:
-        model, _ = e.with_threshold(e.with_changes(e.calibrated(e.model(state))), say)
+        model, _ = e.with_threshold(e.with_changes(e.calibrated(e.model(state))))
         return model.with_metadata(plugins_sha256=checkpoint.environment.get("plugins_sha256"))
     except ValueError as error:  # theta may be finite, but not its norm
         raise unusable(file, error) from None
@@ -100,7 +98,7 @@ def _expect_same(data: Data, sha256: str | None, where: str = "") -> None:
 
 
 def evaluate_model(
-    file: Path, model: NSVM, split: str | None, dataset: Section | None, changes: Section, say: Say = str
+    file: Path, model: NSVM, split: str | None, dataset: Section | None, changes: Section
 ) -> dict[str, Any]:
     """Return the scores of a model on one split of a data set.
 

@@ -20,7 +20,7 @@ from nsvm_cli.metrics import own_metrics
 from nsvm_cli.models.feature_map import features
 from nsvm_cli.models.nsvm import NSVM
 from nsvm_cli.models.objectives import ALIGNMENT_SAMPLES, at_most, dataset_alignment
-from nsvm_cli.output import Say
+from nsvm_cli.output import say
 from nsvm_cli.parallel.signals import Signals
 from nsvm_cli.runs.checkpoint import CheckpointManager
 from nsvm_cli.runs.experiment import Experiment
@@ -36,7 +36,6 @@ def train_run(
     directory: RunDirectory,
     callbacks: Sequence[Callback] = (),
     signals: Signals | None = None,
-    say: Say = str,
     allow_mismatch: bool = False,
     command: Mapping[str, Any] | None = None,
     sweep: str | None = None,
@@ -58,24 +57,24 @@ def train_run(
         Interrupted: a signal stopped the run after its checkpoint was written.
     """
     git, signals = git_state(), signals or Signals()  # the commit may have changed at the end, days later
-    checkpoints = CheckpointManager(experiment, directory, signals, say)
+    checkpoints = CheckpointManager(experiment, directory, signals)
     state = checkpoints.restore_or_start(allow_mismatch)
     experiment = checkpoints.experiment
     settings = plain(experiment.asked)
     for remark in experiment.remarks():
         say(remark)
-    compile_steps(experiment.engine, experiment.algorithm, experiment.problem, say)
+    compile_steps(experiment.engine, experiment.algorithm, experiment.problem)
     step = 0 if state is None else state.t
-    with Tracking(experiment.logger, directory.path, settings, sweep, step, say) as tracking:
+    with Tracking(experiment.logger, directory.path, settings, sweep, step) as tracking:
         if state is None or not checkpoints.stopped:
             state = experiment.run([*checkpoints.callbacks, checkpoints, tracking, *callbacks], state)
-        model = experiment.final_model(state, say)  # a solver that takes no steps trains here
+        model = experiment.final_model(state)  # a solver that takes no steps trains here
         training = {**checkpoints.scores.figures(), **checkpoints.figures()}
         if experiment.settings.keep == "best" and checkpoints.scores.best_step:
             model = replace(load_model(directory.best), settings=experiment.settings)
         else:
             model = experiment.with_changes(model)
-        model, decision = experiment.with_threshold(model, say)
+        model, decision = experiment.with_threshold(model)
         if experiment.trainer.saves_model:
             save_model(directory.final, model)
         now = {"date": datetime.now(UTC).isoformat(timespec="seconds"), "host": platform.node()}

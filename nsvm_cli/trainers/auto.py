@@ -23,7 +23,7 @@ from nsvm_cli.models.composed_kernels import build_kernel, gamma_of_scale, with_
 from nsvm_cli.models.feature_map import FeatureMap
 from nsvm_cli.models.kernels import RBF, Kernel
 from nsvm_cli.models.networks import Identity
-from nsvm_cli.output import WARN
+from nsvm_cli.output import say
 from nsvm_cli.trainers.alg4 import MAX_SVC_SAMPLES, Alg4, Alg4State, Objective
 from nsvm_cli.trainers.base import BatchTrainer, Problem
 from nsvm_cli.trainers.direct import cross_validation, svm_score
@@ -93,7 +93,7 @@ class Auto(Alg4):
         try:
             folds = [*cross_validation(problem, lambda x: x, folds=4, repeats=3 if m <= SMALL else 1)]
         except InputError as error:
-            WARN.get()(f"Algorithm 4 is trained for {self.last_theta_step} steps without a choice: {error}")
+            say(f"Algorithm 4 is trained for {self.last_theta_step} steps without a choice: {error}")
             return None
         end = math.inf if self.time_limit is None else time.monotonic() + self.time_limit
         tried: list[Candidate] = []

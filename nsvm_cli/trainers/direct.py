@@ -25,7 +25,7 @@ from nsvm_cli.models.kernels import Kernel, is_linear
 from nsvm_cli.models.losses import LOSSES, CrammerSinger, EpsilonInsensitive, Formula, Hinge, SquaredHinge
 from nsvm_cli.models.nsvm import Expansion, scores_of
 from nsvm_cli.models.objectives import random_subset
-from nsvm_cli.output import WARN
+from nsvm_cli.output import say
 from nsvm_cli.tasks import Regression
 from nsvm_cli.trainers.base import Problem, State, Trainer
 
@@ -276,7 +276,7 @@ class LinearModel(ScikitLearn):
     def solve(self, problem: Problem, z: Float[Tensor, "m n"]) -> Expansion:
         machine = self.fit(problem, z)
         if machine.n_iter_ is not None and np.max(machine.n_iter_) >= machine.max_iter:
-            WARN.get()(
+            say(
                 f"{self.name} stopped after {machine.max_iter} iterations, before it converged; "
                 f"set algorithm.lam above {self.lam:g}{', or use pegasos' if self.trains_svm else ''}"
             )

@@ -16,7 +16,7 @@ from nsvm_cli.models.feature_map import FeatureMap
 from nsvm_cli.models.kernels import Linear
 from nsvm_cli.models.nsvm import Expansion
 from nsvm_cli.models.objectives import random_subset
-from nsvm_cli.output import WARN
+from nsvm_cli.output import say
 from nsvm_cli.trainers.base import Problem, State, Trainer
 from nsvm_cli.trainers.direct import LinearSVM, svm_score
 
@@ -79,7 +79,7 @@ class Nystroem(LinearSVM):
                 j, factor = order[:most], 1.0
         if len(j) < m and factor == 1:
             advice = "raise memory_budget to use more"
-            WARN.get()(f"{self.name} uses {most} of {m} samples, because of memory_budget; {advice}")
+            say(f"{self.name} uses {most} of {m} samples, because of memory_budget; {advice}")
         return f
 
 

@@ -22,7 +22,7 @@ from nsvm_cli.models.feature_map import FeatureMap
 from nsvm_cli.models.losses import EpsilonInsensitive, Hinge, OneVsRest, Squared, SquaredHinge
 from nsvm_cli.models.nsvm import Expansion
 from nsvm_cli.models.optimizers import SGD
-from nsvm_cli.output import WARN
+from nsvm_cli.output import say
 from nsvm_cli.storage.state_dict import NOT_SAVED, StateDict, loaded_value
 from nsvm_cli.tasks import Classification
 from nsvm_cli.trainers.base import Problem, State, Trainer
@@ -244,7 +244,7 @@ class SVC(Trainer[SVCState]):
             state.take_over(state.solver, svm.j)
         elif (gap := max(svm.state.gap for svm in state.parts)) >= self.tol:
             exact = "dtype=float64 or " if state.z.dtype == torch.float32 else ""
-            WARN.get()(
+            say(
                 f"{self.name} stopped at a gap of {gap:.2g}, above tol={self.tol:g}; set "
                 f"algorithm.lam above {self.lam:g}, or use {exact}pegasos"
             )

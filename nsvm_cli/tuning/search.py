@@ -224,6 +224,10 @@ def tune(
     directory = Path(search.directory)
     with locked(directory), Workers(search.jobs or cores()) as workers:
         study = _study(values, search, space, experiment.metric, directory / "study.log")
+        dataset = values["dataset"]
+        validation = dataset.get("validation_path") or dataset["validation"]
+        budget = f"trials={search.trials} seeds={search.seeds} validation={validation}"
+        say(f"tune {values['algorithm']['name']} on {dataset['name']}: {budget}, in {search.directory}")
 
         def score(point: Point, seed: int) -> Future[float]:
             return workers.submit(validation_score, with_values(values, point), seed, search.seconds)
@@ -273,7 +277,6 @@ def _candidates(study: optuna.Study, metric: str, state: TrialState) -> list[Can
     return [
         Candidate(t.number, metric, t.user_attrs["point"], [*t.intermediate_values.values()])
         for t in study.get_trials(deepcopy=False, states=[state])
-        if "point" in t.user_attrs
     ]
 
 
@@ -332,11 +335,10 @@ def _study(values: Mapping[str, Any], search: Search, space: Space, metric: str,
         code = code_of(settings := parse_settings(values))
         question = json.dumps({"settings": dict(values), "code": code, **budget}, sort_keys=True)
         recorded = json.loads(study.user_attrs.setdefault("question", question))
-        same = is_record_of(recorded["settings"], settings)
-        if not same or any(recorded.get(key, value) != value for key, value in budget.items()):
+        if not is_record_of(recorded["settings"], settings) or not budget.items() <= recorded.items():
             advice = "set tune.directory to a new folder"
             raise InputError(f"{search.directory} contains a different search: {advice}")
-        if recorded.get("code", code) != code:
+        if recorded["code"] != code:
             advice = "to compute all scores again, set tune.directory to a new folder"
             say(f"{search.directory}: the code of plugins has changed, and earlier scores are kept; {advice}")
         study.set_user_attr("question", question)

@@ -239,15 +239,6 @@ def expect_the_smallest(metric: str, folder: Path, said: str, shown: str) -> Non
     nsvm(*command[1:], "curves=false", cwd=folder, code=0)
 
 
-def test_a_search_of_an_earlier_version_goes_on(searched: Path) -> None:
-    before, journal = finalists_of(searched), searched / "search" / "study.log"
-    text = re.sub(r'\\"(code|sign)\\": [^,}]+, ', "", journal.read_text())
-    assert "sign" not in text
-    journal.write_text(text)
-    assert "the code" not in nsvm(*SMALL, cwd=searched, code=0).stderr
-    assert finalists_of(searched) == before
-
-
 @pytest.mark.usefixtures("inline_workers")
 @pytest.mark.parametrize(
     ("metric", "words"),

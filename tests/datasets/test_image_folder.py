@@ -18,6 +18,7 @@ from nsvm_cli.datasets.image_folder import FORMATS, ImageReader
 from nsvm_cli.datasets.torchvision_import import import_torchvision
 from nsvm_cli.datasets.unlabelled import blocks
 from nsvm_cli.errors import InputError
+from nsvm_cli.output import saying
 from tests.cli.process import nsvm, trained
 from tests.datasets.helpers import load, refusal
 
@@ -280,8 +281,8 @@ def test_unreadable_images_are_listed_at_once(pets: Path, tmp_path: Path) -> Non
     assert data.splits.sizes["all"] == 38
     assert "skipped unreadable images: 2" in data.remarks()
     said_after = list[str]()
-    settings = {"background": "white", "skip": True, "say": said_after.append}
-    [(x, beside)] = blocks(folder, (3, 8, 8), None, **settings)
+    with saying(said_after.append):
+        [(x, beside)] = blocks(folder, (3, 8, 8), None, background="white", skip=True)
     assert torch.equal(x, data.splits["all"].x)
     assert len(beside["file"]) == 38
     assert said_after == ["skipped unreadable images: 2"]
@@ -304,7 +305,8 @@ def test_what_is_read_inexactly_is_said(pets: Path, tmp_path: Path) -> None:
         f"{tmp_path / 'cat' / 'a.gif'} has several frames; only the first frame is used",
     ]
     said = list[str]()
-    found = [*blocks(tmp_path, (3, 9, 9), None, background="white", say=said.append)]
+    with saying(said.append):
+        found = [*blocks(tmp_path, (3, 9, 9), None, background="white")]
     assert sum(len(x) for x, _ in found) == 11
     assert said == remarks[:2]
 

@@ -14,6 +14,7 @@ import torch
 from nsvm_cli.artifacts.model_file import load_model
 from nsvm_cli.errors import InputError
 from nsvm_cli.models.nsvm import fit_sigmoids
+from nsvm_cli.output import saying
 from nsvm_cli.runs.experiment import prepare
 from tests.artifacts.test_model_file import Mutation, change, contents
 from tests.small_runs import small_run, small_settings
@@ -60,10 +61,11 @@ def test_the_sigmoids_are_those_of_the_validation_set(classes: str, trained: Pat
 def test_a_slope_above_0_is_said(trained: Path) -> None:
     model, said = load_model(trained / "final.safetensors"), list[str]()
     experiment = prepare(small_settings(**CALIBRATED | DIGITS))
-    experiment.with_threshold(model, said.append)
-    assert said == []
-    assert model.sigmoids is not None
-    experiment.with_threshold(replace(model, sigmoids=-model.sigmoids), said.append)
+    with saying(said.append):
+        experiment.with_threshold(model)
+        assert said == []
+        assert model.sigmoids is not None
+        experiment.with_threshold(replace(model, sigmoids=-model.sigmoids))
     assert said == ["calibration: larger decision values make 1 less probable on the validation set"]
 
 

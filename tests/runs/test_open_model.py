@@ -15,6 +15,7 @@ from safetensors.torch import save
 from nsvm_cli.datasets import DATASETS, Samples
 from nsvm_cli.datasets.image_files import SklearnDigits
 from nsvm_cli.errors import InputError, RunError
+from nsvm_cli.output import saying
 from nsvm_cli.runs.checkpoint import load_checkpoint, save_checkpoint
 from nsvm_cli.runs.open_model import evaluate_model, open_model
 from nsvm_cli.storage.files import locked
@@ -37,8 +38,8 @@ def test_a_run_that_was_killed_has_the_model_of_its_last_checkpoint(kind: str, t
     if kind == "three classes":
         table["calibration"] = "sigmoid"
     run, said = killed(tmp_path, **table), list[str]()
-    with locked(run):  # as by a process that goes on with it
-        file, model = open_model(run, {"device": "cpu"}, said.append)
+    with locked(run), saying(said.append):  # as by a process that goes on with it
+        file, model = open_model(run, {"device": "cpu"})
     assert file == checkpoints_in(run)[0]
     assert model.metadata.steps == load_checkpoint(file).step
     assert said == [f"{file}: using the model after step {model.metadata.steps} of 300"]
@@ -108,7 +109,8 @@ def test_a_checkpoint_that_is_damaged_or_a_strangers(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="cannot be read"):
         open_model(last)
     said: list[str] = []
-    file, model = open_model(run, say=said.append)
+    with saying(said.append):
+        file, model = open_model(run)
     assert (file, model.metadata.steps) == (previous, load_checkpoint(previous).step)
     assert said[0].endswith("falling back to the previous checkpoint")
 

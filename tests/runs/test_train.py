@@ -18,6 +18,7 @@ import torch
 from nsvm_cli.artifacts.model_file import load_model
 from nsvm_cli.config.settings import Settings, parse_settings, plain
 from nsvm_cli.errors import InputError, Interrupted, RunError
+from nsvm_cli.output import saying
 from nsvm_cli.parallel.signals import Signals
 from nsvm_cli.runs.checkpoint import load_checkpoint, save_checkpoint
 from nsvm_cli.runs.experiment import prepare
@@ -83,8 +84,8 @@ def go(
     allow_mismatch: bool = False,
 ) -> dict[str, Any]:
     signals = signals or FakeSignals()
-    with RunDirectory(path, plain(settings), "resume") as run:
-        return train_run(prepare(settings), run, [signals], signals, say, allow_mismatch)
+    with RunDirectory(path, plain(settings), "resume") as run, saying(say):
+        return train_run(prepare(settings), run, [signals], signals, allow_mismatch)
 
 
 def stopped_at(step: int) -> FakeSignals:
