@@ -92,6 +92,13 @@ def auto(A: pd.DataFrame, y: np.ndarray, B: pd.DataFrame, real: bool, seed: int)
     return (NSVMRegressor if real else NSVMClassifier)("auto", random_state=seed).fit(A, y), B
 
 
+def auto24(A: pd.DataFrame, y: np.ndarray, B: pd.DataFrame, real: bool, seed: int) -> tuple[Any, Any]:
+    settings = {"algorithm.candidates": 24}
+    return (NSVMRegressor if real else NSVMClassifier)("auto", random_state=seed, settings=settings).fit(
+        A, y
+    ), B
+
+
 def cross_entropy(A: pd.DataFrame, y: np.ndarray, B: pd.DataFrame, real: bool, seed: int) -> tuple[Any, Any]:
     kind = NSVMRegressor if real else NSVMClassifier
 
@@ -190,6 +197,7 @@ def _search(machine: Any, grid: Any, y: np.ndarray, real: bool, seed: int) -> An
 
 METHODS: dict[str, Callable[..., Any]] = {
     "auto": auto,
+    "auto24": auto24,
     "svc": svc,
     "trees": trees,
     "catboost": catboost,

@@ -1,7 +1,8 @@
 """Baselines in addition to nsvm's own, as a plugin: ``plugins=[studies.baselines]``.
 
 ``l2_svm`` is the network with linear SVMs of Tang (2013). ``realmlp`` and ``xrfm`` have the default settings
-of the package pytabkit, and require it; ``xrfm`` also requires the package xrfm.
+of the package pytabkit, and require it; ``xrfm`` also requires the package xrfm. For both, add
+``network=identity kernel=linear``.
 """
 
 from __future__ import annotations
