@@ -83,7 +83,8 @@ def rivals(C: int) -> Int64[Tensor, "C rivals"]:
 
     The columns of g are the pairs (r, s), r < s, where g > 0 means class r.
     """
-    return torch.cat((*torch.triu_indices(C, C, 1),)).argsort(stable=True).reshape(C, C - 1)
+    pairs = np.concatenate(np.triu_indices(C, 1))
+    return torch.from_numpy(pairs.argsort(kind="stable").reshape(C, C - 1))  # ONNX has no stable sort
 
 
 def margins(g: Float[Tensor, "p pairs"]) -> Float[Tensor, "p C"]:

@@ -106,7 +106,11 @@ MODELS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize(
-    "name", [name if name == "cnn" else pytest.param(name, marks=pytest.mark.thorough) for name in MODELS]
+    "name",
+    [
+        pytest.param(name, marks=[] if name in ("cnn", "pairs of classes") else [pytest.mark.thorough])
+        for name in MODELS
+    ],
 )
 def test_every_kind_of_model(name: str, tmp_path: Path) -> None:
     expect_same(*trained(tmp_path, **MODELS[name]))
