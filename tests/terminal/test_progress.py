@@ -108,5 +108,5 @@ def test_a_notebook_shows_bars_in_one_place() -> None:
     assert bars["data"]["text/plain"] == updates[-1]
     assert "text/html" in bars["data"]
     first, *_, last = re.sub(r"\x1b\[[0-9;]*m", "", updates[-1]).splitlines()
-    assert re.match(r"fit +━+ (\d+)/\1 .* objective ", first)
+    assert re.match(r"fit +━+ (\d+)/\1 .* (objective|support vectors) ", first)
     assert re.match(r"model and scores +━+ 1/1 ", last)
