@@ -24,7 +24,7 @@ LARGEST_NUMBER, MOST_PARTS = 1e300, 9
 
 
 class JSONLines(FileIO):
-    """A file of JSON records to append to, first cut to ``size`` bytes. A link or pipe is an InputError."""
+    """A file of JSON records to append to, first cut to ``size`` bytes. Links and pipes are rejected."""
 
     def __init__(self, path: Path, size: int | None = None) -> None:
         if path.is_symlink() or (path.exists() and not path.is_file()):

@@ -2,9 +2,10 @@
 
 ``python -m benchmarks.tables rows.csv churn.csv:Churn houses.csv:price:real`` trains each method on the same
 split of each file and appends its scores to ``rows.csv``. Rows that are already there are not computed again.
-A file is ``PATH:LABEL[:real][:COLUMN TO DROP ...]``. All methods but ``logistic``, ``realmlp`` and
-``xrfm`` choose among 24 candidates (``auto``: at most 36) by 25 % of the training samples or, for at most
-500, by four folds. ``catboost`` requires the package catboost, ``realmlp`` pytabkit, and ``xrfm`` also xrfm.
+A file is ``PATH:LABEL[:real][:COLUMN TO DROP ...]``. All methods but ``logistic``, ``realmlp`` and ``xrfm``
+choose among 24 candidates (``auto``: at most 36, ``auto24``: at most 24) by 25 % of the training samples or,
+for at most 500, by four folds. ``catboost`` requires the package catboost, ``realmlp`` the package pytabkit,
+and ``xrfm`` also the package xrfm.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import argparse
 import csv
 import time
 from collections.abc import Callable
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -28,9 +30,9 @@ from sklearn.metrics import r2_score, roc_auc_score
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.svm import SVC, SVR
+from studies.baselines import pytabkit_machine
 
 from nsvm_cli import NSVMClassifier, NSVMRegressor
-from nsvm_cli.datasets.torchvision_import import import_torchvision
 from nsvm_cli.errors import RunError
 
 TREES = {
@@ -88,15 +90,11 @@ def categories(A: pd.DataFrame, B: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataF
     return A, B, text
 
 
-def auto(A: pd.DataFrame, y: np.ndarray, B: pd.DataFrame, real: bool, seed: int) -> tuple[Any, Any]:
-    return (NSVMRegressor if real else NSVMClassifier)("auto", random_state=seed).fit(A, y), B
-
-
-def auto24(A: pd.DataFrame, y: np.ndarray, B: pd.DataFrame, real: bool, seed: int) -> tuple[Any, Any]:
-    settings = {"algorithm.candidates": 24}
-    return (NSVMRegressor if real else NSVMClassifier)("auto", random_state=seed, settings=settings).fit(
-        A, y
-    ), B
+def auto(
+    A: pd.DataFrame, y: np.ndarray, B: pd.DataFrame, real: bool, seed: int, candidates: int | None = None
+) -> tuple[Any, Any]:
+    kind, settings = NSVMRegressor if real else NSVMClassifier, {"algorithm.candidates": candidates}
+    return kind("auto", random_state=seed, settings=settings).fit(A, y), B
 
 
 def cross_entropy(A: pd.DataFrame, y: np.ndarray, B: pd.DataFrame, real: bool, seed: int) -> tuple[Any, Any]:
@@ -166,28 +164,14 @@ def catboost(A: pd.DataFrame, y: np.ndarray, B: pd.DataFrame, real: bool, seed: 
     return _search(machine, grid, y, real, seed).fit(A, y, cat_features=text), B
 
 
-def realmlp(A: pd.DataFrame, y: np.ndarray, B: pd.DataFrame, real: bool, seed: int) -> tuple[Any, Any]:
-    return _of_pytabkit("RealMLP_TD", A, y, B, real, seed)
-
-
-def xrfm(A: pd.DataFrame, y: np.ndarray, B: pd.DataFrame, real: bool, seed: int) -> tuple[Any, Any]:
-    return _of_pytabkit("XRFM_D", A, y, B, real, seed)
-
-
-def _of_pytabkit(
-    name: str, A: pd.DataFrame, y: np.ndarray, B: pd.DataFrame, real: bool, seed: int
+def of_pytabkit(
+    A: pd.DataFrame, y: np.ndarray, B: pd.DataFrame, real: bool, seed: int, name: str
 ) -> tuple[Any, Any]:
-    import_torchvision("transforms")  # pytabkit imports it
-    import pytabkit
-
     A, B, text = categories(*plain(A, B))
     medians = A.drop(columns=text).median().fillna(0)  # pytabkit's models reject gaps
     A, B = A.fillna(medians), B.fillna(medians)
     kind, metric = ("Regressor", None) if real else ("Classifier", "class_error")
-    machine = getattr(pytabkit, f"{name}_{kind}")(
-        random_state=seed, device="cpu", n_threads=1, val_metric_name=metric
-    )
-    return machine.fit(A, y, cat_col_names=text), B
+    return pytabkit_machine(f"{name}_{kind}", seed, metric).fit(A, y, cat_col_names=text), B
 
 
 def _search(machine: Any, grid: Any, y: np.ndarray, real: bool, seed: int) -> Any:
@@ -197,12 +181,12 @@ def _search(machine: Any, grid: Any, y: np.ndarray, real: bool, seed: int) -> An
 
 METHODS: dict[str, Callable[..., Any]] = {
     "auto": auto,
-    "auto24": auto24,
+    "auto24": partial(auto, candidates=24),
     "svc": svc,
     "trees": trees,
     "catboost": catboost,
-    "realmlp": realmlp,
-    "xrfm": xrfm,
+    "realmlp": partial(of_pytabkit, name="RealMLP_TD"),
+    "xrfm": partial(of_pytabkit, name="XRFM_D"),
     "cross_entropy": cross_entropy,
     "logistic": logistic,
 }

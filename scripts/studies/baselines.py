@@ -43,6 +43,15 @@ class L2SVM(CrossEntropy):
         state.t = t
 
 
+def pytabkit_machine(name: str, seed: int, metric: str | None) -> Any:
+    """Return an estimator of pytabkit with default settings, which validates by ``metric``."""
+    import_torchvision("transforms")  # pytabkit imports it
+    import pytabkit
+
+    threads = torch.get_num_threads()
+    return getattr(pytabkit, name)(random_state=seed, device="cpu", n_threads=threads, val_metric_name=metric)
+
+
 @TRAINERS.register("realmlp")
 @pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
 class RealMLP(DirectSolver):
@@ -53,15 +62,7 @@ class RealMLP(DirectSolver):
     classifier: ClassVar[str] = "RealMLP_TD_Classifier"
 
     def solve(self, problem: Problem, z: Float[Tensor, "m n"]) -> Expansion:
-        import_torchvision("transforms")  # pytabkit imports it
-        import pytabkit
-
-        machine: Any = getattr(pytabkit, self.classifier)(
-            random_state=problem.seed % 2**32,
-            device="cpu",
-            n_threads=torch.get_num_threads(),
-            val_metric_name="class_error",
-        )
+        machine = pytabkit_machine(self.classifier, problem.seed % 2**32, "class_error")
         machine.fit(z.cpu().numpy(), problem.y.cpu().numpy())
 
         def decision_function(z: np.ndarray) -> np.ndarray:

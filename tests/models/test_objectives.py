@@ -180,7 +180,7 @@ def test_theta_change_is_the_relative_distance_of_all_parameters() -> None:
     assert theta_change((before, K), (linear(0), K)) == 0
     assert theta_change((nn.Flatten(), K), (nn.Flatten(), K)) is None
     zero = linear(0, scale=0.0)
-    assert theta_change((zero, K), (after, K)) is None, "relative to an initial theta of 0"
+    assert theta_change((zero, K), (after, K)) is None, "the initial theta is 0"
 
 
 @pytest.mark.parametrize("K", [RBF(0.3), Linear(), Polynomial(3, 0.5, 1.0)])

@@ -38,7 +38,7 @@ def test_a_run_that_was_killed_has_the_model_of_its_last_checkpoint(kind: str, t
     if kind == "three classes":
         table["calibration"] = "sigmoid"
     run, said = killed(tmp_path, **table), list[str]()
-    with locked(run), saying(said.append):  # as by a process that goes on with it
+    with locked(run), saying(said.append):  # as by a process that resumes the run
         file, model = open_model(run, {"device": "cpu"})
     assert file == checkpoints_in(run)[0]
     assert model.metadata.steps == load_checkpoint(file).step
