@@ -1,6 +1,6 @@
-"""The command as its users type it, run in this process: to start Python and import torch takes seconds.
+"""Helpers that run ``nsvm`` in the test's process, because starting Python and importing torch takes seconds.
 
-Tests about processes themselves (signals, kills) start a real one with ``start``.
+Tests of signals and kills start a separate process with ``start``.
 """
 
 from __future__ import annotations
@@ -44,10 +44,7 @@ FUNCTIONS: list[dict[str, Any]] = [AUGMENTATIONS, KERNEL_OBJECTIVES, MAINTENANCE
 def nsvm(
     *arguments: str | Path, cwd: Path, env: dict[str, str] | None = None, code: int | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Run ``nsvm`` in a folder, without a terminal, and expect an exit code, if one is given.
-
-    An unexpected exception fails the test.
-    """
+    """Run ``nsvm`` in a folder, without a terminal, and check the exit code if ``code`` is given."""
     out, errors = io.StringIO(), io.StringIO()
     ended_with = exit_code(*arguments, cwd=cwd, env=env, out=out, errors=errors)
     assert code in (None, ended_with), errors.getvalue()
@@ -57,7 +54,7 @@ def nsvm(
 def exit_code(
     *arguments: str | Path, cwd: Path, env: dict[str, str] | None = None, out: TextIO, errors: TextIO
 ) -> int:
-    """Return the exit code of ``nsvm`` with these streams."""
+    """Run ``nsvm`` with the given output streams, and return its exit code."""
     with (
         as_if_started(cwd, env or {}),
         contextlib.redirect_stdout(out),
@@ -71,18 +68,18 @@ def exit_code(
 
 
 def start(*arguments: str | Path, cwd: Path, env: dict[str, str] | None = None) -> subprocess.Popen[str]:
-    """Start ``nsvm`` in a folder as a process of its own."""
+    """Start ``nsvm`` in a folder as a separate process."""
     words, pipe = [*NSVM, *map(str, arguments)], subprocess.PIPE
     environment = {**os.environ, **environment_of(cwd), **(env or {})}
     return subprocess.Popen(words, cwd=cwd, env=environment, text=True, stdout=pipe, stderr=pipe)
 
 
 class Killed(BaseException):
-    """What no command catches."""
+    """An exception that no command catches."""
 
 
 def killed(*overrides: str, step: int, cwd: Path) -> None:
-    """Train in this process up to the record of a step, and leave the run as SIGKILL would."""
+    """Train until the record of a step, and leave the run directory as SIGKILL would."""
     on_log = CheckpointManager.on_log
 
     def last_words(recorder: CheckpointManager, state: State, record: Record) -> None:
@@ -96,7 +93,7 @@ def killed(*overrides: str, step: int, cwd: Path) -> None:
 
 @contextlib.contextmanager
 def signalled(signum: int) -> Iterator[None]:
-    """Send this process a signal after the first record of a run, and wait until the run has noted it."""
+    """Context manager: send a signal after the first record of a run, and wait until the run has noted it."""
     on_log, first = CheckpointManager.on_log, iter([True])
 
     def send(recorder: CheckpointManager, state: State, record: Record) -> None:
@@ -111,7 +108,7 @@ def signalled(signum: int) -> Iterator[None]:
 
 
 def wait_for(there: Callable[[], bool], run: subprocess.Popen[str]) -> None:
-    """Wait until a process that was started has come so far."""
+    """Wait until ``there`` returns True. Fail if the process ends before that, or takes too long."""
     deadline = time.monotonic() + PATIENCE
     while not there():
         assert run.poll() is None, run.communicate()
@@ -120,13 +117,13 @@ def wait_for(there: Callable[[], bool], run: subprocess.Popen[str]) -> None:
 
 
 def environment_of(cwd: Path) -> dict[str, str]:
-    """Return the environment of a command in a folder: a cache of its own, and lines of 80 characters."""
+    """Return the environment of a command in a folder: one thread, a separate cache and 80 columns."""
     return {"OMP_NUM_THREADS": "1", "XDG_CACHE_HOME": str(cwd / "cache"), "COLUMNS": "80"}
 
 
 @contextlib.contextmanager
 def as_if_started(cwd: Path, env: dict[str, str]) -> Iterator[None]:
-    """Enter a folder and an environment, and afterwards restore whatever a command changes in its process."""
+    """Context manager: set the folder and the environment, and undo what a command changes in the process."""
     with contextlib.ExitStack() as after:
         after.enter_context(contextlib.chdir(cwd))
         after.enter_context(mock.patch.dict(os.environ, {**environment_of(cwd), **env}))
@@ -148,7 +145,7 @@ def as_if_started(cwd: Path, env: dict[str, str]) -> Iterator[None]:
 
 
 def _forget_modules_of(folder: Path) -> None:
-    """Forget the plugins that a command imported from its folder."""
+    """Remove the plugins in a folder from ``sys.modules``."""
     for name, module in [*sys.modules.items()]:
         if (getattr(module, "__file__", None) or "").startswith(f"{folder}/"):
             del sys.modules[name]
@@ -160,21 +157,21 @@ def _forget_hydra() -> None:
 
 
 def trained(*overrides: str, cwd: Path, env: dict[str, str] | None = None) -> tuple[Path, dict[str, Any]]:
-    """Return the run directory and the result of ``nsvm train``."""
+    """Train with ``nsvm train``, and return the run directory and the result."""
     run = cwd / "run"
     nsvm("train", *overrides, f"hydra.run.dir='{run}'", cwd=cwd, env=env, code=0)
     return run, json.loads((run / "result.json").read_text())
 
 
 def evaluated(path: Path, *overrides: str, cwd: Path, env: dict[str, str] | None = None) -> dict[str, Any]:
-    """Return what ``nsvm evaluate --json`` says."""
+    """Return the figures that ``nsvm evaluate --json`` prints."""
     done = nsvm("evaluate", path, *overrides, "--json", cwd=cwd, env=env, code=0)
     figures: dict[str, Any] = json.loads(done.stdout)
     return figures
 
 
 def refusal(*arguments: str | Path, cwd: Path, env: dict[str, str] | None = None) -> str:
-    """Return the one line about bad input; nothing else is printed, and no other run directory is left."""
+    """Check that a command refuses bad input in one line and writes no run, and return the line."""
     runs = run_files(cwd)
     done = nsvm(*arguments, cwd=cwd, env=env, code=2)
     assert done.stdout == ""
@@ -185,6 +182,6 @@ def refusal(*arguments: str | Path, cwd: Path, env: dict[str, str] | None = None
 
 
 def run_files(folder: Path) -> dict[Path, int]:
-    """Return when the settings and the results below a folder were written."""
+    """Return the modification times of all settings and results below a folder."""
     files = [file for name in ("config.yaml", "result.json") for file in folder.rglob(name)]
     return {file: file.stat().st_mtime_ns for file in files}

@@ -1,4 +1,4 @@
-"""Bad input of every kind: one line that says what is wrong, exit code 2, nothing left behind."""
+"""Bad input is refused with one line and exit code 2, and leaves no files."""
 
 from __future__ import annotations
 
@@ -81,16 +81,16 @@ def test_is_refused_in_one_line(line: str, said: str, tmp_path: Path) -> None:
         (tmp_path / "run").mkdir()
         write_config(tmp_path / "run", compose_settings(["algorithm=alg2"]))
     assert said in refusal(*line.split(), cwd=tmp_path)
-    assert not [*(tmp_path / "outputs").glob("*_*")], "an empty folder is left"
+    assert not [*(tmp_path / "outputs").glob("*_*")], "the command left an empty folder in outputs"
 
 
 def test_a_process_ends_with_the_same_line_and_code(tmp_path: Path) -> None:
     words = ["train", "algorithm.lam=0"]
-    for name in ("bottleneck", "hydra_plugins"):  # pandas and Hydra look for these, and can do without
+    for name in ("bottleneck", "hydra_plugins"):  # pandas and Hydra import these if they exist
         (tmp_path / f"{name}.py").write_text("open('touched', 'w')")
     process = start(*words, cwd=tmp_path)
     out, errors = process.communicate(timeout=PATIENCE)
-    assert not (tmp_path / "touched").exists(), "a file of the current folder was run"
+    assert not (tmp_path / "touched").exists(), "a module in the current folder was imported"
     done = nsvm(*words, cwd=tmp_path)
     assert (process.returncode, out, errors) == (done.returncode, done.stdout, done.stderr)
     assert done.returncode == 2

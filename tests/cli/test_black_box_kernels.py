@@ -9,7 +9,7 @@ from tests.cli.test_plugins import PAGE, write_files_of
 
 
 def test_the_quantum_kernel_of_the_page_is_trained_from_its_values(tmp_path: Path) -> None:
-    write_files_of(PAGE.read_text(), tmp_path)  # whose data set it uses
+    write_files_of(PAGE.read_text(), tmp_path)  # my_parts.py, which defines the data set moons
     files = write_files_of(PAGE.with_name("black-box-kernels.md").read_text(), tmp_path)
     assert files == {"quantum.py"}
     words = ["plugins=[my_parts,quantum]", "dataset=moons", "kernel=quantum", "kernel.gradient=spsa"]

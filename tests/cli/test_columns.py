@@ -1,4 +1,4 @@
-"""``nsvm columns``, and what ``nsvm predict`` writes beside predictions."""
+"""``nsvm columns``, and the columns that ``nsvm predict --keep`` copies to the predictions."""
 
 from __future__ import annotations
 
@@ -94,8 +94,8 @@ def test_columns_beside_predictions(folder: Path, monkeypatch: pytest.MonkeyPatc
     assert done.stderr == f"{unseen}60 predictions in out.csv\n"
     written = pd.read_csv(folder / "out.csv", dtype=str, keep_default_na=False)
     assert [*written] == ["name", "code", "age", "prediction", "score"]
-    assert [*written["name"]] == [*new["name"]], "no feature, so as it is written"
-    assert [*written["code"]] == [*np.resize(["1", "2", ""], ROWS)], "a feature, as it is read"
+    assert [*written["name"]] == [*new["name"]], "expected the text of the file"
+    assert [*written["code"]] == [*np.resize(["1", "2", ""], ROWS)], "expected the numbers of the feature"
     nsvm(*words, "out.parquet", cwd=folder, code=0)
     other = pd.read_parquet(folder / "out.parquet")
     assert [*other["name"]] == [*new["name"]]

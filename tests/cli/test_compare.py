@@ -1,4 +1,4 @@
-"""``nsvm compare`` as its users type it."""
+"""The command ``nsvm compare``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.comparison.test_figures import written
 
 @pytest.fixture
 def sweep(tmp_path: Path) -> Path:
-    """Finished runs of three algorithms, three seeds each."""
+    """Return a folder with finished runs of three algorithms and three seeds."""
     folder = tmp_path / "sweep"
     folder.mkdir()
     errors = {"alg1": [50, 62, 41], "alg2": [66, 71, 60], "alg3": [52, 60, 47]}
@@ -69,4 +69,4 @@ def test_a_failed_job_is_in_the_table_and_may_score_as_guessing(sweep: Path) -> 
     assert rest == ["curves.png"]
     lines = csv.DictReader(StringIO(done.stdout))
     counts = [(line["settings"], line["seeds"], line["failed"]) for line in lines]
-    assert counts == [("alg3", "3", "0"), ("alg2", "2", "0"), ("alg1", "3", "1")], "in the order of ranks"
+    assert counts == [("alg3", "3", "0"), ("alg2", "2", "0"), ("alg1", "3", "1")], "not ordered by rank"

@@ -1,4 +1,4 @@
-"""A folder of configurations of the user's own: everything that Hydra documents works in it."""
+"""The user's own configuration files, in which all features that Hydra documents work."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ MINE = """\
 
 @pytest.fixture
 def mine(tmp_path: Path) -> Path:
-    """A folder with configurations, and beside it a module of one's own and a second folder."""
+    """Return a folder with the configurations in conf and more, and a plugin that prints when imported."""
     kernel = "{name: rbf, gamma: 0.25, bias: true}"
     write(tmp_path, conf__experiment__mine=MINE, conf__shared="threads: 2\n", more__kernel__theirs=kernel)
     write(
@@ -56,14 +56,14 @@ def mine(tmp_path: Path) -> Path:
 
 
 def test_an_experiment_may_say_what_hydra_documents(mine: Path) -> None:
-    """And lie wherever Hydra looks for it: here in the search path of the primary configuration."""
+    """The experiment is in a folder that only the primary configuration adds to Hydra's search path."""
     (mine / "conf" / "experiment").rename(mine / "more" / "experiment")
     words = ["train", "--config-dir", "conf", "--config-name", "primary", "experiment=mine"]
     assert nsvm(*words, cwd=mine, env={"SEED": "7"}, code=0).stdout.startswith("imported\n")
     assert (mine / "run_7" / ".hydra" / "overrides.yaml").exists()
     recorded = yaml.safe_load((mine / "run_7" / "config.yaml").read_text())
     kernel = recorded["kernel"]
-    assert (kernel["gamma"], kernel["bias"]) == (1.7e-3, True), "the experiment's value, in their kernel"
+    assert (kernel["gamma"], kernel["bias"]) == (1.7e-3, True), "expected gamma of the experiment"
     assert recorded["algorithm"]["batch_size"] == 16
     recorded_keys = ("seed", "threads", "log_every", "plugins")
     assert [recorded[key] for key in recorded_keys] == [7, 2, 4, ["said"]]
@@ -89,7 +89,7 @@ TUNED = """\
     ],
 )
 def test_a_kind_of_data_of_ones_own(words: str, widths: list[int] | None, lr: float, tmp_path: Path) -> None:
-    """The last entry whose parts are all chosen has the say, of the keys that the parts refer to."""
+    """Later entries take precedence. laplacian.yaml does not refer to kernel.gamma, which has no effect."""
     write(tmp_path, dataset__mine=OF_A_KIND, tuned__mine=TUNED)
     settings = compose_settings([f"hydra.searchpath=['{tmp_path}']", "dataset=mine", *words.split()])
     assert settings["network"].get("widths") == widths

@@ -1,4 +1,4 @@
-"""What the command says about itself and to a shell, and how fast it gets there."""
+"""Help, shell completion, and the packages that the commands import."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ print("IMPORTED", *sorted(heavy & set(sys.modules)))
 def test_what_needs_no_torch_imports_none(
     words: str, said: list[str], imported: list[str], tmp_path: Path
 ) -> None:
-    optimized = ["-OO"] if "evaluate" in words else []  # without docstrings
+    optimized = ["-OO"] if "evaluate" in words else []  # without the docstrings that help shows
     command = [sys.executable, *optimized, "-c", IMPORTED, *words.split()]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 0, done.stderr
@@ -84,7 +84,7 @@ def test_what_needs_no_torch_imports_none(
 
 
 def completions(line: str) -> set[str]:
-    """Return what may stand in place of the last word of a command line."""
+    """Return the completions of the last word of a command line."""
     finder = argcomplete.CompletionFinder(build_parser([*line.split(), ""][1]), always_complete_options=False)
     found = (finder.rl_complete(line.removeprefix("nsvm "), n) for n in range(100))
     return {word.split()[-1] for word in found if word is not None}
@@ -113,7 +113,7 @@ def completions(line: str) -> set[str]:
 def test_completion(line: str, expected: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "table.csv").touch()
     monkeypatch.chdir(tmp_path)
-    for variable in ("COMP_LINE", "HYDRA_FULL_ERROR"):  # changed by Hydra's completion: restored afterwards
+    for variable in ("COMP_LINE", "HYDRA_FULL_ERROR"):  # completion sets these; monkeypatch restores them
         monkeypatch.setenv(variable, "")
     monkeypatch.setattr(sys, "argv", [*sys.argv])
     assert completions(line) == expected

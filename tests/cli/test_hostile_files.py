@@ -1,4 +1,4 @@
-"""Checkpoints and run directories of a stranger: refused in a line; nothing runs, connects or is written."""
+"""Untrusted model files and run directories are refused in one line, and run no code."""
 
 from __future__ import annotations
 
@@ -51,16 +51,16 @@ def images(root: str) -> Change:
 
 def large_samples(tensors: dict[str, torch.Tensor], content: dict[str, Any]) -> None:
     content["settings"]["dataset"].update(samples=10**8)
-    content["settings"].update(memory_budget=10**7)  # which is not for a file to say
+    content["settings"].update(memory_budget=10**7)  # a file must not raise its own memory limit
 
 
 def make_data(here: Path) -> None:
-    """Make files that are small on the disk, and large once they are read."""
+    """Create a named pipe, and files that are small on disk but large when read."""
     with (here / "sparse.csv").open("wb") as sparse:
         sparse.truncate(10**11)
     os.mkfifo(here / "fifo")
     mebibyte = b"1,1,1,1\n" * 2**17
-    (here / "b.csv.gz").write_bytes(2000 * gzip.compress(mebibyte))  # this format may be concatenated
+    (here / "b.csv.gz").write_bytes(2000 * gzip.compress(mebibyte))  # gzip allows concatenation
     for root, target in (("sparse", "sparse.csv"), ("bombs", "b.csv.gz")):
         raw = here / root / "MNIST" / "raw"
         raw.mkdir(parents=True)
@@ -180,7 +180,6 @@ def make_run_directories(here: Path) -> None:
 
 
 def test_what_a_stranger_has_made_is_refused(tmp_path: Path) -> None:
-    """Model files and run directories, made from one that is as it should be."""
     small_run(tmp_path / "run")
     for name in ("files", "runs", "data"):
         (tmp_path / name).mkdir()

@@ -1,4 +1,4 @@
-"""A built wheel, run from a foreign folder."""
+"""A built wheel outside of the checkout, and the types that users' type checkers see."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.patience import PATIENCE
 ROOT = Path(__file__).parents[2]
 
 
-# prints where the package is from, so that it is known to be the wheel's and not the checkout's
+# prints the path of the package, which must be the wheel and not the checkout
 COMMANDS = """
 import nsvm_cli
 from nsvm_cli.cli import main
@@ -45,7 +45,7 @@ def test_a_wheel_carries_conf_and_trains_and_evaluates_from_a_foreign_folder(tmp
     assert not [name for name in ("tests", "outputs", "scripts") if (site / name).exists()]
     assert "nsvm = nsvm_cli.__main__:main" in next(site.glob("*.dist-info/entry_points.txt")).read_text()
     (foreign := tmp_path / "foreign").mkdir()
-    # -P, as for the installed command: the current folder is not on the path
+    # -P keeps the current folder off the path, as for the installed command
     command = [sys.executable, "-P", "-c", COMMANDS]
     env = {**os.environ, "PYTHONPATH": str(site), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, cwd=foreign, env=env, capture_output=True, text=True, timeout=PATIENCE)
@@ -99,9 +99,9 @@ assert_type(load_runs("outputs"), pd.DataFrame)
 
 @pytest.mark.thorough
 def test_a_users_program_has_types(tmp_path: Path) -> None:
-    """mypy --strict finds no error, and knows what the names of the package are."""
+    """``mypy --strict`` accepts a program that uses the package, and infers the expected types."""
     (tmp_path / "program.py").write_text(PROGRAM)
-    # as for an installed package, only errors in the program itself count
+    # report errors only in the program, as for an installed package
     command = [sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent", "program.py"]
     env = {**os.environ, "MYPYPATH": str(ROOT)}
     done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=PATIENCE)

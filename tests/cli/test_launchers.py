@@ -1,4 +1,4 @@
-"""Sweeps with Hydra's launchers: each job says itself what became of it, and the command says it of all."""
+"""Sweeps with Hydra's launchers: each job writes its status, and the command reports all jobs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ WIDE = {"COLUMNS": "500"}
 
 @pytest.fixture
 def no_idle_workers() -> Iterator[None]:
-    """Workers of joblib would wait for more work, in the folder in which they were started."""
+    """Shut down joblib's workers after the test. Idle workers would stay in the folder of the test."""
     yield
     get_reusable_executor().shutdown()
 
@@ -36,7 +36,7 @@ def status_of(run: Path) -> dict[str, Any]:
 
 
 def jobs_of(sweep: Path) -> list[Path]:
-    """Return the directories of the jobs, in the order of their numbers."""
+    """Return the directories of the jobs, sorted by job number."""
     return sorted(
         (file.parent for file in sweep.glob("*/status.json")), key=lambda run: status_of(run)["job"]
     )
@@ -54,11 +54,11 @@ KERNELS["mine"] = Polynomial
 
 @pytest.mark.usefixtures("no_idle_workers")
 def test_two_of_four_jobs_diverge(tmp_path: Path) -> None:
-    """In worker processes, which import the user's plugins too."""
+    """The jobs run in worker processes, which must import the plugin, too."""
     sweep = tmp_path / "sweep"
     (tmp_path / "mine.py").write_text(POLYNOMIAL)
     words = ["hydra/launcher=joblib", f"hydra.sweep.dir='{sweep}'", *TINY, "plugins=[mine]", "kernel=mine"]
-    words += ["optimizer.lr=1e-3,1e25", "seed=0,1"]  # the last rate makes this kernel overflow
+    words += ["optimizer.lr=1e-3,1e25", "seed=0,1"]  # the rate 1e25 makes this kernel overflow
     done = nsvm("train", "-m", *words, cwd=tmp_path, env=WIDE, code=1)
     assert f"{sweep}: 2 finished, 2 failed, 0 interrupted" in done.stdout
     for job, seed in ((2, 0), (3, 1)):
@@ -76,7 +76,7 @@ def test_two_of_four_jobs_diverge(tmp_path: Path) -> None:
 
 
 def test_what_a_job_has_to_say_is_left_to_the_process_that_shows_the_sweep(tmp_path: Path) -> None:
-    """A solver has nothing to validate before its end, and does not converge with such a small lambda."""
+    """linear_svm ignores validation.every, and does not converge with such a small lambda."""
     words = ["algorithm=linear_svm", "algorithm.lam=1e-12", "dataset.samples=300", "curves=false"]
     words += ["dataset.validation=20", "validation.every=5"]
     single = nsvm("train", *words, "hydra.run.dir=run", cwd=tmp_path, code=0)
@@ -89,7 +89,7 @@ def test_what_a_job_has_to_say_is_left_to_the_process_that_shows_the_sweep(tmp_p
 
 
 def test_a_finished_sweep_is_left_alone_by_its_statuses_and_grows(tmp_path: Path) -> None:
-    """Nothing else is read, but whether there is a result; words may be in another order."""
+    """Finished jobs are skipped, whatever config.yaml and result.json contain."""
     words = ["train", "-m", *TINY]
     nsvm(*words, "seed=range(1)", "algorithm=alg3", cwd=tmp_path, code=0)
     sweep = tmp_path / "outputs" / "sweep" / "ringnorm"
@@ -109,7 +109,7 @@ def test_a_finished_sweep_is_left_alone_by_its_statuses_and_grows(tmp_path: Path
 
 
 class Elsewhere(Callback):
-    """Starts each job in another folder, as a Ray cluster does."""
+    """A Hydra callback that starts each job in another folder, as Ray does."""
 
     def on_job_start(self, config: DictConfig, **_: Any) -> None:
         os.chdir(os.path.join(config.hydra.runtime.cwd, "elsewhere"))
@@ -148,7 +148,7 @@ def test_a_directory_of_another_run_stays_as_it_is(tmp_path: Path) -> None:
     said = "sweep/0 already contains a run with different settings: choose another hydra.sweep.dir, or set "
     assert other.stderr.splitlines()[-1].endswith(f"{said}overwrite=true")
     assert (tmp_path / "sweep" / "0" / "status.json").read_bytes() == before
-    assert (tmp_path / "sweep" / "1" / "result.json").exists(), "the other jobs go on"
+    assert (tmp_path / "sweep" / "1" / "result.json").exists(), "the other job must run"
     nsvm(*words, "seed=4", "overwrite=true", cwd=tmp_path, code=0)
     assert [status["overrides"][-1] for status in statuses(tmp_path / "sweep")] == ["seed=4", "seed=5"]
 
@@ -174,7 +174,7 @@ def test_a_finished_job_is_looked_up_only_where_the_same_words_are_the_same_sett
 
 
 def test_jobs_with_the_same_result_are_trained_once_and_drawn_at_the_end(tmp_path: Path) -> None:
-    """Also those that an earlier sweep left to be drawn."""
+    """Repeating the sweep draws missing curves of finished jobs."""
     words = ["train", "-m", *TINY, "curves=true", "hydra.sweep.dir=sweep"]
     done = nsvm(*words, "seed=0,0", "checkpoint.every=5,10", cwd=tmp_path, code=0)
     assert "1 finished, 0 failed, 0 interrupted\n" in done.stdout
@@ -216,7 +216,7 @@ def test_a_bug_in_a_plugin_is_a_failure_of_its_job(tmp_path: Path) -> None:
     words = ["train", "-m", *TINY, "plugins=[odd]", "kernel.name=odd,rbf", "hydra.sweep.dir=sweep"]
     done = nsvm(*words, cwd=tmp_path, env={**WIDE, "HYDRA_FULL_ERROR": "1"}, code=1)
     assert "1 finished, 1 failed, 0 interrupted" in done.stdout
-    assert "nsvm_cli" in done.stderr.partition("odd.py")[0], "the whole traceback, as it is asked for"
+    assert "nsvm_cli" in done.stderr.partition("odd.py")[0], "expected the whole traceback"
     done = nsvm(*words, cwd=tmp_path, env=WIDE, code=1)
     said = "plugin odd failed: KeyError: 'no such thing' (odd.py, line 7); set HYDRA_FULL_ERROR=1 to show the"
     assert f"): failed: {said}" in done.stderr
@@ -265,6 +265,6 @@ def test_a_sweeper_gets_the_validation_score(tmp_path: Path, monkeypatch: pytest
     nsvm("train", "-m", *words, "dataset.validation=20", "optimizer.lr=1e-3,1e25", cwd=tmp_path)
     result = json.loads((jobs_of(tmp_path / "sweep")[0] / "result.json").read_text())
     assert returned[0] == result["validation_accuracy"]
-    assert returned[1] is None, "failed jobs return None"
+    assert returned[1] is None, "a failed job must return None"
     nsvm("train", *words, cwd=tmp_path, code=0)
     assert returned[2] is None, "a sweeper must not optimise on the test set"

@@ -1,4 +1,4 @@
-"""Memory: a table that is too large is refused, and an allocation that fails is one line."""
+"""Tables above the memory budget are refused, and failed allocations are reported in one line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Methods without steps as a user meets them: runs, sweeps, and every command that takes a run."""
+"""Methods without steps in sweeps and in every command that takes a run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("methods")
     done = nsvm(*SWEEP, cwd=folder, code=0)
     assert "6 finished, 0 failed" in done.stdout
-    assert "curves" not in done.stderr, "there is nothing to draw"
+    assert "curves" not in done.stderr, "expected no warning about curves, since these methods have none"
     return folder
 
 
@@ -56,7 +56,7 @@ def test_every_command_takes_such_a_run_or_says_why_not(sweep: Path) -> None:
             assert evaluated(Path(run), cwd=sweep)["errors"] == result["test_errors"]
             for words, code in zip(others, [2 if name == "majority" else 0, 0], strict=True):
                 nsvm(*words, cwd=sweep, code=code)
-        if name in ("trees", "majority"):  # a model with terms has all sections, as in test_report.py
+        if name in ("trees", "majority"):  # test_report.py checks the sections of other models
             nsvm("report", run, cwd=sweep, code=0)
 
 

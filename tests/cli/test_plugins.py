@@ -1,4 +1,4 @@
-"""Parts added from outside the package: the examples of the how-to page."""
+"""Plugins: the examples of the how-to page, errors in plugins, and changes of their code."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "howto" / "adding-parts.md"
 
 
 def write_files_of(page: str, folder: Path) -> set[str]:
-    """Write the files that the text of a page shows, to the letter, and return their names."""
+    """Write the files that the text of a page shows, verbatim, and return their names."""
     blocks = re.findall(r"`([\w/.]+)`:\n\n```\w+\n(.*?)```", page, flags=re.DOTALL)
     for name, text in blocks:
         file = folder / name
@@ -34,7 +34,7 @@ def write_files_of(page: str, folder: Path) -> set[str]:
 
 @pytest.fixture
 def parts(tmp_path: Path) -> Path:
-    """Return a folder with the files that the page shows under "Adding parts"."""
+    """Return a folder with my_parts.py from the section "Adding parts"."""
     section = PAGE.read_text().split("## Adding parts", 1)[1].split("\n## ", 1)[0]
     assert write_files_of(section, tmp_path) == {"my_parts.py"}
     return tmp_path
@@ -125,7 +125,7 @@ def test_a_part_that_returns_something_else(part: str, was: str, now: str, said:
 
 @pytest.fixture
 def callbacks(tmp_path: Path) -> Path:
-    """Return a folder with the file that the page shows under "Callbacks"."""
+    """Return a folder with my_callbacks.py from the section "Callbacks"."""
     section = PAGE.read_text().split("## Callbacks", 1)[1].split("\n## ", 1)[0]
     assert write_files_of(section, tmp_path) == {"my_callbacks.py"}
     return tmp_path
@@ -226,7 +226,7 @@ RUN += ["algorithm=pegasos", "algorithm.steps=60", "dataset.samples=100", "curve
 
 @pytest.fixture
 def mine(tmp_path: Path) -> Path:
-    """Return a folder with a plugin whose kernel needs modules beside it."""
+    """Return a folder with a plugin that imports a package in the same folder."""
     files = {"mine.py": KERNEL, "own/__init__.py": "", "own/number.py": "POWER = 1"}
     files["own/power.py"] = "from . import number\nPOWER = number.POWER"
     files["conf/kernel/mine.yaml"] = "name: mine\ngamma: 1"
@@ -254,7 +254,7 @@ def test_a_run_resumes_and_is_evaluated_with_the_code_that_it_was_trained_with(m
     for path in ("run", *checkpoints_in(mine / "run")):
         assert said in nsvm("evaluate", path, "--plugins", "mine", cwd=mine, code=0).stderr
         refused = nsvm("evaluate", path, cwd=mine, code=2).stderr
-        assert "there is no kernel 'mine'" in refused, "a file never loads code by itself"
+        assert "there is no kernel 'mine'" in refused, "a model file must not load plugins"
         assert "plugins=[MODULE]" in refused
 
 
@@ -300,13 +300,13 @@ def test_a_result_says_where_and_from_which_commit_it_is(
     name = ["-c", "user.name=me", "-c", "user.email=me@here"]
     for words in (["init", "-q"], ["add", "tracked"], [*name, "commit", "-q", "-m", "Begin"]):
         subprocess.run(["git", *words], cwd=tmp_path, check=True)
-    for key in ("core.fsmonitor", "filter.mine.clean", "core.pager"):  # as a stranger may have set them
+    for key in ("core.fsmonitor", "filter.mine.clean", "core.pager"):  # each may name a program
         subprocess.run(["git", "config", key, "touch marker; cat"], cwd=tmp_path, check=True)
     (tmp_path / ".gitattributes").write_text("* filter=mine")
     (tmp_path / "tracked").write_text("edited")
     run, result = trained(*TINY, cwd=tmp_path)
     assert len(result["git"]["commit"]) == 40
-    assert not (tmp_path / "marker").exists(), "programs of a repository are not run"
+    assert not (tmp_path / "marker").exists(), "a program in the repository's configuration was run"
     assert (result["host"], result["plugins_sha256"]) == ("host-of-mine", None)
     assert b"host-of-mine" not in (run / "final.safetensors").read_bytes()
 
@@ -363,7 +363,7 @@ FAILING += ["algorithm=alg1", "algorithm.steps=5", "dataset.samples=60", "curves
 
 @pytest.fixture
 def broken(tmp_path: Path) -> Path:
-    """Return a folder with a plugin that fails where FAILS in the environment says."""
+    """Return a folder with a plugin that fails at the place in the environment variable FAILS."""
     (tmp_path / "broken.py").write_text(BROKEN)
     return tmp_path
 

@@ -1,4 +1,4 @@
-"""``nsvm predict``: a row for each sample, as ``nsvm evaluate`` decides, and the graph of ``nsvm export``."""
+"""``nsvm predict`` agrees with ``nsvm evaluate`` and with the ONNX graph of ``nsvm export``."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ DATA = ["dataset.path=table.csv", "dataset.label=class", "dataset.drop=[id]"]
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run on a table with text and gaps."""
+    """Return a folder with a run on a table with text and missing values."""
     folder = tmp_path_factory.mktemp("predict")
     TABLE.to_csv(folder / "table.csv", index=False)
     trained(*PEGASOS, *DATA, cwd=folder)
@@ -47,7 +47,7 @@ def test_the_decisions_of_evaluate(folder: Path) -> None:
 
 
 def test_a_model_file_of_1_0(tmp_path: Path) -> None:
-    """It was trained on dates, text and numbers with gaps, and every later version reads it."""
+    """Every version reads this model of nsvm 1.0, trained on dates, text and numbers with missing values."""
     table = "opened,plan,visits,spend\n2024-05-04,basic,,69.52\n2024-01-27,team,12,52.14\n"
     (tmp_path / "new.csv").write_text(table)
     model = Path(__file__).parents[1] / "artifacts" / "model_1.0.safetensors"
@@ -151,7 +151,7 @@ def test_bad_input(folder: Path, tmp_path: Path) -> None:
 
 
 def encoded(table: pd.DataFrame, about: dict[str, str]) -> np.ndarray:
-    """Return the features of a table, from what a graph says of its columns."""
+    """Return the features of a table, encoded with nothing but the metadata of an ONNX graph."""
     columns = json.loads(about["columns"])
     x = {name: table[name].fillna(known) for name, known in columns.items() if isinstance(known, float)}
     for name, known in columns.items():
@@ -162,7 +162,7 @@ def encoded(table: pd.DataFrame, about: dict[str, str]) -> np.ndarray:
 
 
 def test_onnxruntime_says_what_predict_says(tmp_path: Path) -> None:
-    seconds = np.random.default_rng(0).normal(1.6e9, 1000, len(TABLE)).round()  # float32 knows them to 128
+    seconds = np.random.default_rng(0).normal(1.6e9, 1000, len(TABLE)).round()  # multiples of 128 in float32
     table = TABLE.assign(time=seconds)
     table.to_csv(tmp_path / "table.csv", index=False)
     run, _ = trained(*PEGASOS, *DATA, "kernel=laplacian", "engine=torch", cwd=tmp_path)

@@ -1,4 +1,4 @@
-"""``nsvm report``, one HTML file of a run, of a sweep, or of what is left of them; and ``nsvm diagnose``."""
+"""``nsvm report`` on runs and sweeps, even if they are unfinished or damaged, and ``nsvm diagnose``."""
 
 from __future__ import annotations
 
@@ -20,10 +20,7 @@ TINY += ["algorithm.solver=pegasos", "curves=false", "engine=torch"]
 
 
 def report(*words: str | Path, cwd: Path) -> Reader:
-    """Return the page that ``nsvm report`` has written where it says, and checked.
-
-    Standard error says what is left out of it.
-    """
+    """Return the page that ``nsvm report`` writes. Check it, and the warnings about skipped sections."""
     done = nsvm("report", *words, cwd=cwd, code=0)
     reader = Reader((cwd / done.stdout.strip()).read_text())
     reader.check()
@@ -36,7 +33,7 @@ def report(*words: str | Path, cwd: Path) -> Reader:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run on a table of numbers and text; the names of its columns and of its classes are hostile."""
+    """Return a folder with a run on a table with HTML in the names of columns and classes."""
     folder = tmp_path_factory.mktemp("report")
     label = '"{}"'.format(HOSTILE.replace('"', '""'))
     colours, labels = ("blue", "red", "red", "red", "red"), ("good",) * 4 + (label,) * 3
@@ -48,7 +45,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def sweep(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Runs with two seeds, and one that failed."""
+    """Return a folder with runs of two seeds and a failed run."""
     sweep = tmp_path_factory.mktemp("sweep")
     for seed in (0, 1):
         shutil.copytree(folder / "run", sweep / str(seed))
@@ -69,7 +66,7 @@ def test_a_run(folder: Path) -> None:
     ]
     result = json.loads((folder / "run" / "result.json").read_text())
     assert f"{100 * result['test_accuracy']:.2f} %" in page.sections["Result"]
-    assert "feature change" not in {element.text for element in page.all("dt")}, "below the scores"
+    assert "feature change" not in {element.text for element in page.all("dt")}, "must be below the scores"
     assert "of kernel and labels, from -1 to 1" in page.sections["Result"]
     assert "on all 6 test samples" in page.sections["Diagnosis"]
     assert re.search(
@@ -92,7 +89,7 @@ def test_a_sweep_and_some_of_several_folders(sweep: Path, tmp_path: Path) -> Non
     assert page.all("h1")[0].text == sweep.name
     assert "2 finished, 1 failed" in page.all("header")[0].text
     assert "mean ± std" in page.sections["Comparison"]
-    assert "Figures" not in page.sections, "a single setting, whose runs recorded no score on held-out data"
+    assert "Figures" not in page.sections, "one setting without scores during training has no figures"
     assert "training diverged" in page.sections["Runs"]
     assert [cell.text for cell in page.all("th") if cell.attributes["scope"] == "row"][-3:] == ["0", "1", "2"]
     page = report(sweep / "0", sweep / "1", sweep / "2", "--filter", "status=finished", cwd=tmp_path)
@@ -152,8 +149,8 @@ DIAGNOSIS = {
 def test_a_diagnosis(folder: Path) -> None:
     before = {file: file.stat().st_mtime_ns for file in (folder / "run").iterdir()}
     *table, verdict = nsvm("diagnose", "run", cwd=folder, code=0).stdout.splitlines()
-    assert all(len(line) <= 80 for line in table), "it fits a terminal"
-    assert all(line.strip() and not line.startswith(" ") for line in table), "one line each"
+    assert all(len(line) <= 80 for line in table), "a line is too long for a terminal"
+    assert all(line.strip() and not line.startswith(" ") for line in table), "a line is wrapped"
     assert ": " in verdict
     of_run, of_file = (
         json.loads(nsvm("diagnose", path, "--json", cwd=folder, code=0).stdout)

@@ -17,13 +17,13 @@ LINES = """\
 
 
 def table(output: str) -> list[str]:
-    """Return the rows of a comparison, without the times."""
+    """Return the rows of a comparison without the training times."""
     rows = [line for line in output.splitlines() if line.startswith("| ")][2:]
     return [row.removesuffix(" |").rpartition("|")[0] for row in rows]
 
 
 def test_a_suite_is_run_once_and_compared_though_a_sweep_of_it_fails(tmp_path: Path) -> None:
-    """Words of the command line replace those of each line."""
+    """Overrides on the command line replace the suite's overrides of the same key."""
     file, words = tmp_path / "mine.yaml", ["reproduce", "mine.yaml", "seed=3", "curves=false"]
     file.write_text(f"- dataset=digits algorithm=svc algorithm.grid={{c:[1]}}\n{LINES}")
     done = nsvm(*words, cwd=tmp_path, code=2)
@@ -54,14 +54,14 @@ def test_killed_it_repeats_nothing_and_ends_with_the_same_table(tmp_path: Path) 
     for folder in (whole, cut):
         folder.mkdir()
         (folder / "mine.yaml").write_text("- dataset=digits algorithm=alg4,cross_entropy,svc seed=0\n")
-    # where what is compiled is kept: whether it is there decides which engine a run has
+    # share the compiled code, because the engine of a run depends on what is compiled
     environment = {"XDG_CACHE_HOME": str(code_folder().parents[2])}
     process = start("reproduce", "mine.yaml", cwd=cut, env=environment)
     wait_for(lambda: bool([*cut.rglob("result.json")]), process)
     process.kill()
     process.communicate()
     finished = {file: time for file, time in run_files(cut).items() if file.name == "result.json"}
-    assert len(finished) < 3, "it was cut off"
+    assert len(finished) < 3, "the suite ended before it was killed"
 
     expected = table(nsvm("reproduce", "mine.yaml", cwd=whole, code=0).stdout)
     assert table(nsvm("reproduce", "mine.yaml", cwd=cut, code=0).stdout) == expected

@@ -1,4 +1,4 @@
-"""Runs that are killed or interrupted as real processes, and resumed."""
+"""Runs in separate processes that are killed or interrupted, and resumed."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ RUN = "hydra.run.dir=run"
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Return a folder with a plugin whose algorithm ends as ENDING in the environment says."""
+    """Return a folder with an algorithm that sleeps or fails in step 50 if ENDING is in the environment."""
     (tmp_path / "ends.py").write_text(PLUGIN)
     return tmp_path
 
 
 def asleep(folder: Path) -> subprocess.Popen[str]:
-    """Start a run, and wait until it has fallen asleep in step 50."""
+    """Start a run, and wait until it sleeps in step 50."""
     run = start("train", *WORDS, RUN, cwd=folder, env={"ENDING": "sleep"})
     wait_for(lambda: (folder / "asleep").exists(), run)
     return run
@@ -107,12 +107,12 @@ def test_a_signal_ends_a_run_in_order(tmp_path: Path) -> None:
 
 @pytest.mark.thorough
 def test_a_second_ctrl_c_stops_at_once(folder: Path) -> None:
-    """Though the first one cannot be heeded: the step never ends."""
+    """The first Ctrl-C cannot stop the run, because step 50 does not end."""
     run = asleep(folder)
     run.send_signal(signal.SIGINT)
     time.sleep(2 * ONE_REQUEST)
     assert run.poll() is None
-    while run.poll() is None:  # on a loaded machine it may note the first one late
+    while run.poll() is None:  # on a busy machine, the run may notice the first one late
         run.send_signal(signal.SIGINT)
         time.sleep(2 * ONE_REQUEST)
     _, errors = run.communicate()
@@ -188,7 +188,7 @@ class Chooser(Sweeper):
 
 @pytest.mark.thorough
 def test_a_sweeper_that_chooses_by_a_metric_of_the_users_chooses_the_same(tmp_path: Path) -> None:
-    """One like Optuna's, which requires an older Optuna than nsvm tune."""
+    """The sweeper stands in for Hydra's Optuna sweeper, which requires an older Optuna than ``nsvm tune``."""
     (tmp_path / "plugins" / "hydra_plugins").mkdir(parents=True)
     (tmp_path / "plugins" / "hydra_plugins" / "chooser.py").write_text(SWEEPER)
     path = os.pathsep.join([str(tmp_path / "plugins"), str(Path(nsvm_cli.__file__).parents[1])])

@@ -20,7 +20,7 @@ LAMS = ("0.001", "0.01", "0.1", "1e-99")
 
 @pytest.fixture(scope="module")
 def sweep(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Four jobs, of which the last fails."""
+    """Return the folder of a sweep whose fourth and last job fails."""
     folder = tmp_path_factory.mktemp("sweep")
     words = [*TINY, "hydra.sweep.dir=.", "hydra.sweep.subdir='${hydra.job.num}'"]
     nsvm("train", "-m", *words, "algorithm.lam=1e-3,1e-2,1e-1,1e-99", cwd=folder, code=1)
@@ -61,7 +61,7 @@ def test_table(sweep: Path) -> None:
 
 @pytest.mark.parametrize("width", [70, 120])
 def test_the_runs_of_several_sweeps_on_terminals_of_any_width(width: int, tmp_path: Path) -> None:
-    """Names are folded; status and scores stay whole, whatever has to go."""
+    """Long names are folded and columns may be left out, but never the status and the scores."""
     expected = []
     for n in range(4):
         score, split = n / 9, "validation" if n % 2 else "test"

@@ -1,4 +1,4 @@
-"""Samples that are indices: of a precomputed matrix, or of what a kernel of one's own knows."""
+"""Samples without features: rows of a precomputed kernel matrix, sequences and padded sets."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ VECTORS = [*RUN, "dataset=csv", "dataset.path=vectors.csv", "kernel=rbf", f"kern
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A folder with the same problem twice: as vectors, and as indices of their kernel matrix."""
+    """Return a folder with the same samples as vectors and as indices of a kernel matrix."""
     x = np.random.default_rng(0).normal(size=(M, 3)).round(6)
     label = {"label": np.where(np.square(x).sum(1) > 2.4, "outside", "inside")}
     pd.DataFrame({"a": x[:, 0], "b": x[:, 1], "c": x[:, 2], **label}).to_csv(
@@ -45,7 +45,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def run_of(*words: str, name: str, cwd: Path) -> dict[str, Any]:
-    """Return the result of a run in the folder of this name."""
+    """Train in the run directory ``name``, and return the result."""
     nsvm("train", *words, f"hydra.run.dir={name}", cwd=cwd, code=0)
     result: dict[str, Any] = json.loads((cwd / name / "result.json").read_text())
     return result
@@ -105,7 +105,7 @@ def test_a_killed_run_resumes_to_the_bit_where_the_matrix_has_moved_but_not_chan
     ours, theirs = (load_file(folder / name / "final.safetensors") for name in ("killed", "whole"))
     assert all(tensor.equal(theirs[name]) for name, tensor in ours.items())
     texts = {(folder / name / "metrics.jsonl").read_text() for name in ("killed", "whole")}
-    assert len(texts) == 1, "nothing but the settings differs"
+    assert len(texts) == 1, "expected the same metrics in both runs"
     assert "K.npy: No such file" in refused("evaluate", "whole", cwd=folder)
     assert evaluated(folder / "whole", "--kernel-path=moved.npy", cwd=folder)["accuracy"] > 0.9
     for command in ("diagnose", "report"):
@@ -180,7 +180,7 @@ def test_padding_stays_out_of_the_features_of_the_network_of_the_page(
     assert evaluated(run, "--plugins=set_network", cwd=tmp_path)["errors"] == result["test_errors"]
 
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setitem(NETWORKS, "sets", nn.Module)  # restored after the test
+    monkeypatch.setitem(NETWORKS, "sets", nn.Module)  # to remove the entry after the test
     del NETWORKS["sets"]
     sets = importlib.import_module("set_network")
     x, y = np.load(tmp_path / "sets.npy"), np.load(tmp_path / "labels.npy")

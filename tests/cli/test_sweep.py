@@ -1,4 +1,4 @@
-"""What a sweep sees of its jobs, in directories that have nothing but a status."""
+"""Reports of a sweep on its jobs, which are simulated by writing statuses."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def job(folder: Path, number: int, status: Status, message: str = "", **more: An
 
 
 def swept(folder: Path, jobs: int, meanwhile: Callable[[], object], *more: str) -> None:
-    """Run a sweep, to whose jobs happens what a function does."""
+    """Run a sweep, and call ``meanwhile`` in place of its jobs."""
     with Sweep([*WORDS, *more], MINE).reported() as sweep:
         config = {"hydra": {"sweep": {"dir": str(folder)}}, "overwrite": True, "allow_mismatch": False}
         words = OverridesParser.create().parse_overrides(WORDS[1:])
@@ -42,7 +42,6 @@ def lines(captured: str) -> list[str]:
 
 
 def test_what_jobs_leave_behind(tmp_path: Path) -> None:
-    """One that ended well, one that was killed, one of another sweep, one that another process works on."""
     finished, killed = job(tmp_path, 1, "finished"), job(tmp_path, 0, "running")
     other = job(tmp_path, 2, "failed", "no", sweep=["other"], exit_code=2)
     held = job(tmp_path, 3, "running")

@@ -1,4 +1,4 @@
-"""Tables from training to evaluation: columns by name, labels by the model's classes, and what was stored."""
+"""Evaluation on tables, whose columns are matched by name and labels by class."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WORDS = ["algorithm=pegasos", "algorithm.steps=300", "curves=false", "threads=1"
 
 
 def made() -> pd.DataFrame:
-    """Return a table whose columns differ so much that none can stand for another."""
+    """Return a table whose columns are so different that a model fails if they are mixed up."""
     rng = np.random.default_rng(0)
     y = rng.integers(1, 3, ROWS)
     age = np.where(rng.random(ROWS) < 0.1, np.nan, rng.normal(40 + 9 * y, 8).round(1))
@@ -33,7 +33,7 @@ TABLE = made()
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run on a table with text, gaps and a number of each row, and other tables."""
+    """Return a folder with a run on a table with text, missing values and row numbers, and other tables."""
     folder = tmp_path_factory.mktemp("tables")
     TABLE.to_csv(folder / "table.tsv", index=False, sep="\t")
     others = {

@@ -1,4 +1,4 @@
-"""Training and evaluating as a user does, one command after the other."""
+"""The commands ``nsvm train`` and ``nsvm evaluate``."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ def test_evaluate_gives_what_the_run_recorded(algorithm: str, dataset: str, tmp_
     assert figures["same_data"] is True
     figures = evaluated(run, "--split", "train", cwd=tmp_path)
     assert (figures["accuracy"], figures["errors"]) == (result["train_accuracy"], result["train_errors"])
-    assert sorted(tmp_path.rglob("*")) == before, "evaluate writes nothing"
+    assert sorted(tmp_path.rglob("*")) == before, "evaluate must not write files"
 
 
 def test_evaluate_elsewhere_on_other_data(tmp_path: Path) -> None:
-    """A checkpoint alone, under an odd name, from another folder, on a table of its user's own."""
+    """A model file works without its run directory, in another folder, under an odd name and on new data."""
     run, result = trained(*QUICK, "algorithm.solver_steps=200", "dataset.samples=2000", cwd=tmp_path)
     there = tmp_path / "a folder = b"
     there.mkdir()
@@ -67,7 +67,7 @@ def test_evaluate_elsewhere_on_other_data(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A limit on the size of files stands in for the disk: the first write that hits it fails."""
+    """A limit on the size of files simulates a full disk."""
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     limit, most = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, most))
@@ -84,7 +84,7 @@ def test_a_full_disk_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def test_a_picture_never_decides_whether_a_run_is_finished(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A $ in a directory's name is drawn as it is, and whatever else fails is a warning."""
+    """An error while drawing is only a warning, and resuming the finished run draws the curves."""
     run = tmp_path / "a$x_$b"
     digits = ["dataset=digits", "dataset.classes=null"]
     words = ["train", "algorithm=pegasos", *digits, "algorithm.steps=20", f"hydra.run.dir='{run}'"]

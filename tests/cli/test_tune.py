@@ -1,4 +1,4 @@
-"""Searches as a user makes them."""
+"""Searches with ``nsvm tune``."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SHORT += ["engine=literal"]
 HERE = "tune.directory=search"
 
 
-# Whoever asks for the test set meets it.
+# A plugin that raises an error if the test set is requested.
 GUARD = """
 from nsvm_cli.datasets import Splits
 
@@ -42,7 +42,7 @@ Splits.__getitem__ = guarded
 
 
 def trials(folder: Path) -> list[optuna.trial.FrozenTrial]:
-    """Return the trials of the search that are complete."""
+    """Return the completed trials of the search."""
     file = folder / "search" / "study.log"
     if not (file.exists() and file.stat().st_size):
         return []
@@ -59,19 +59,20 @@ def test_it_never_reads_the_test_set_and_ends_with_overrides_that_train_takes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     take = Splits.__getitem__
-    monkeypatch.setattr(Splits, "__getitem__", take)  # what the plugin changes is restored
+    monkeypatch.setattr(Splits, "__getitem__", take)  # to restore the method that the plugin replaces
     (tmp_path / "guard.py").write_text(GUARD)
     search = ["tune.trials=2", "tune.jobs=1", "plugins=[guard]", "optimizer.schedule=linear"]
     done = nsvm("tune", *SHORT, HERE, *search, cwd=tmp_path, code=0)
     assert len(trials(tmp_path)) == 2
     assert done.stderr.startswith("tune alg4 on ringnorm: trials=2 seeds=2 validation=40, in search\n")
     run = ["dataset.samples=400", "algorithm.steps=20", "plugins=[guard]", "curves=false"]
-    assert "AssertionError: the test set was read" in nsvm("train", *run, cwd=tmp_path).stderr, "it can fail"
+    # the guard works: nsvm train reads the test set
+    assert "AssertionError: the test set was read" in nsvm("train", *run, cwd=tmp_path).stderr
 
     command = shlex.split(done.stdout.splitlines()[-1])
     assert command[:2] == ["nsvm", "train"]
     words = [word for word in (*SHORT, "plugins=[guard]") if not word.startswith("tune.")]
-    assert command[2 : 2 + len(words)] == words, "the words given, except values that the search replaced"
+    assert command[2 : 2 + len(words)] == words, "expected the given words without searched keys"
     best = command[2 + len(words) :]
     assert {word.partition("=")[0] for word in best} >= {"optimizer.lr", "network.dropout", "algorithm.lam"}
     monkeypatch.setattr(Splits, "__getitem__", take)
@@ -98,19 +99,19 @@ def test_interrupted_it_continues_where_it_was(tmp_path: Path) -> None:
     before = trials(tmp_path)
     assert 2 <= len(before) < 5
     with (tmp_path / "search" / "study.log").open("a") as journal:
-        journal.write('{"op_code": ')  # as a kill in the middle of a line leaves it
+        journal.write('{"op_code": ')  # a line that a kill has cut off
     assert nsvm(*words, cwd=tmp_path).returncode == 0
     after = {trial.number: trial for trial in trials(tmp_path)}
     assert len(after) == 5
     rates = [trial.user_attrs["point"]["optimizer.lr"] for trial in after.values()]
-    assert compose_settings(["algorithm=alg4"])["optimizer"]["lr"] in rates, "the settings as they are"
+    assert compose_settings(["algorithm=alg4"])["optimizer"]["lr"] in rates, "expected the default rate"
     for trial in before:
         assert after[trial.number].datetime_complete == trial.datetime_complete
 
 
 @pytest.mark.usefixtures("inline_workers")
 def test_the_command_that_it_ends_with_runs_though_its_words_need_validation_data(tmp_path: Path) -> None:
-    """Algorithm 0 on the raw data: no rate, no momentum and no dropout has an effect."""
+    """Pegasos does not train theta, so only lambda and settings of the kernel are searched."""
     words = ["algorithm=pegasos", "dataset.samples=400", "algorithm.steps=40", "calibration=sigmoid"]
     words += ["tune.validation=40", "tune.seeds=2", "tune.finalists=1", "tune.final_seeds=2", "tune.trials=3"]
     more = [
@@ -123,7 +124,7 @@ def test_the_command_that_it_ends_with_runs_though_its_words_need_validation_dat
     assert all(trial.user_attrs["point"].keys() == keys for trial in trials(tmp_path))
     first = trials(tmp_path)[0].user_attrs["point"]
     settings = flat(compose_settings(words[:3]))
-    assert first == {**{key: settings[key] for key in keys}, "kernel.gamma": 1 / 20}, "null is 1/n"
+    assert first == {**{key: settings[key] for key in keys}, "kernel.gamma": 1 / 20}, "null must become 1/n"
     command = done.stdout.splitlines()[-1]
     assert "dataset.validation=40" in command
     nsvm(*shlex.split(command)[1:], "curves=false", cwd=tmp_path, code=0)
@@ -158,7 +159,7 @@ def search(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def searched(search: Path, tmp_path: Path, inline_workers: None) -> Path:
-    """Return a folder with a search that has finished; each test has a copy."""
+    """Return a copy of a folder with a finished search."""
     return Path(shutil.copytree(search, tmp_path, dirs_exist_ok=True))
 
 
@@ -169,7 +170,7 @@ def test_the_standard_error_allows_for_validation_sets_that_overlap(searched: Pa
         journal.write(json.dumps(entry) + "\n")
     assert nsvm(*SMALL, cwd=searched).returncode == 0
     (finalist,) = csv.DictReader((searched / "search" / "finalists.csv").read_text().splitlines())
-    correction = 1 / 2 + 40 / 284  # of the 360 digits 36 are for the test, 40 for validation
+    correction = 1 / 2 + 40 / 284  # 360 digits: 36 for the test, 40 for validation
     assert float(finalist["standard_error"]) == pytest.approx((0.005 * correction) ** 0.5, rel=0.02)
 
 
@@ -224,7 +225,7 @@ def test_killed_and_resumed_it_finds_the_same_by_a_metric_of_the_users(tmp_path:
 
 
 def expect_the_smallest(metric: str, folder: Path, said: str, shown: str) -> None:
-    """The candidate with the smallest mean is the best, and the command that a search ends with trains it."""
+    """Check that the candidate with the smallest mean is the best, and that the last command trains it."""
     assert study_in(folder).direction == optuna.study.StudyDirection.MINIMIZE
     means = [trial.values[0] for trial in trials(folder)]
     best, second = finalists_of(folder)

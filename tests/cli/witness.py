@@ -1,4 +1,4 @@
-"""Commands that are given what a stranger has made, in a process that notes what it does."""
+"""Run commands on untrusted files, in a process that logs writes, started programs and connections."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ WATCHED = {"os.system", "subprocess.Popen", "os.exec", "os.fork", "os.posix_spaw
 sys.addaudithook(note)
 """
 
-# one process for all of them, for most of the time goes into imports; these are not part of an answer
+# all commands share a process, which does the slow imports before it measures the commands
 COMMANDS = """
 import contextlib, io, json, os, re, sys, time
 from nsvm_cli.cli import main
@@ -63,7 +63,7 @@ for folder, words in json.loads(sys.argv[1]):
 
 
 def expect_refusals(commands: Sequence[tuple[Path, list[str]]], folder: Path) -> None:
-    """Run commands, each in a place below ``folder`` with an evil.py: one line, soon, and nothing else."""
+    """Check that each command fails with one line, quickly, in little memory and without side effects."""
     witness = folder / "witness"
     witness.mkdir()
     (witness / "sitecustomize.py").write_text(WITNESS)
@@ -75,8 +75,7 @@ def expect_refusals(commands: Sequence[tuple[Path, list[str]]], folder: Path) ->
     before = listing(folder)
     words = json.dumps([(str(place), words) for place, words in commands])
     done = subprocess.run(
-        # -P, as for the installed command: the current folder is not on the path; -B keeps the witness from
-        # leaving a __pycache__ of its own
+        # -P keeps the current folder off the path, as for the installed command; -B avoids a __pycache__
         [sys.executable, "-B", "-P", "-c", COMMANDS, words],
         env={**environment, "SECRET": "hush"},
         capture_output=True,
@@ -95,8 +94,8 @@ def expect_refusals(commands: Sequence[tuple[Path, list[str]]], folder: Path) ->
         assert said[:-1].isprintable(), answer
         assert "hush" not in said, answer
         assert not [line for line in noted.splitlines() if "clear_refs" not in line], answer
-        assert seconds < 10, answer  # of a processor, which others may have for longer
-        assert memory < 200_000, answer  # KiB on top of what the packages take, which differs by build
+        assert seconds < 10, answer  # CPU time, which other processes do not affect
+        assert memory < 200_000, answer  # KiB beyond the memory of the packages, which depends on their build
 
 
 def listing(folder: Path) -> set[Path]:
