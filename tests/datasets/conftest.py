@@ -1,4 +1,4 @@
-"""Shared fixtures: tables as files."""
+"""Fixture that writes tables to files."""
 
 from __future__ import annotations
 

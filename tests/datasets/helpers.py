@@ -1,4 +1,4 @@
-"""Shared helpers for the tests of data sets; among them a local server that answers every request alike."""
+"""Helpers for the tests of data sets, including a local HTTP server."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def load(name: str, seed: int = 0, **settings: Any) -> Data:
 
 
 def refusal(name: str, **settings: Any) -> str:
-    """Return the one-line error for a data set that cannot be loaded with these settings."""
+    """Check that loading the data set fails with a one-line error, and return the message."""
     with pytest.raises(InputError) as caught:
         load(name, **settings)
     message = str(caught.value)
@@ -30,7 +30,7 @@ def refusal(name: str, **settings: Any) -> str:
 
 
 def labelled(negative: int, positive: int, official_test: int | None = None) -> Samples:
-    """Return samples of mixed classes whose only feature is the number of their row."""
+    """Return samples of two classes in random order, whose only feature is their row number."""
     y = np.concatenate([np.full(negative, -1.0), np.full(positive, 1.0)])
     y = np.random.default_rng(3).permutation(y)
     return Samples(np.arange(len(y), dtype=np.float64)[:, None], y, ("no", "yes"), "a table", official_test)
@@ -38,7 +38,7 @@ def labelled(negative: int, positive: int, official_test: int | None = None) -> 
 
 @contextmanager
 def serving(content: bytes, status: int = 200, **headers: str) -> Iterator[tuple[str, list[str]]]:
-    """Start a server; return its address, and the paths that it is asked for."""
+    """Context manager: serve ``content`` at every path; yield the address and a list of requested paths."""
     asked: list[str] = []
 
     class Handler(BaseHTTPRequestHandler):

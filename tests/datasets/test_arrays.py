@@ -1,4 +1,4 @@
-"""Samples in NumPy files: which arrays are read, and as what."""
+"""Samples in files of arrays: which arrays are accepted, and how they are read."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ NEEDED = {
     "ColorJitter": {"brightness": 0.5, "contrast": 0.5},
     "GaussianBlur": {"kernel_size": 3},
 }
-"""Arguments without which a transform is refused or changes nothing."""
+"""Arguments that a transform needs in order to change images."""
 
 
 def augmentation(*sections: object, shape: tuple[int, ...] = SHAPES[0]) -> Augmentation:
@@ -40,7 +40,7 @@ def apply(augment: Augmentation, x: Tensor, key: int = 0, i: Sequence[int] | Non
 
 
 def images(m: int, shape: tuple[int, ...] = SHAPES[0]) -> Tensor:
-    """Return standardised images, all different, with pixels in 0..1."""
+    """Return different random images, standardised from pixels in 0..1."""
     return SCALING(torch.rand(m, *shape, generator=torch.Generator().manual_seed(9)).double(), torch.float32)
 
 
@@ -57,7 +57,7 @@ def test_how_an_image_changes_depends_on_its_index_and_the_key_alone(name: str) 
     assert torch.equal(apply(augment, x[[4, 1]], 3, i=[4, 1]), changed[[4, 1]])
     assert not torch.equal(apply(augment, x, 4), changed)
     alike = apply(augment, x[:1].expand(20, -1, -1, -1), 3)
-    assert len(alike.unique(dim=0)) > 1, "each image has its own draw"
+    assert len(alike.unique(dim=0)) > 1, "all images were transformed in the same way"
 
 
 def test_transforms_take_their_arguments_and_are_applied_in_order() -> None:
@@ -70,7 +70,7 @@ def test_transforms_take_their_arguments_and_are_applied_in_order() -> None:
 
 
 def test_without_augmentation_torchvision_is_not_imported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "torchvision", None)  # to import it is an error
+    monkeypatch.setitem(sys.modules, "torchvision", None)  # importing it raises an error
     load("digits", augment=None)
     load("digits", augment=["RandomCrop", {"name": "RandomRotation", "degrees": 5}])
     assert build_augmentation(None, SCALING.mean, SCALING.std, (20,)) is None
@@ -89,7 +89,7 @@ class Noise(nn.Module):
 
 
 def rolled(x: Tensor, most: int = 5, shift: float = 0.0) -> np.ndarray:
-    """Draw from the generators of NumPy and of Python, and return an array."""
+    """Transform with the global generators of NumPy and Python, and return an array instead of a tensor."""
     return np.roll(x.numpy(), np.random.randint(1, most + 1), -1) + shift * random.random()
 
 
@@ -113,7 +113,7 @@ def test_a_transform_of_ones_own_draws_for_a_sample_and_a_step_alone(
     own(monkeypatch)
     augment, x = augmentation(section, shape=shape), images(1, shape).expand(12, *shape)
     changed = apply(augment, x, 3)
-    assert len(changed.unique(dim=0)) > 1, "each sample has its own draw"
+    assert len(changed.unique(dim=0)) > 1, "all samples were transformed in the same way"
     assert torch.equal(apply(augment, x[:2], 3, i=[7, 4]), changed[[7, 4]])
     assert not torch.equal(apply(augment, x, 4), changed)
     assert not changed.requires_grad

@@ -1,4 +1,4 @@
-"""Tables in files: what is read, in which dialects and formats, and the errors for broken ones."""
+"""Table files: dialects and formats, and the errors for broken tables."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ PACKED = gzip.compress(TEXT.encode())
 
 @pytest.mark.parametrize("typed", [";", "\t", r"\t", " ", "whitespace"])
 def test_stated_separators(write: Write, typed: str) -> None:
-    separator = {r"\t": "\t", "whitespace": "   "}.get(typed, typed)  # as a tab is typed in a shell
+    separator = {r"\t": "\t", "whitespace": "   "}.get(typed, typed)  # in a shell, a tab is typed as \t
     content = "\ufeff" + TEXT.replace(",", separator).replace("\n", "\r\n")
     part = (data := load("csv", path=write(content), separator=typed)).splits["all"]
     assert part.x.dtype == part.y.dtype == torch.float64
     np.testing.assert_array_equal(part.x, X)
     np.testing.assert_array_equal(part.y, Y)
-    assert data.samples.sha256 == hashlib.sha256(X.tobytes() + Y.tobytes()).hexdigest(), "that of the numbers"
+    assert data.samples.sha256 == hashlib.sha256(X.tobytes() + Y.tobytes()).hexdigest()
 
 
 @pytest.mark.parametrize("separator", ["::", "", "\n", "é", '"'])
@@ -116,7 +116,7 @@ def test_an_unknown_label_column_is_refused(write: Write, label: str, hint: str)
 
 
 def test_a_column_that_becomes_text_late_in_the_file(write: Write) -> None:
-    """pandas would infer the types of a large file's columns part by part."""
+    """By default, pandas infers the types of columns separately for each part of a large file."""
     path = write("a,code\n" + "0,01\n" * 300_000 + "0,b\n" * 20)
     assert [*read_cells(path, "", Dialect())[0]["code"].unique()] == ["01", "b"]
 
@@ -130,7 +130,7 @@ def test_another_encoding_and_decimal_commas(write: Write) -> None:
     np.testing.assert_array_equal(data.splits["all"].x[:, :2], X)
     assert data.encoder.columns["gap"].median == 1.5
     assert data.encoder.columns["city"] == ("Köln", "Ulm")
-    # numbers beside text, which pandas takes for text
+    # one word makes pandas read the whole column as text
     other = write((text + "2,25;1;ham;Ulm;\nold;1;ham;Ulm;\n").encode("latin-1"), "other.csv")
     assert refusal("csv", path=other, **dialect) == (
         f"{other}: column a, row 122: expected numbers, found 'old' in 1 cell; "

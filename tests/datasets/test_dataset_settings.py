@@ -1,4 +1,4 @@
-"""Data sets by their settings: unknown ones are refused with the nearest known one, the others loaded."""
+"""Settings of data sets: errors for unknown names and wrong values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Downloads from a local server: the right file in full, or none."""
+"""Downloads from a local server: the file is complete and correct, or absent."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SUM = hashlib.sha256(CONTENT).hexdigest()
 
 
 def test_a_file_is_downloaded_once(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """A packed file stays packed, whatever the server says of it."""
+    """A compressed file stays compressed even if the server declares a content encoding."""
     with serving(CONTENT, Content_Encoding="x-gzip") as (address, asked):
         for _ in range(2):
             file = fetch(f"{address}a.gz", SUM, tmp_path / "deep" / "folder")

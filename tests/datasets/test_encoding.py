@@ -1,4 +1,4 @@
-"""What becomes of the labels, text, dates, identifiers and missing values of tables."""
+"""Encoding of labels, text, dates, identifiers and missing values in tables."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Y = RNG.permutation(np.repeat(["ham", "spam"], ROWS // 2))
 ROW = np.arange(ROWS)
 TABLE = pd.DataFrame(
     {
-        "row": ROW + 0.5,  # says which rows a split has
+        "row": ROW + 0.5,  # identifies the rows of a split
         "size": RNG.normal(size=ROWS).round(4),
         "colour": RNG.choice(["red", "green", "blue"], ROWS),
         "count": RNG.integers(0, 9, ROWS).astype(float),
@@ -63,7 +63,7 @@ def test_a_table_is_encoded_as_by_scikit_learn(write: Write) -> None:
         part, rows = data.splits[name], rows_of(data, name)
         np.testing.assert_array_equal(part.x, theirs.transform(cells.iloc[rows]))
         assert part.y.tolist() == [1 if label == "spam" else -1 for label in Y[rows]]
-    assert data.splits["train"].x.shape[1] == 3 + 3 + 4 + 2, "an empty cell in text is a category of its own"
+    assert data.splits["train"].x.shape[1] == 3 + 3 + 4 + 2, "an empty text cell is a separate category"
     known = json.loads(json.dumps(asdict(data.encoder)))
     assert known["columns"]["colour"] == ["blue", "green", "red"]
     assert known["columns"]["city"][-1] == ""
@@ -83,7 +83,7 @@ def test_few_whole_numbers_are_numbers_and_categories(write: Write) -> None:
     assert plain.encoder is not None
     for name, column in zip(plain.encoder.features, plain.splits["train"].x.numpy().T, strict=True):
         np.testing.assert_array_equal(named.pop(name), column)
-    # 13 are too many, 2 are too few, halves are no codes
+    # mark has too many different values, two has too few, and half has fractions
     assert [*named] == [f"count={code}" for code in range(9)]
     count = table["count"].iloc[rows].to_numpy()
     filled = np.where(np.isnan(count), np.nanmedian(count), count)
@@ -102,14 +102,14 @@ def test_rows_outside_the_training_set_have_no_influence(write: Write) -> None:
     other = load("csv", path=write(changed), validation=10)
     assert other.encoder == first.encoder
     assert other.splits["train"].x.equal(first.splits["train"].x)
-    assert other.splits["test"].x[:, 3:].eq(0).all(), "text that no training row holds"
+    assert other.splits["test"].x[:, 3:].eq(0).all(), "unseen text should become zeros"
 
 
 AS_WRITTEN = ("12E3", "12000", "1_0", "10", "01", "1", "1.0", "yes")
 
 
 def test_categories_are_compared_as_they_are_written(write: Write) -> None:
-    """In a table alone or with a test set of its own, and for a trained model: there pandas finds numbers."""
+    """In the second table, pandas would read all codes as numbers."""
     table = TABLE[["label"]].assign(code=np.resize(AS_WRITTEN, ROWS))
     numbers = pd.DataFrame({"label": ["ham", "spam"] * 12, "code": ["01", "1", "12E3"] * 8})
     data = load("csv", path=write(table))
@@ -301,8 +301,8 @@ def test_identifiers_are_left_out_and_named_unless_lists_take_them_back(write: W
         ({"drop": ["id"], "include": ["name"]}, ["size", "name"]),
     ):
         assert [*load("csv", path=path, **lists).encoder.columns] == names
-    alone = write(TABLE[["label"]].assign(id=ROW), "alone.csv")
-    assert [*load("csv", path=alone).encoder.columns] == ["id"], "indices in a kernel matrix, say"
+    alone = write(TABLE[["label"]].assign(id=ROW), "alone.csv")  # such as indices of a kernel matrix
+    assert [*load("csv", path=alone).encoder.columns] == ["id"], "the only column is used, even if an id"
     for setting in ("drop", "include", "text"):
         says = f"dataset.{setting}: {path} has no column 'ids'; did you mean id?"
         assert refusal("csv", path=path, **{setting: ["ids"]}).startswith(says)
@@ -354,7 +354,7 @@ def test_a_short_table_for_a_trained_model(write: Write, classes: tuple[str, ...
 
 
 def targets(write: Write, *changed: str) -> dict[str, str]:
-    """Return the section for a table of real targets, of which the last ones are as given."""
+    """Write a table of real targets that ends with the labels ``changed``, and return its section."""
     labels = [*(repr(y) for y in X[: 40 - len(changed), 1].tolist()), *changed]
     rows = "".join(f"{a},{y}\n" for a, y in zip(X[:, 0].tolist(), labels, strict=True))
     return {"name": "csv", "path": write("a,label\n" + rows)}

@@ -1,4 +1,4 @@
-"""Sets of images: what their files become, and the errors for wrong ones."""
+"""Image data sets: the contents of their files, and the errors for missing or wrong files."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.datasets.helpers import load, refusal
 
 IDX = [*MNIST.sums]
 M, N = 600, 100
-"""The numbers of images of the data sets that are not real: of those for training, and for testing."""
+"""Numbers of training and test images in the generated data sets."""
 
 LABELS = np.arange(M + N, dtype=np.uint8) % 10
 
@@ -58,7 +58,7 @@ def contents() -> dict[str, bytes]:
 def use(
     source: type[ImageFiles], contents: dict[str, bytes], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Path:
-    """Write the files of a data set, and let ``fake`` be this data set; return its ``root``."""
+    """Write the files of a data set, register it as ``fake``, and return its ``root``."""
     (folder / source.below).mkdir(parents=True, exist_ok=True)
     for name in source.sums:
         (folder / source.below / name).write_bytes(contents[name])
@@ -142,7 +142,7 @@ def test_digits_are_enlarged_but_otherwise_unchanged(classes: tuple[int, ...] | 
     rows = np.isin(digits.target, chosen)
     data = load("digits", classes=classes)
     assert (data.task.classes, data.global_scaling) == (tuple(map(str, chosen)), True)
-    assert data.samples.origins == (), "but its name, whichever classes are chosen"
+    assert data.samples.origins == (), "the name of the data set should be the only origin"
     part = data.splits["all"]
     labels = [chosen.index(label) for label in digits.target[rows].tolist()]
     np.testing.assert_array_equal(data.task.index(part.y), labels)
@@ -150,6 +150,6 @@ def test_digits_are_enlarged_but_otherwise_unchanged(classes: tuple[int, ...] | 
     np.testing.assert_allclose(x.mean((1, 2)), original.mean((1, 2)), atol=0.01)
     corners = np.ix_(range(len(x)), [0, -1], [0, -1])
     np.testing.assert_allclose(x[corners], original[corners])
-    # where a pixel of the small image has its centre, 3.5 pixels apart, the large one has nearly its value
+    # at the centres of the small image's pixels, 3.5 pixels apart, the large image has nearly their values
     centres = np.round(3.5 * np.arange(8) + 1.25).astype(int)
     assert np.abs(x[:, centres][:, :, centres] - original).mean() < 0.05

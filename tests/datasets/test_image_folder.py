@@ -25,7 +25,7 @@ from tests.datasets.helpers import load, refusal
 
 @pytest.fixture(scope="module")
 def pets(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Dark cats and bright dogs, some of them wide and some of them high."""
+    """Write dark images of cats and bright images of dogs, some of them wide and some of them tall."""
     folder, rng = tmp_path_factory.mktemp("pets"), np.random.default_rng(0)
     for name, mean in (("cat", 60), ("dog", 190)):
         (folder / name).mkdir()
@@ -55,7 +55,7 @@ def test_images_are_those_that_torchvision_scales_and_cuts(pets: Path) -> None:
     assert ours.shape == (40, 3, 24, 24)
     theirs = datasets.ImageFolder(pets, v2.Compose([v2.Resize(24), v2.CenterCrop(24), v2.PILToTensor()]))
     away = torch.stack([image for image, _ in theirs]).double() - ours.double()
-    assert away.abs().mean() < 8, "the squares differ by less than a pixel"
+    assert away.abs().mean() < 8, "pixels differ by more than a shift of one pixel explains"
     assert loaded(pets, grey=True).splits["all"].x.shape == (40, 1, 8, 8)
 
 
@@ -76,7 +76,7 @@ def read(file: Path, shape: tuple[int, ...] = (3, 9, 9), background: str | None 
 
 @pytest.mark.parametrize("background", ["white", "black", "#808080"])
 def test_transparent_pixels_are_laid_on_a_background(tmp_path: Path, background: str) -> None:
-    """Black shapes on nothing, as icons are, differ only in their transparent pixels."""
+    """Icons often have black shapes on transparent black, and differ only in transparency."""
     for name, box in (("circle", (2, 2, 6, 6)), ("square", (0, 0, 4, 4))):
         (tmp_path / name).mkdir()
         for n in range(3):
@@ -99,7 +99,7 @@ def test_transparent_pixels_are_laid_on_a_background(tmp_path: Path, background:
 
 @pytest.mark.parametrize("ending", [*FORMATS])
 def test_formats(tmp_path: Path, ending: str) -> None:
-    """All formats show the same, whatever the image is called; prediction reads them like training."""
+    """Suffixes may be in upper case, and prediction reads the same pixels as training."""
     image = Image.linear_gradient("L").resize((48, 48)).convert("1" if ending == ".pbm" else "RGB")
     image = image.convert("L") if ending == ".pgm" else image
     for name in ("a", "b"):
@@ -141,7 +141,7 @@ def test_a_large_photograph_looks_as_if_it_was_decoded_whole(tmp_path: Path) -> 
     image = Image.fromarray(pixels.astype(np.uint8))
     image.save(tmp_path / "whole.png")
     exif = Image.Exif()
-    exif[0x0112] = 6  # lies on its side
+    exif[0x0112] = 6  # the image must be rotated by 90 degrees
     image.rotate(90, expand=True).save(tmp_path / "turned.jpg", quality=95, exif=exif)
     whole, turned = (read(tmp_path / name, (3, 60, 80)).astype(int) for name in ("whole.png", "turned.jpg"))
     assert np.abs(whole - turned).mean() < 2
@@ -156,7 +156,7 @@ def test_height_and_width(pets: Path) -> None:
 
 
 def test_splits_in_a_folder_are_recognised(pets: Path, tmp_path: Path) -> None:
-    """A test set may lack classes; one without folders of classes, as in competitions, is left out."""
+    """A test set may lack classes. A test folder without class folders, as in competitions, is skipped."""
     for split in ("Train", "val", "test"):
         shutil.copytree(pets, tmp_path / split)
     shutil.rmtree(tmp_path / "test" / "cat")
@@ -238,7 +238,7 @@ def test_a_table_of_labels(pets: Path, tmp_path: Path, named: str) -> None:
 
 
 def test_a_table_of_labels_names_images_in_subfolders(pets: Path, tmp_path: Path) -> None:
-    """A name suffices, with or without its ending, unless several images have it."""
+    """The name of a file suffices unless several files have this name."""
     folder, table = tmp_path / "all", tmp_path / "labels.csv"
     for file in pets.rglob("*.png"):
         (folder / file.parent.name).mkdir(parents=True, exist_ok=True)
@@ -268,7 +268,7 @@ def test_what_is_no_folder_of_images(pets: Path, tmp_path: Path) -> None:
 
 
 def test_unreadable_images_are_listed_at_once(pets: Path, tmp_path: Path) -> None:
-    """For EPS, Pillow would start Ghostscript, whatever the name of the file."""
+    """An EPS image is refused under any file name, because Pillow would run Ghostscript to read it."""
     folder = copied(pets, tmp_path)
     with Image.open(pets / "cat" / "0.png") as image:
         image.save(folder / "cat" / "1.png", "EPS")
@@ -289,7 +289,7 @@ def test_unreadable_images_are_listed_at_once(pets: Path, tmp_path: Path) -> Non
 
 
 def test_what_is_read_inexactly_is_said(pets: Path, tmp_path: Path) -> None:
-    """Of an animation a frame is read; a photo with thumbnails (MPO) is none."""
+    """Only the first frame of an animation is read. A photo with thumbnails (MPO) is not an animation."""
     for name in ("cat", "hen"):
         (tmp_path / name).mkdir()
         for n in range(4):
@@ -321,7 +321,7 @@ def test_classes_of_one_image_are_named(pets: Path, tmp_path: Path) -> None:
 def test_a_warning_of_pillow_blames_no_other_image(pets: Path, tmp_path: Path) -> None:
     file = copied(pets, tmp_path) / "dog" / "z.png"
     content = (pets / "cat" / "0.png").read_bytes()
-    chunk = b"acTL" + bytes(8)  # an animation without frames
+    chunk = b"acTL" + bytes(8)  # declares an animation without frames
     chunk = len(chunk[4:]).to_bytes(4, "big") + chunk + zlib.crc32(chunk).to_bytes(4, "big")
     file.write_bytes(content[:33] + chunk + content[33:])
     [line] = [line for line in loaded(tmp_path / "pets").remarks() if "Pillow" in line]
@@ -329,7 +329,7 @@ def test_a_warning_of_pillow_blames_no_other_image(pets: Path, tmp_path: Path) -
 
 
 def test_decoded_images_are_kept(pets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are decoded anew if a file or a setting changes, or if what was kept is damaged."""
+    """Images are decoded again if a file or a setting has changed, or if the cache file is damaged."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr("nsvm_cli.datasets.image_folder.KEPT_SECONDS", 0)
     folder = copied(pets, tmp_path)
@@ -349,6 +349,6 @@ def test_decoded_images_are_kept(pets: Path, tmp_path: Path, monkeypatch: pytest
     assert loaded(folder).samples.sha256 == first.samples.sha256
     os.utime(file, (0, 0))
     assert loaded(folder, background="black").samples.sha256 != first.samples.sha256
-    assert len(kept()) == 1, "the other one had not been used for long"
+    assert len(kept()) == 1, "a cache file that was unused for long should be deleted"
     shutil.copy(pets / "dog" / "1.png", folder / "cat" / "1.png")
     assert loaded(folder, background="black").samples.x[1].mean() > 150

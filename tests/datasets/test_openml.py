@@ -1,4 +1,4 @@
-"""Data sets of OpenML: from a local copy, and from its package."""
+"""OpenML data sets, from a local copy and from the openml package."""
 
 from __future__ import annotations
 

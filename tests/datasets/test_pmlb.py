@@ -1,4 +1,4 @@
-"""Tables of the Penn Machine Learning Benchmarks: the layouts of their folders, and their download."""
+"""Tables of the Penn Machine Learning Benchmarks (PMLB): layouts of folders, and download."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KINDS = np.arange(60) % 3
 
 
 def table(label: str) -> bytes:
-    """Return a packed table of three classes, as PMLB writes it."""
+    """Return a compressed table of three classes in the format of PMLB."""
     rows = [f"{a}\t{b}\t{kind}\n" for (a, b), kind in zip(X.tolist(), KINDS.tolist(), strict=True)]
     return gzip.compress("".join([f"a\tb\t{label}\n", *rows]).encode(), mtime=0)
 

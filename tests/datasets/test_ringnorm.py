@@ -1,4 +1,4 @@
-"""The generator against Breiman's definition."""
+"""The Ringnorm generator, compared with Breiman's definition."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def test_classes_are_the_two_normal_distributions(
     many: Split, label: int, mean: float, variance: float
 ) -> None:
     x = many.x[many.y == label].numpy()
-    assert abs(len(x) / len(many) - 0.5) < 0.005, "priors are equal"
-    # five standard errors of 100,000 samples
+    assert abs(len(x) / len(many) - 0.5) < 0.005, "the classes should be equally frequent"
+    # the tolerances are five standard errors for 100,000 samples
     np.testing.assert_allclose(x.mean(0), mean, atol=5 * np.sqrt(variance / 1e5))
     np.testing.assert_allclose(np.cov(x.T), variance * np.eye(20), atol=5 * variance * np.sqrt(2 / 1e5))
     kurtosis = (((x - mean) ** 4).mean(0)) / variance**2

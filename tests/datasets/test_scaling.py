@@ -82,7 +82,7 @@ def test_a_constant_feature_becomes_0(constant: float, m: int) -> None:
 
 
 def test_a_feature_of_0_and_1_stays_as_it_is() -> None:
-    """As scikit-learn's users have it: standardised, a rare category would be far from all others."""
+    """Standardisation would put samples of a rare category far away from all other samples."""
     x = random(50, 3)
     x[:, 1] = (torch.arange(50) % 7 == 0).double()
     scaling = fit_scaling(x, global_scaling=False)
@@ -106,7 +106,7 @@ def test_a_weight_of_w_is_w_rows(global_scaling: bool) -> None:
 
 
 def fitted(file: Path, x: np.ndarray, validation: int) -> tuple[Scaling, np.ndarray]:
-    """Return the scaling of an experiment on samples x, and its training samples."""
+    """Return the scaling and the training samples of an experiment on the samples x."""
     table = pd.DataFrame(x, columns=["a", "b"])
     table.assign(label=np.arange(len(x)) % 2).to_csv(file, index=False)
     data = {"name": "csv", "path": str(file), "validation": validation}

@@ -66,7 +66,7 @@ def test_splits_are_disjoint_and_cover_everything(validation: int | str, seed: i
         ((980, 20), 0.25, [221, 4]),
         ((980, 20), 0.001, [1, 1]),
         ((980, 20), 0.9999, [881, 17]),
-        ((2, 30), 0.25, [0, 7]),  # the only training sample of a class stays one
+        ((2, 30), 0.25, [0, 7]),  # the only training sample of a class is not held out
     ],
 )
 def test_validation_takes_as_many_or_a_share_from_the_training_set(

@@ -1,4 +1,4 @@
-"""Tables as people have them: each trait in several spellings, and random tables, read back."""
+"""Tables as people write them: notations of numbers and dates, file layouts, and likely mistakes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ TABLE = pd.DataFrame({"age": SMALL, "label": RNG.permutation(np.resize(["no", "y
 
 
 Numbers = tuple[np.ndarray, Callable[[Any], str], np.ndarray]
-"""Values, how they are written, and how they are read."""
+"""Values, the function that writes a value, and the values that should be read."""
 
 
 def german(text: str) -> str:
@@ -67,7 +67,7 @@ def plain(spelling: str, base: np.ndarray = SMALL) -> Numbers:
 
 
 def lakhs(value: int) -> str:
-    """Return a number as in India, such as 12,34,567."""
+    """Format a number as in India, such as 12,34,567."""
     return re.sub(r"(?<=\d)(?=(\d\d)+,)", ",", f"{value // 1000},{value % 1000:03}")
 
 
@@ -113,7 +113,7 @@ NUMBERS: dict[str, Numbers] = {
 
 
 def test_numbers_as_people_write_them(write: Write) -> None:
-    """Each column in a notation of its own, of which a row alone says nothing."""
+    """Each column has a different notation, which a trained model also applies to a single row."""
     cells = {name: spelled(base, spelling) for name, (base, spelling, _) in NUMBERS.items()}
     path = write(TABLE.assign(**{name: column.mask(ROW % 9 == 5, " ") for name, column in cells.items()}))
     surveyed = columns(path)
@@ -233,7 +233,7 @@ LAYOUTS: dict[str, tuple[str, str]] = {
 
 
 BEGINNINGS = ("separator ;", "a title", "comments", "names in a comment", "quotes", "lines of Windows")
-"""Layouts that differ where the mark of an encoding is, or in what ends a line."""
+"""Layouts that differ in the first line, which the byte order mark precedes, or in line ends."""
 
 
 @pytest.mark.parametrize(
@@ -261,7 +261,7 @@ def test_a_table_without_names(write: Write, separator: str) -> None:
     assert "found no column names" in survey(path, {}, "c2").lines[0]
     data = load("csv", path=path, label="c2", header=False)
     assert [*data.encoder.columns] == ["c1", "c3", "c4"]
-    assert not [line for line in data.remarks() if "found no column names" in line], "stated"
+    assert not [line for line in data.remarks() if "found no column names" in line], "header=false is stated"
 
 
 def test_compressed_tables(tmp_path: Path, write: Write) -> None:
@@ -286,7 +286,7 @@ def test_tables_that_are_no_text(tmp_path: Path) -> None:
 
 
 def test_types_of_arrow_are_taken_as_they_are(tmp_path: Path) -> None:
-    """Also from Feather, and from a folder of parts, whose names may hold a column."""
+    """A folder of Parquet files may store a column in the names of its folders."""
     table = TABLE.assign(
         waited=pd.to_timedelta(WHOLE, unit="s"),
         code=[f"c{row % 7}" for row in ROW],
@@ -321,7 +321,7 @@ def test_blanks_around_labels(write: Write, blank: str) -> None:
     found = survey(write(TABLE.assign(label=labels).to_csv(index=False, sep=";")), {}, "label")
     assert found.classes.keys() == {"no", "yes"}
     said = any("spaces around labels are ignored" in line for line in found.lines)
-    assert said == (blank != " {}"), "blanks behind separators are not part of cells"
+    assert said == (blank != " {}"), "only a blank after a separator is not part of the cell"
 
 
 def test_codes_of_missing_values_among_labels_are_said(write: Write) -> None:
@@ -335,7 +335,7 @@ def test_codes_of_missing_values_among_labels_are_said(write: Write) -> None:
 
 
 def test_texts_too_many_for_categories_are_said(write: Write) -> None:
-    """Where there is nothing else, such a column is no identifier."""
+    """A column of many texts counts as an identifier unless it is the only column."""
     words = [f"w{row % 1200} x" for row in range(2400)]
     path = write(pd.DataFrame({"word": words, "label": ["a", "b"] * 1200}))
     lines = survey(path, {}, "label").lines
@@ -409,14 +409,14 @@ def test_names_of_columns_are_printed_as_they_are_typed(write: Write, name: str)
 def test_with_a_stated_comma_a_point_separates_thousands(write: Write) -> None:
     table = TABLE.drop(columns="age")
     path = write(table.assign(x=np.resize(["1.030", "2.100", "350"], ROWS)))
-    assert column(path).values[:3] == (1.03, 2.1, 350.0), "nothing proves it"
+    assert column(path).values[:3] == (1.03, 2.1, 350.0), "a point is a decimal sign by default"
     assert column(path, decimal=",").values[:3] == column(path, thousands=".").values[:3] == (1030, 2100, 350)
     other = write(table.assign(x=np.resize(["50.5", "3.25"], ROWS)))
     assert "column x, row 1: expected numbers, found '50.5'" in refusal("csv", path=other, decimal=",")
 
 
 def written(rng: np.random.Generator, table: pd.DataFrame) -> tuple[bytes, str, dict[str, bool]]:
-    """Return a table in a random dialect, the end of its name, and whether it has names."""
+    """Return a table in a random dialect, its file name, and whether it has column names."""
     separator, decimal = rng.choice([",", ";", "\t", "|"]), rng.choice([".", ","])
     thousands, header = rng.choice(["", "'", {".": ",", ",": "."}[decimal]]), bool(rng.random() < 0.7)
 
@@ -436,7 +436,7 @@ def written(rng: np.random.Generator, table: pd.DataFrame) -> tuple[bytes, str, 
 
 
 def settled(path: str, label: str) -> Data:
-    """Return the data of a file, if it is refused with the setting that the message advises."""
+    """Load a table. If it is refused, load it with the setting that the error message suggests."""
     try:
         return load("csv", path=path, label=label)
     except InputError as error:
@@ -491,7 +491,7 @@ def test_a_model_predicts_the_same_from_files_and_data_frames(tmp_path: Path, wr
     files[0].write_bytes(new.to_csv(index=False, sep=";").encode("utf-16"))
     new.to_parquet(files[1])
     new.to_excel(files[2], index=False)
-    held.to_parquet(files[3])  # numbers and dates, not their texts
+    held.to_parquet(files[3])  # numbers and dates instead of text
     held.to_excel(files[4], index=False)
     new.to_json(files[5], orient="records", lines=True)
     frames = [NSVMClassifier.load(tmp_path / "run").decision_function(table) for table in (new, held)]
@@ -505,7 +505,7 @@ def test_a_model_predicts_the_same_from_files_and_data_frames(tmp_path: Path, wr
 
 
 def test_dates_that_are_lost_are_said(write: Write) -> None:
-    """A column that is nearly one of dates is text or left out, and a remark says so."""
+    """A remark explains why a column is not read as dates although most of its cells are dates."""
     both = [f"{day:02}/{month:02}/2024" for day in range(1, 13) for month in range(1, 13)]
     assert column(write(TABLE.assign(x=np.resize(both, ROWS)))).remarks == (
         "all cells are dates, but it is ambiguous whether the day or the month comes first",

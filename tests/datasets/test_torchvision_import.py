@@ -1,4 +1,4 @@
-"""torchvision is imported by one module, when it is needed, and also beside a torch for the CPU."""
+"""torchvision is imported only when it is needed, and also with a CPU build of torch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.test_architecture import MODULES, imports
 
 @pytest.fixture
 def missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if torchvision were not installed."""
+    """Simulate that torchvision is not installed."""
     for name in [name for name in sys.modules if name.split(".")[0] == "torchvision"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "torchvision", None)

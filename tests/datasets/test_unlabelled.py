@@ -1,4 +1,4 @@
-"""Samples without labels: what each kind of file becomes, and which files are refused."""
+"""Samples without labels, read from tables and images, and files that are refused."""
 
 from __future__ import annotations
 

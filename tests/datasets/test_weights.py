@@ -1,4 +1,4 @@
-"""Weights of samples and classes, and what they change."""
+"""Weights of samples and classes, and their effects."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NAMES = ("no", "perhaps", "yes")
 
 
 def data_of(y: np.ndarray, weight: np.ndarray | None = None, seed: int = 0) -> Data:
-    """Return data of these codes, all for training but for the last two."""
+    """Return data with the labels y. The last two samples are the test set."""
     x = np.random.default_rng(seed).normal(size=(len(y), 3))
     classes = NAMES if 2 in y else ("no", "yes")
     return split_data(Samples(x, y, classes, "mine", len(y) - 2, weight=weight), 0, 0, False)
@@ -82,7 +82,7 @@ def test_impossible_weights_of_samples_are_refused(wrong: float) -> None:
 
 def test_a_sample_of_weight_0_is_left_out() -> None:
     weight = np.random.default_rng(1).integers(0, 3, 50).astype(float)
-    weight[-2:] = 0  # of which nothing is trained
+    weight[-2:] = 0  # the test set
     data, kept = data_of(TWO, weight), np.flatnonzero(weight[:-2])
     assert torch.equal(data.splits["train"].x, data.splits["all"].x[kept])
     assert len(data.weights(None)) == len(kept)
@@ -90,7 +90,7 @@ def test_a_sample_of_weight_0_is_left_out() -> None:
 
 
 def test_a_column_of_weights(write: Write) -> None:
-    """It is no feature, and data for a trained model may lack it."""
+    """The weights are not a feature, and data for a trained model may lack them."""
     weight = np.random.default_rng(1).integers(0, 3, 60)
     table = pd.DataFrame({"x": np.arange(60), "copies": weight, "label": np.resize(["no", "yes"], 60)})
     section = {"name": "csv", "path": write(table), "weight": "copies"}
@@ -127,7 +127,7 @@ def test_names_of_classes_may_be_numbers() -> None:
 
 
 def test_a_checkpoint_knows_the_weights() -> None:
-    """Resuming with others would be another run; they are settings or data, and not in its state."""
+    """A run must not resume with other weights, which its state does not contain."""
     alike, weighted, more = (
         environment(prepare(small_settings(class_weight=weights))) for weights in (None, "balanced", {"A": 3})
     )
@@ -137,7 +137,7 @@ def test_a_checkpoint_knows_the_weights() -> None:
 
 
 def rare(m: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return samples of which one in 101 is of class 1, which overlaps with class 0."""
+    """Return samples of two overlapping classes, with one sample in 101 in class 1."""
     y = (np.arange(m) % 101 == 0).astype(int)
     return np.random.default_rng(seed).normal(size=(m, 2)) + 1.5 * y[:, None], y
 
