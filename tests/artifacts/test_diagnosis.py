@@ -1,4 +1,4 @@
-"""What a diagnosis says of models that are made to have one fault each, and of those that lack a part."""
+"""Diagnoses of models with one deliberate fault each, and of models to which some metrics do not apply."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_made_cases_are_told_apart(made: str, tmp_path: Path) -> None:
     assert (figures["theta_change"] is not None) == (figures["frozen_accuracy"] is not None) == has_theta
     assert (figures["refreshed_accuracy"] is not None) == (made == "frozen features")
     assert figures["duality_gap"] >= 0
-    assert (figures["duality_gap"] < 1e-3) == (MADE[made]["algorithm"] == ALG4), "others have not converged"
+    assert (figures["duality_gap"] < 1e-3) == (MADE[made]["algorithm"] == ALG4), "only exact SVMs converge"
     if made == "healthy":
         some = diagnose(*found, most=50)
         meanings = {name: meaning for name, _, meaning in diagnosis_rows(some)}
@@ -83,7 +83,7 @@ def test_the_gap_is_that_to_the_dual_value_of_scikit_learn(class_weight: Any, tm
     primal = lam / 2 * a @ K @ a + (w * np.maximum(0, 1 - y * f)).mean()
     figures = diagnose(model, data)
     assert primal == pytest.approx(dual, abs=1e-6)
-    assert figures["duality_gap"] > 1e-4, "Pegasos has taken few steps"
+    assert figures["duality_gap"] > 1e-4, "Pegasos should not have converged in so few steps"
     alpha, i = torch.from_numpy(svc.dual_coef_[0]), torch.from_numpy(svc.support_).long()
     bias = float(svc.intercept_[0])
     expansion = replace(model.expansion, z=z[i], alpha=alpha, scale=1.0, bias=bias, i=i)

@@ -1,4 +1,4 @@
-"""Model files: a saved model loads unchanged, and anything else is refused."""
+"""Model files: saved models load unchanged, and all other files are refused."""
 
 from __future__ import annotations
 
@@ -27,14 +27,13 @@ from tests.small_runs import SETTINGS, small_run, small_settings
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    """The bytes of a model file."""
+    """Return the bytes of a model file."""
     small_run(path := tmp_path_factory.mktemp("trained") / "run")
     return (path / "final.safetensors").read_bytes()
 
 
 @pytest.fixture
 def file(trained: bytes, tmp_path: Path) -> Path:
-    """A model file."""
     file = tmp_path / "run" / "final.safetensors"
     file.parent.mkdir()
     file.write_bytes(trained)
@@ -161,13 +160,13 @@ def facts_with(**changes: object) -> Mutation:
     ],
 )
 def test_a_file_that_contradicts_itself_is_refused(file: Path, mutate: Mutation, said: str) -> None:
-    """Even if its checksum is right."""
+    """The checksums of these files are correct."""
     change(file, mutate)
     refused(file, said)
 
 
 def change(file: Path, mutate: Mutation) -> None:
-    """Change the tensors and metadata of a model file, and its checksum with them."""
+    """Change the tensors and metadata of a model file, and update its checksum."""
     tensors, metadata = contents(file)
     content = json.loads(metadata["nsvm-model-3"])
     del content["sha256"]
@@ -194,12 +193,12 @@ def test_malformed_metadata_are_refused(file: Path, text: str, said: str) -> Non
 
 
 def write_with_checksum(file: Path, data: bytes) -> None:
-    """Write a file with its checksum filled in."""
+    """Write ``data`` to a file, and replace the blank checksum with the correct one."""
     file.write_bytes(data.replace(BLANK.encode(), hashlib.sha256(data).hexdigest().encode(), 1))
 
 
 def test_a_header_that_promises_more_than_the_file_holds(file: Path) -> None:
-    """Sizes in the header are checked against the size of the file before anything is allocated."""
+    """Sizes in the header are compared with the size of the file before memory is allocated."""
     data = file.read_bytes()
     length = int.from_bytes(data[:8], "little")
     header = json.loads(data[8 : 8 + length])

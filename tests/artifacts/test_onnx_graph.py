@@ -1,4 +1,4 @@
-"""ONNX graphs: onnxruntime computes from raw samples what nsvm does."""
+"""ONNX graphs: onnxruntime returns the same outputs for raw samples as nsvm."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ TEN_CLASSES = {"dataset": {"name": "digits", "classes": None}}
 
 
 def trained(folder: Path, **changes: Any) -> tuple[NSVM, Data]:
-    """Return a model and its data; features are normalised, so that float32 is exact to 1e-6."""
+    """Return a model and its data. By default, features are normalised to keep float32 errors near 1e-6."""
     return load(folder, **{"optimizer": {"name": "sgd", "lr": 0.003}, "algorithm": ALG1, **changes})
 
 
 def expect_same(model: NSVM, data: Data) -> None:
-    """Compare scores and predictions, and their types, for batches of one and of many samples."""
+    """Check the values and dtypes of all outputs, for one sample and for many samples."""
     session, x = onnxruntime.InferenceSession(onnx_graph(model)), data.splits["all"].x[:500]
     g, decided = model.decision_function(x), model.predict(x)
     raw = as_float(x).double().numpy()
@@ -117,7 +117,7 @@ def test_every_kind_of_model(name: str, tmp_path: Path) -> None:
 
 
 def test_sums_with_large_coefficients(tmp_path: Path) -> None:
-    """In which float32 would have errors as large as the margin."""
+    """In float32, the rounding errors of the sums would be as large as the margin."""
     section = {"network": {"name": "identity"}, "kernel": {"name": "rbf", "gamma": 1e-4}}
     model, data = trained(tmp_path, **TABLE, **section, algorithm={"name": "pegasos", "steps": 100})
     alpha = 1e6 * torch.tensor([-1.0, 1.0]).repeat(len(model.expansion.alpha))
@@ -127,7 +127,7 @@ def test_sums_with_large_coefficients(tmp_path: Path) -> None:
 
 @pytest.mark.thorough
 def test_real_targets_in_their_units(tmp_path: Path) -> None:
-    """Of whose mean float32 would hold the first seven digits."""
+    """float32 would keep only seven digits of the mean, which is 1.7e9."""
     table = small_table("regression", tmp_path)
     cells = pd.read_csv(table["dataset"]["path"])
     cells["label"] = 1.7e9 + 60 + cells["label"]
@@ -137,7 +137,7 @@ def test_real_targets_in_their_units(tmp_path: Path) -> None:
 
 @dataclass(frozen=True)
 class Bessel(Kernel):
-    """A kernel that ONNX has no operators for."""
+    """A kernel that ONNX operators cannot express."""
 
     def __call__(self, a: Tensor, b: Tensor) -> Tensor:
         return torch.special.i0(a @ b.mT / 100)

@@ -1,4 +1,4 @@
-"""What training would only find out at its end is refused before its first step."""
+"""Errors that would otherwise occur at the end of training are raised before its first step."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def table(path: Path, label: str = "yes", value: str = "1.5") -> dict[str, Any]:
 def test_the_name_of_a_class_that_a_model_file_cannot_hold(tmp_path: Path) -> None:
     said = refused(dataset=table(tmp_path / "t.csv", label="y" * 5000))
     assert re.search("classes.*4096 characters", said)
-    assert "2 or more values" not in said, "there are two classes"
+    assert "2 or more values" not in said, "the error should not be about the number of classes"
     prepare(small_settings(dataset=table(tmp_path / "t.csv", label="y" * 4000)))
 
 
@@ -146,7 +146,7 @@ def test_a_kernel_of_the_wrong_shape_is_named(
 
 @pytest.mark.parametrize("value", ["1e308", "1e200"])
 def test_values_that_cannot_be_standardised_are_named(value: str, tmp_path: Path) -> None:
-    """With 1e200 the feature would silently become 0."""
+    """With 1e200, the feature would otherwise silently become 0."""
     said = refused(dataset=table(tmp_path / "t.csv", value=value))
     assert said.startswith("feature 2: the ")
     assert f"because values reach {float(value):.3g}; " in said

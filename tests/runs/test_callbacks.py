@@ -1,4 +1,4 @@
-"""Callbacks of a run's settings: what they add to records, stopping early, and resuming."""
+"""Callbacks in the settings of a run: values in records, early stopping, and resuming."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.runs.test_train import bits, go, interrupt, resumed, settings_with
 
 
 class Mine(Callback):
-    """Records figures of the model and of all records so far, and stops at a step."""
+    """Adds values that depend on the model and on earlier records, and stops at step ``until``."""
 
     saved = ("count", "total")
 
@@ -54,32 +54,31 @@ def mine() -> Iterator[None]:
 MINE = {"name": "mine", "until": 200}
 STOPPING = settings_with(callbacks=[MINE])
 DIGITS = {"name": "digits", "validation": 30}
-"""Two classes that an SVM soon tells apart: then no score improves any more, whatever rounding does."""
+"""Two classes that an SVM soon separates, so that the score stops improving regardless of rounding errors."""
 WITHOUT_OWN = ("count", "mean_total")
 
 
 def metrics(run: Path) -> list[dict[str, Any]]:
-    """Return the records without the figures of ``Mine``."""
+    """Return the records without the values of ``Mine``."""
     records = read_metrics(run / "metrics.jsonl")
     return [{name: value for name, value in r.items() if name not in WITHOUT_OWN} for r in records]
 
 
 @pytest.fixture(scope="module")
 def at_200(mine: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run that a callback has stopped."""
+    """Return a run that a callback stopped at step 200."""
     go(path := tmp_path_factory.mktemp("at_200") / "run", STOPPING)
     return path
 
 
 @pytest.fixture
 def run(at_200: Path, tmp_path: Path) -> Path:
-    """A copy of that run."""
     return shutil.copytree(at_200, tmp_path / "run")
 
 
 @pytest.mark.parametrize(("engine", "algorithm"), [("literal", "alg2"), ("torch", "alg4")])
 def test_looking_at_the_model_changes_no_step(engine: str, algorithm: str, tmp_path: Path) -> None:
-    """And a run that is stopped is the beginning of one that is not."""
+    """A stopped run has the first records of the run that is not stopped."""
     changes: dict[str, Any] = {"algorithm": {"name": algorithm, "steps": 70}, "engine": engine}
     plain, stopped = tmp_path / "plain", tmp_path / "stopped"
     result = go(plain, settings_with(**changes))
@@ -111,7 +110,7 @@ def test_early_stopping_counts_records_without_improvement(tmp_path: Path) -> No
     assert (result["stopped"], result["best_step"]) == (said, best)
     assert result["steps"] < 300
     score = validation_score(result["settings"], seed=0)
-    assert score == result["validation_accuracy"], "tuning stops, too"
+    assert score == result["validation_accuracy"], "tuning should stop at the same step"
 
 
 @pytest.mark.parametrize(
@@ -220,7 +219,7 @@ def test_states_in_a_checkpoint_that_do_not_fit(tmp_path: Path) -> None:
 def test_the_settings_of_a_run_are_opened_without_its_callbacks(
     at_200: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A configuration names callbacks, and never imports them."""
+    """A model can be opened without the callbacks that its configuration names."""
     monkeypatch.delitem(CALLBACKS, "mine")
     for name in ("final", "step-00000200"):
         assert open_model(at_200 / f"{name}.safetensors")[1].metadata.steps == 200
@@ -238,6 +237,6 @@ def test_the_best_step_by_a_metric_is_the_model_of_a_run(
     result = go(run := tmp_path / "run", settings)
     scores = {r["step"]: s for r in metrics(run) if (s := r.get(f"validation_{metric}")) is not None}
     best = (min if metric == "log_loss" else max)(scores, key=lambda step: scores[step])
-    assert best < 300 or metric == "log_loss", "which may improve to the end"
+    assert best < 300 or metric == "log_loss", "only log_loss may improve until the last step"
     assert result["best_step"] == best == load_model(run / "final.safetensors").metadata.steps
     assert result[f"best_validation_{metric}"] == result[f"validation_{metric}"] == scores[best]

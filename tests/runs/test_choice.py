@@ -1,4 +1,4 @@
-"""What a run chooses from its training data before step 1: a search of a grid, and a gamma that is null."""
+"""Values that a run chooses before its first step, by a search or in place of null."""
 
 from __future__ import annotations
 
@@ -23,20 +23,21 @@ GRID = {"C": [0.01, 10], "gamma": [0.05, 20]}
 SEARCH: dict[str, Any] = {
     "algorithm": {"name": "svc", "grid": GRID},
     "network": {"name": "identity"},
-    "kernel": {"name": "rbf", "gamma": 20.0},  # far from the one that is chosen
+    "kernel": {"name": "rbf", "gamma": 20.0},  # far from the value that is chosen
     "engine": "literal",
     "curves": False,
 }
 
 
 def test_a_choice_of_the_algorithm_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    auto = {"name": "auto", "lengths": [20], "scales": [1e-9], "solver": None}  # gamma is far too small
+    # gamma is far too small for an SVM on the inputs, so that alg4 is chosen
+    auto = {"name": "auto", "lengths": [20], "scales": [1e-9], "solver": None}
     network, kernel = {"name": "mlp", "widths": [8], "normalize": True}, {"name": "rbf", "gamma": 4.0}
     settings = small_settings(algorithm=auto, network=network, kernel=kernel, curves=False)
     interrupt(tmp_path / "resumed", settings, 10)
     go(tmp_path / "whole", settings)
     with monkeypatch.context() as m:
-        m.setattr(StratifiedKFold, "split", None)  # nothing may search again
+        m.setattr(StratifiedKFold, "split", None)  # a second search would raise an error
         result = go(tmp_path / "resumed", settings)
     assert bits(tmp_path / "resumed") == bits(tmp_path / "whole")
     assert result["chosen"]["algorithm"] == result["algorithm"] == "alg4"
@@ -51,7 +52,7 @@ def test_a_search_comes_once_and_its_choice_is_kept(tmp_path: Path, monkeypatch:
     unfinished = open_model(halfway)[1]
     go(whole, settings)
     with monkeypatch.context() as m:
-        m.setattr(StratifiedKFold, "split", None)  # nothing may search again
+        m.setattr(StratifiedKFold, "split", None)  # a second search would raise an error
         result = go(resumed, settings)
     assert bits(resumed) == bits(whole)
     assert (result["candidates"], result["chosen"]) == (4, {"C": 10, "gamma": 0.05})
@@ -101,7 +102,7 @@ def test_svc_alone_comes_with_a_C_of_1(tmp_path: Path) -> None:
     (file,) = checkpoints_in(tmp_path / "run")
     of_model = open_model(file)[1].settings.algorithm["lam"]
     assert load_checkpoint(file).chosen["algorithm.lam"] == of_model == 1 / m
-    assert read_config(tmp_path / "run")["algorithm"].get("lam") is None, "as it was given"
+    assert read_config(tmp_path / "run")["algorithm"].get("lam") is None, "a choice replaced null"
     go(tmp_path / "run", settings)
     x, test = e.problem.x, e.data.splits["test"]
     theirs = SVC(C=1, gamma=0.3).fit(x, e.problem.y).decision_function(e.scaling(test.x))
@@ -120,7 +121,7 @@ def test_a_solver_of_null_is_said_and_kept_in_checkpoints(
     assert said in e.remarks()
     (file,) = checkpoints_in(tmp_path / "run")
     assert load_checkpoint(file).chosen["algorithm.solver"] == "nystroem"
-    assert read_config(tmp_path / "run")["algorithm"]["solver"] is None, "as it was given"
+    assert read_config(tmp_path / "run")["algorithm"]["solver"] is None, "a choice replaced null"
     monkeypatch.undo()
     go(tmp_path / "run", settings)
     assert load_model(tmp_path / "run/final.safetensors").settings.algorithm["solver"] == "nystroem"

@@ -1,4 +1,4 @@
-"""Parts that derive from ours have all values of theirs, take the same steps, and are named in messages."""
+"""Derived classes of parts have the default values and steps of their parents, and messages name them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ HOW = {"dtype": "float64", "device": "cpu", "validation.every": 10}
 
 @pytest.fixture(scope="module")
 def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a table of real targets."""
+    """Return the file of a table of real targets."""
     rows = [f"{math.sin(n)},{math.cos(3 * n)},{math.sin(n) ** 2 + n % 2}" for n in range(120)]
     (file := tmp_path_factory.mktemp("table") / "table.csv").write_text("\n".join(["a,b,label", *rows]))
     return file
@@ -55,7 +55,7 @@ def words_of(kind: str, table: Path) -> list[str]:
 
 
 def outcome(settings: Settings) -> tuple[list[dict[str, Any]], StateDict] | str:
-    """Train, and return the records and the model; or why the settings are refused."""
+    """Train, and return the records and tensors, or the error message if the settings are refused."""
     records: list[dict[str, Any]] = []
     try:
         experiment = prepare(settings)
@@ -90,7 +90,7 @@ def test_an_algorithm_without_a_body_is_the_one_that_it_derives_from(
     monkeypatch.setitem(TRAINERS, "mine", type("Mine", (parent,), {}))
     theirs = usual(f"algorithm={name}", *words_of("two classes", table))
     ours = with_values(theirs, {"algorithm.name": "mine"})
-    if kind == "two classes":  # the values tuned for other data are found in the same way
+    if kind == "two classes":  # tuned values for other data are looked up in the same way
         composed = compose_settings(["algorithm=mine", *words_of(kind, table)])
         assert composed == ours
         assert [*composed["algorithm"]] == [*theirs["algorithm"]]
@@ -108,7 +108,7 @@ def test_an_algorithm_without_a_body_is_the_one_that_it_derives_from(
         changes = {**HOW, **short, "engine": engine}
         one, other = (parse_settings(with_values(s, changes)) for s in (ours, theirs))
         expected = outcome(other)
-        assert isinstance(expected, str) <= (engine == "numba"), "others train"
+        assert isinstance(expected, str) <= (engine == "numba"), "only engine=numba may be refused"
         if isinstance(expected, str):
             expected = re.sub(rf"(?<!engine=)\b{name}\b", "mine", expected.replace(parent.__name__, "Mine"))
         assert_equal(outcome(one), expected)
@@ -116,7 +116,7 @@ def test_an_algorithm_without_a_body_is_the_one_that_it_derives_from(
 
 @pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
 class Own(Alg4):
-    """Declares one setting anew, and adds one."""
+    """Overrides the default of one setting, and adds another setting."""
 
     batch_size: int = 16
     more: float = 2.0

@@ -1,4 +1,4 @@
-"""Runs whose steps are compiled: what they say, and with what they resume."""
+"""Engines of runs: which engine resumes a run, and remarks on slower engines."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("compiled")
 
 
 def settings(**changes: Any) -> Any:
-    """Return settings whose steps other tests need compiled, too."""
+    """Return settings whose compiled steps other tests share, to save time."""
     return settings_with(dtype="float64", network=VALUES["network"] | {"normalize": True}, **changes)
 
 

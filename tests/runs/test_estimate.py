@@ -1,4 +1,4 @@
-"""Estimates: what is known of a run that was tried to its end, and how the rest of a longer one is found."""
+"""Estimates of training time: runs that are tried to their end, and extrapolation for longer runs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from nsvm_cli.trainers import Problem
 from nsvm_cli.trainers.direct import Majority, Trees
 from tests.small_runs import small_settings
 
-SLOW = pytest.mark.thorough  # to import what they need
+SLOW = pytest.mark.thorough  # their imports take long
 HEAD = {"network": {"name": "mlp", "widths": [10], "head": True}, "kernel": {"name": "linear"}}
 
 
@@ -54,7 +54,7 @@ def test_a_run_that_was_tried_in_part(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Slow(Majority):
-    """A method that takes 3 + n^2 / 1000 seconds for n samples."""
+    """A method that seems to take 3 + n^2 / 1000 seconds for n samples."""
 
     growth = 2
     seconds: ClassVar[float] = 0
@@ -102,7 +102,7 @@ def test_powers_go_on() -> None:
 
 
 def test_powers_that_fall_go_on_falling() -> None:
-    """log y is a parabola in log t that is flat from t = exp(10) on."""
+    """log y is a parabola in log t up to its maximum at t = exp(10), and constant from there on."""
     t, at = np.geomspace(2, 1000, 500), np.array([2e3, 1e4, 1e5, 1e7])
     x, x_at = np.log(t), np.minimum(np.log(at), 10)
     later = extrapolated_by_power_law(t, np.exp(x - x**2 / 20), at)
@@ -111,7 +111,7 @@ def test_powers_that_fall_go_on_falling() -> None:
 
 
 def test_the_cost_of_a_step_grows_with_the_support_vectors() -> None:
-    """The pieces of a probe are twice as long each, as those of the loop."""
+    """The points of the course are powers of 2, because the training loop doubles its chunks of steps."""
     t = 2.0 ** np.arange(1, 21)
     s = 10 * np.sqrt(t)
     seconds = 1e-4 * t + 1e-7 * 10 * t**1.5 / 1.5  # the integral of a + b s

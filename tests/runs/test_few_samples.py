@@ -1,4 +1,4 @@
-"""Runs on few samples, or none of some class, by every algorithm in the registry."""
+"""Runs on few samples, and runs with classes that have few or no samples."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.small_tables import small_table
 
 
 def by_default(algorithm: str, file: Path, task: str = "classification", **dataset: str) -> Settings:
-    """Return the settings of a user who names an algorithm and a table, but for a few steps."""
+    """Return the default settings for an algorithm and a table, with only a few steps."""
     steps = [f"algorithm.{key}={value}" for key, value in few_steps(algorithm, 6).items()]
     words = ["dataset=csv", "dataset.path=x.csv", f"algorithm={algorithm}", *steps]
     values = {f"dataset.{key}": value for key, value in {"path": str(file), **dataset}.items()}

@@ -1,4 +1,4 @@
-"""What a run records of its model: the figures of each task, and what training changed."""
+"""Metrics that a run records for each task, and the changes of theta and of the features in training."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_a_model_file_of_every_algorithm_and_task_scores_as_its_run(
     assert figures["support_vectors"] == result["support_vectors"]
     without_svm = not TRAINERS[algorithm].trains_svm
     assert (result["support_vectors"] is None) == without_svm
-    chosen = TRAINERS[result["algorithm"]]  # by algorithm=auto
+    chosen = TRAINERS[result["algorithm"]]  # algorithm=auto chooses another algorithm
     assert (result["violations"] is None) == (without_svm or chosen.chooses_steps)
     for score in ("errors",) if kind == "three classes" else ("rmse", "r2"):
         assert figures[score] == result[f"validation_{score}"]
@@ -93,7 +93,7 @@ def test_real_targets_have_errors_in_the_units_of_the_data(tmp_path: Path) -> No
     assert 0.3 < result["test_r2"] < 1
     assert 0.3 < result["validation_r2"] < 1
     spread = result["validation_rmse"] / (1 - result["validation_r2"]) ** 0.5
-    assert 15 < spread < 40, "the standard deviation of targets around 1000"
+    assert 15 < spread < 40, "the standard deviation of the targets is about 24"
     assert "confusion" not in result
     figures = evaluate_model(*open_model(tmp_path / "run"), None, None, {})
     for name in ("r2", "rmse", "mae"):
@@ -104,7 +104,7 @@ def test_real_targets_have_errors_in_the_units_of_the_data(tmp_path: Path) -> No
 
 
 def test_without_an_r2_there_is_no_best_model(tmp_path: Path) -> None:
-    """A validation set of one sample has no spread."""
+    """R^2 is undefined for a validation set of one sample."""
     table = small_table("regression", tmp_path, validation=1)
     result = run(tmp_path / "run", **table, validation={"every": 30})
     assert result["validation_r2"] is None

@@ -1,4 +1,4 @@
-"""Runs of methods without steps, against what a user of scikit-learn would write."""
+"""Runs of methods without steps, compared with scikit-learn."""
 
 from __future__ import annotations
 

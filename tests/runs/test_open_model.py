@@ -1,4 +1,4 @@
-"""The model of a checkpoint, of a run that was killed or is going on."""
+"""Models opened from the checkpoints of runs that were killed or are still training."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_a_run_that_was_killed_has_the_model_of_its_last_checkpoint(kind: str, t
     if kind == "three classes":
         table["calibration"] = "sigmoid"
     run, said = killed(tmp_path, **table), list[str]()
-    with locked(run), saying(said.append):  # as by a process that resumes the run
+    with locked(run), saying(said.append):  # like a process that resumes the run
         file, model = open_model(run, {"device": "cpu"})
     assert file == checkpoints_in(run)[0]
     assert model.metadata.steps == load_checkpoint(file).step
@@ -53,7 +53,7 @@ def test_a_run_that_was_killed_has_the_model_of_its_last_checkpoint(kind: str, t
 
 @dataclass(frozen=True, kw_only=True)
 class Moving(SklearnDigits):
-    """Digits that lie in a folder."""
+    """Digits that can be loaded only if the folder ``root`` has a certain file."""
 
     root: str
 
@@ -78,10 +78,10 @@ def test_the_data_of_a_checkpoint_may_have_moved(tmp_path: Path, monkeypatch: py
     ("keep", "steps"), [("none", []), (3, [200, 250, 300]), ("all", [*range(50, 301, 50)])]
 )
 def test_which_checkpoints_stay(keep: str | int, steps: list[int], tmp_path: Path) -> None:
-    """That of the last step has the final model."""
+    """The checkpoint of the last step contains the final model."""
     checkpoint = {"every": 50, "keep": keep}
     run = killed(tmp_path, checkpoint=checkpoint)
-    assert len(checkpoints_in(run)) >= 2, "while it trains, there is one to fall back to"
+    assert len(checkpoints_in(run)) >= 2, "training should keep a second checkpoint to fall back to"
     assert go(run, settings_with(checkpoint=checkpoint))["exact"] is True
     files = sorted(run.glob("step-*.safetensors"))
     assert [file.stem for file in files] == [f"step-{step:08}" for step in steps]
@@ -124,7 +124,7 @@ def test_part_1_of_algorithm_4_has_no_svm(tmp_path: Path) -> None:
 
 
 def test_trained_for_longer_and_killed_meanwhile(tmp_path: Path) -> None:
-    """What the run resumes from is there before its result is removed."""
+    """With more steps, a finished run resumes from its last checkpoint, and its old result is deleted."""
     same = {"validation": {"every": None}, "engine": "torch"}
     longer = {"algorithm": VALUES["algorithm"] | {"steps": 500}, **same}
     go(run := tmp_path / "run", settings_with(**same))
@@ -141,7 +141,7 @@ def test_trained_for_longer_and_killed_meanwhile(tmp_path: Path) -> None:
 
 
 def test_a_checkpoint_whose_theta_is_not_finite(tmp_path: Path) -> None:
-    """Nor is the norm of the last one."""
+    """The last value, 1e200, is finite, but the norm of theta is not."""
     file = checkpoints_in(killed(tmp_path, dtype="float64"))[0]
     tensors, metadata = contents(file)
     kind, text = next(iter(metadata.items()))

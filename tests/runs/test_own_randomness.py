@@ -1,4 +1,4 @@
-"""Draws of a user's own parts from generators that all code shares: the seed decides them."""
+"""A user's own parts may draw from the global random generators; the seed determines their draws."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.small_runs import small_settings
 
 
 class Drawing(nn.Module):
-    """A layer between two others, with random changes of the features in training."""
+    """A network with random noise between its two layers in training."""
 
     def __init__(self, shape: tuple[int, ...]) -> None:
         super().__init__()
@@ -61,7 +61,7 @@ class OfNumpy(Drawing):
 
 
 class BatchSecond(Drawing):
-    """Dropout of torch's whose rows are places of a sequence, not samples."""
+    """A network whose dropout layer has samples as columns instead of rows."""
 
     def __init__(self, shape: tuple[int, ...]) -> None:
         super().__init__(shape)
@@ -79,13 +79,13 @@ class Always(Drawing):
 
 @pytest.fixture
 def network(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    """The section of a network of the user's own."""
+    """Register the network class ``request.param``, and return its section."""
     monkeypatch.setitem(NETWORKS, "own", request.param)
     return {"name": "own"}
 
 
 def theta(e: Experiment) -> Tensor:
-    """Train, and return theta."""
+    """Train, and return theta as one vector."""
     e.run()
     return torch.cat([p.detach().flatten() for p in e.F.network.parameters()])
 
@@ -117,7 +117,7 @@ def test_the_draws_of_two_steps_differ(network: dict[str, str]) -> None:
     assert passes[0].equal(passes[1])
     assert not passes[0].equal(passes[2])
     fixed = prepare(small_settings(network=network, algorithm={"name": "pegasos", "steps": 20}))
-    assert fixed.engine != "literal", "theta does not move, and nothing is drawn"
+    assert fixed.engine != "literal", "a network that is not trained draws nothing"
 
 
 @pytest.mark.parametrize("network", [Functional], indirect=True)
@@ -146,7 +146,7 @@ def test_draws_in_evaluation_are_refused(network: dict[str, str]) -> None:
 
 
 def layers(dropout: Callable[[float], nn.Module]) -> Callable[..., nn.Module]:
-    """Return a network with dropout between its layers."""
+    """Return a function that builds a network with dropout between its layers."""
     return lambda shape: nn.Sequential(
         nn.Sequential(nn.Linear(*shape, 8), nn.ReLU(), dropout(0.3)), nn.Linear(8, 5)
     )
@@ -187,7 +187,7 @@ def test_single_values_or_channels_are_dropped(
 
 
 class RandomFeatures(Kernel):
-    """Cosines of random projections, which the constructor draws."""
+    """A kernel of cosines of random projections, which the constructor draws."""
 
     def __init__(self) -> None:
         self.w = torch.randn(20, 50)

@@ -1,4 +1,4 @@
-"""What files can hold: runs of many classes, and refusals before the first step."""
+"""Limits of files: many classes can be saved, and what exceeds a limit is refused before the first step."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def on_table(file: Path, algorithm: dict[str, Any], **changes: Any) -> Settings:
 def test_an_svm_of_many_classes_is_saved_and_resumes_to_the_bit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A checkpoint does not hold tensors of its own for each of their 36 pairs."""
+    """A checkpoint joins the tensors of the 36 pairs of classes, which would exceed the limit otherwise."""
     monkeypatch.setattr(tensor_file, "TENSORS", 36)
     x = np.random.default_rng(0).normal(size=(18, 4)).round(3)
     rows = [f"{','.join(map(str, row))},c{i % 9}" for i, row in enumerate(x)]

@@ -1,4 +1,4 @@
-"""Runs with ``threshold=``: where they decide, and that everything but decisions stays as it was."""
+"""Runs with ``threshold=``, which changes only the decisions of the model."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_decisions_alone_are_different(threshold: Any, plain: dict[str, Any], fo
     assert torch.equal(predicted, second * 1)
     torch.testing.assert_close(probabilities, before.probabilities(before.decision_function(split.x)).float())
     (run / "final.safetensors").unlink()
-    # the checkpoint decides like the model
+    # the model of the checkpoint has the same threshold
     assert open_model(run)[1].metadata.bias == after.metadata.bias == -t
 
 
@@ -82,7 +82,7 @@ def test_the_best_step_is_chosen_first_and_resuming_changes_nothing(tmp_path: Pa
     (tmp_path / "run" / "final.safetensors").unlink()
     (tmp_path / "run" / "result.json").unlink()
     go(tmp_path / "run", settings, say=lines.append)
-    assert bits(tmp_path / "run") == before, "the checkpoint has no threshold"
+    assert bits(tmp_path / "run") == before, "the checkpoint should lead to the same threshold"
     told = f"for decision values of at least {result['threshold']:.4g}, "
     told += "the threshold with the best f1 on the validation set"
     assert any(told in line for line in lines)

@@ -1,4 +1,4 @@
-"""Runs that are interrupted, damaged, relocated, or out of disk space, in this process."""
+"""Runs that are interrupted, damaged, resumed with other settings, or out of disk space."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ VALUES: dict[str, Any] = {
     "device": "cpu",
     "threads": 1,
 }
-"""A run that converges: the bits of one that diverges say little, and its scores are the luck of rounding."""
+"""Settings of a run that converges. The scores of a run that diverges depend on rounding errors."""
 
 
 def settings_with(**changes: Any) -> Settings:
@@ -52,7 +52,7 @@ def settings_with(**changes: Any) -> Settings:
 
 
 class FakeSignals(Callback, Signals):
-    """Records SIGTERM at a pause or after the record of a step has been seen, and requests of checkpoints."""
+    """Simulates SIGTERM after a number of pauses or the record of a step, and a request for a checkpoint."""
 
     def __init__(self, pauses: int | None = None, step: int | None = None) -> None:
         self.pauses, self.step = pauses, step
@@ -93,7 +93,7 @@ def stopped_at(step: int) -> FakeSignals:
 
 
 def interrupt(path: Path, settings: Settings, step: int = 150, **options: Any) -> None:
-    """Begin a run, and stop it halfway."""
+    """Start a run, and interrupt it after the first record from step ``step`` on."""
     with pytest.raises(Interrupted):
         go(path, settings, stopped_at(step), **options)
 
@@ -103,7 +103,7 @@ def bits(path: Path) -> dict[str, Any]:
     for key in ("train_seconds", "resumed", "date"):
         del result[key]
     apart = {path / name for name in ("result.json", "status.json", "times.jsonl")}
-    apart |= {*checkpoints_in(path)}  # which hold times, too
+    apart |= {*checkpoints_in(path)}  # checkpoints also contain times
     files = {file.name: file.read_bytes() for file in path.iterdir() if file not in apart}
     return {"result": result, **files}
 
@@ -137,13 +137,11 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def half(interrupted: Path, tmp_path: Path) -> Path:
-    """A copy of the interrupted run."""
     return shutil.copytree(interrupted, tmp_path / "run")
 
 
 @pytest.fixture(scope="module")
 def interrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An interrupted run with two checkpoints."""
     path = tmp_path_factory.mktemp("interrupted") / "run"
     interrupt(path, settings_with())
     assert len(checkpoints_in(path)) == 2
@@ -158,7 +156,7 @@ def test_an_interrupted_run_says_how_it_is_resumed(tmp_path: Path) -> None:
 
 
 def resumed(folder: Path, settings: Settings, pauses: int = 20) -> dict[str, Any]:
-    """Check that a run that stops again and again has the bits of one that does not; return its result."""
+    """Check that interruptions do not change the bits of a run, and return its result."""
     go(folder / "whole", settings)
     stops, result = 0, None
     while result is None:
@@ -258,7 +256,7 @@ def test_other_settings_are_refused_or_change_the_result(
         result = go(half, settings_with(**changes), allow_mismatch=True)
         assert result["exact"] is False
         best = (half / "best.safetensors").exists()
-        assert best == ("best_step" in result) == ("validation" not in changes), "none of unrepeated steps"
+        assert best == ("best_step" in result) == ("validation" not in changes), "old best steps do not count"
 
 
 def test_another_environment_is_refused(half: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -304,7 +302,7 @@ def test_a_finished_run_keeps_its_best_model_and_its_last_checkpoint(whole: Path
 
 
 def test_the_time_of_each_record_is_kept_through_a_resume(whole: Path, half: Path) -> None:
-    """How often checkpoints are written has no effect on the result."""
+    """The interval between checkpoints may change, because it has no effect on the result."""
     before = read_times(half / "times.jsonl")
     result = go(half, settings_with(checkpoint={"every": "1h"}))
     assert (result["exact"], result["settings"]["checkpoint"]["every"]) == (True, "1h")
@@ -363,7 +361,7 @@ def test_a_non_finite_theta_is_not_saved(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def failing_from(number: int, name: str) -> Callable[..., Any]:
-    """Return a function of ``os`` that works a number of times, and then finds the disk full."""
+    """Return the function ``os.<name>``, which fails with a full disk after ``number`` calls."""
     calls, real = iter(range(number)), getattr(os, name)
 
     def function(*arguments: Any, **options: Any) -> Any:
@@ -379,7 +377,7 @@ def failing_from(number: int, name: str) -> Callable[..., Any]:
 def test_a_full_disk_at_every_write(
     name: str, stride: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whichever write fails, resuming the run gives the same bits."""
+    """Resuming the run gives the same bits, whichever write failed."""
     settings = settings_with(
         algorithm=VALUES["algorithm"] | {"steps": 60},
         checkpoint={"every": 25},
@@ -403,11 +401,11 @@ def test_a_full_disk_at_every_write(
             go(path, settings)
             assert bits(path) == bits(whole)
         shutil.rmtree(path)
-    assert number >= 7, "eight writes, or seven if the second validation finds no better model"
+    assert number >= 7, "expected 8 writes, or 7 if the second validation finds no better model"
 
 
 def test_settings_changed_and_restored_resume_bit_for_bit(whole: Path, half: Path) -> None:
-    """A run with other settings that is killed before its first checkpoint leaves the earlier checkpoint."""
+    """A run with other settings may be killed before it has replaced the earlier checkpoints."""
     before = {file: file.read_bytes() for file in checkpoints_in(half)}
     with pytest.raises(InputError, match="log_every was 7 and is 8"):
         go(half, settings_with(log_every=8))
@@ -436,7 +434,7 @@ def test_settings_changed_and_restored_resume_bit_for_bit(whole: Path, half: Pat
     ],
 )
 def test_impossible_values_are_refused(changes: dict[str, Any], half: Path) -> None:
-    """An attacker can compute a valid checksum."""
+    """A valid checksum is not enough, because an attacker can compute it."""
     last = checkpoints_in(half)[0]
     checkpoint = load_checkpoint(last)
     values = {**checkpoint.values, "state": {**checkpoint.values["state"], **changes.pop("state", {})}}
