@@ -1,4 +1,4 @@
-"""Every setting of every part, with values of every wrong kind: taken, or refused in one line."""
+"""Values of all kinds for every setting of every part: accepted, or refused in one line."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ BUILD: dict[str, Callable[[dict[str, Any]], object]] = {
     "algorithm": build_trainer,
     "dataset": build_source,
     "kernel": build_kernel,
-    "network": lambda section: build_network(section, (20,), 0),  # no images: large networks are not built
+    "network": lambda section: build_network(section, (20,), 0),  # large networks require images
     "optimizer": partial(build, OPTIMIZERS, "optimizer"),
 }
 
 
 def refusals(check: Callable[[dict[str, Any]], object], right: dict[str, Any]) -> list[str]:
-    """Return what is said when one value after the other is wrong."""
+    """Replace each value in turn with each of ``WRONG``, and return the one-line error messages."""
     said = []
     for key in right:
         for value in WRONG:

@@ -1,4 +1,4 @@
-"""Parts of a user's own: built from settings, whichever kind of class they are."""
+"""A user's own parts are built from settings, whether they are dataclasses, other classes or functions."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_settings_reach_every_kind_of_part(kind: Callable[..., Any]) -> None:
 
     assert built().size == 600
     part = built(size="40", validation=5)
-    assert (part.size, part.validation) == (40, 5), "text, as a command line has it, becomes a number"
+    assert (part.size, part.validation) == (40, 5), "text should be converted to a number"
     with pytest.raises(InputError, match=r"^dataset\.size should be a valid integer, got 'many'$"):
         built(size="many")
     with pytest.raises(InputError, match="sizes") as caught:

@@ -1,4 +1,4 @@
-"""Which GPU a process uses; there need be none."""
+"""The GPU of each job of a sweep. The test requires no GPU."""
 
 from __future__ import annotations
 

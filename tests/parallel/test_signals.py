@@ -1,4 +1,4 @@
-"""What signals ask for, where they cannot be handled, and how the end by one crosses processes."""
+"""Signals during training, and errors that are passed between processes."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from tests.patience import PATIENCE
 
 @contextmanager
 def ends(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Signals, list[int]]]:
-    """Listen to signals; those that would end this process at once go into a list."""
+    """Context manager: yield a ``Signals``, and a list of the signals that would have ended this process."""
     at_once: list[int] = []
     monkeypatch.setattr(Signals, "_leave", lambda self, signum: at_once.append(signum))
-    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup has it ignored
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup ignores this signal
     try:
         with Signals() as signals:
             yield signals, at_once
@@ -31,7 +31,7 @@ def ends(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Signals, list[int]]]
 
 
 def send(signals: Signals, *signums: int) -> None:
-    """Send signals to this process, and wait until they have been noted: the listener notes them in order."""
+    """Send signals to this process, followed by SIGUSR1, and wait until the listener has read SIGUSR1."""
     for signum in (*signums, signal.SIGUSR1):
         os.kill(os.getpid(), signum)
     deadline = time.monotonic() + PATIENCE
@@ -42,15 +42,15 @@ def send(signals: Signals, *signums: int) -> None:
 
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGXCPU])
 def test_a_request_to_stop_may_be_sent_twice(signum: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """timeout(1) signals its child and then the group; a terminal that closes sends two SIGHUPs."""
-    monkeypatch.setattr("nsvm_cli.parallel.signals.ONE_REQUEST", math.inf)  # between them, if under load
+    """timeout(1) signals its child and then the process group. A closing terminal may send SIGHUP twice."""
+    monkeypatch.setattr("nsvm_cli.parallel.signals.ONE_REQUEST", math.inf)  # however slow this machine is
     with ends(monkeypatch) as (signals, at_once):
         send(signals, signum, signum)
         assert (signals.noted, at_once) == (signum, [])
 
 
 def test_only_what_a_person_repeats_stops_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The kernel sends SIGXCPU every second from the limit on."""
+    """The kernel sends SIGXCPU every second once the CPU time limit is reached."""
     monkeypatch.setattr("nsvm_cli.parallel.signals.ONE_REQUEST", -1)
     with ends(monkeypatch) as (signals, at_once):
         send(signals, signal.SIGXCPU, signal.SIGXCPU, signal.SIGHUP, signal.SIGHUP)
@@ -63,7 +63,7 @@ def test_a_request_for_a_checkpoint_stops_nothing(monkeypatch: pytest.MonkeyPatc
     with ends(monkeypatch) as (signals, at_once):
         send(signals)
         assert (signals.noted, at_once) == (None, [])
-        assert not signals.take_checkpoint_request(), "it is taken once"
+        assert not signals.take_checkpoint_request(), "a request should be returned only once"
 
 
 def test_what_ends_a_job_crosses_processes() -> None:

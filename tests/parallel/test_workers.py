@@ -1,4 +1,4 @@
-"""Worker processes, and how they end."""
+"""Worker processes: their results and errors, and how they end."""
 
 from __future__ import annotations
 

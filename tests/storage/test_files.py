@@ -1,4 +1,4 @@
-"""Folders with one owner, and what a killed owner leaves."""
+"""Locks on folders, temporary files of killed processes, and atomic writes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_a_locked_folder_is_refused_or_waited_for(tmp_path: Path, monkeypatch: p
 
     with locked(tmp_path):
         assert is_locked(tmp_path)
-        assert not [*tmp_path.iterdir()], "nothing that others could remove"
+        assert not [*tmp_path.iterdir()], "the lock should not be a file, which others could delete"
         with pytest.raises(InputError, match="in use by another nsvm process"), locked(tmp_path):
             pass
         monkeypatch.setattr(fcntl, "flock", heard)
@@ -52,12 +52,12 @@ def test_only_what_was_half_written_is_removed(tmp_path: Path) -> None:
         file.write_text("half")
     with locked(tmp_path):
         pass
-    assert all(file.exists() for file in [*kept, folder]), "files of others, and a folder"
+    assert all(file.exists() for file in [*kept, folder]), "deleted files of other programs, or a folder"
     assert not any(file.exists() for file in orphans)
 
 
 def test_no_temporary_file_is_a_link_that_was_there_before(tmp_path: Path) -> None:
-    """In a stranger's folder."""
+    """Others may have placed links at names that they could guess."""
     (precious := tmp_path / "precious").write_text("mine")
     for number in (os.getpid(), "0" * 8):
         (tmp_path / f".report.html.{number}.tmp").symlink_to(precious)
@@ -68,7 +68,7 @@ def test_no_temporary_file_is_a_link_that_was_there_before(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("name", ["metrics", "times"])
 def test_a_pipe_is_not_written_to(name: str, tmp_path: Path) -> None:
-    """Nobody reads it: once it is full, the run would wait for ever."""
+    """Without a reader, the run would block forever once the pipe is full."""
     os.mkfifo(tmp_path / f"{name}.jsonl")
     write_config(tmp_path, {})
     with (
@@ -82,7 +82,7 @@ def test_a_pipe_is_not_written_to(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["metrics", "times"])
 def test_a_file_elsewhere_is_not_written_to(name: str, tmp_path: Path) -> None:
-    """Where a run directory, which may be a stranger's, has a link to it."""
+    """A run directory from an untrusted source may contain links to other files."""
     (run := tmp_path / "run").mkdir()
     (precious := tmp_path / "precious").write_text("mine")
     for link in (f"{name}.jsonl", "curves.png"):

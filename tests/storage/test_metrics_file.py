@@ -1,4 +1,4 @@
-"""Metrics with lines that are no records, as after an editor or a disk has damaged them."""
+"""Files of metrics and times with damaged or incomplete lines."""
 
 from __future__ import annotations
 
