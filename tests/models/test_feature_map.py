@@ -1,4 +1,4 @@
-"""Theta steps: with autograd, with gradients in closed form, and from earlier evaluations."""
+"""The feature map: fixed networks, passes over distinct samples, and dropout and augmentation."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("shapes")
 
 
 def test_a_network_without_free_parameters_stays_unchanged() -> None:
-    """This includes its buffers, such as running averages."""
+    """A pass in training mode would update the running averages of BatchNorm."""
     network = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2)).eval().requires_grad_(False)
     F, x = FeatureMap(network, SGD(0.1), seed=0), batch(torch.randn(6, 3))
     assert F.fixed
@@ -62,8 +62,8 @@ def test_dropout_and_augmentation_act_only_while_theta_moves(dropout: float, aug
     plain = network.eval()(x.x)
     for t in (1, 2):
         F.descend(objective, Linear(), t, 2)
-        assert torch.equal(F(x), plain), "the rate is 0, and dropout is off again"
+        assert torch.equal(F(x), plain), "dropout or augmentation acted outside training passes"
         assert not torch.equal(seen[-1], plain)
     assert not torch.equal(seen[0], seen[1])
     again.descend(objective, Linear(), 2, 2)
-    assert torch.equal(seen[1], seen[2]), "what step 2 sees does not depend on the steps before it"
+    assert torch.equal(seen[1], seen[2]), "the random choices of step 2 depend on earlier steps"

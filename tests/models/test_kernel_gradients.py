@@ -1,4 +1,4 @@
-"""Gradients of kernels from their values: against closed formulas, in value or in the mean."""
+"""Estimates of kernel gradients from kernel values, compared with the exact gradients."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ KERNELS = [
 
 @pytest.fixture
 def given() -> tuple[Tensor, Tensor, Tensor]:
-    """Two sets of features, and weights of the kernel's values."""
+    """Return two sets of features, and weights of the kernel values."""
     drawn = torch.Generator().manual_seed(0)
     shapes = ((3, 4), (5, 4), (3, 5))
     a, b, G = (torch.randn(shape, generator=drawn, dtype=torch.float64) for shape in shapes)
@@ -38,7 +38,7 @@ def differentiated(K: Kernel, how: Any, t: int = 1) -> Kernel:
 
 
 def gradients(K: Kernel, a: Tensor, b: Tensor, G: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the gradients of sum_ij G_ij K(a_i, b_j) by a and by b, through autograd."""
+    """Return the gradients of sum_ij G_ij K(a_i, b_j) with respect to a and b, by autograd."""
     a, b = a.clone().requires_grad_(), b.clone().requires_grad_()
     by_a, by_b = torch.autograd.grad((G * K(a, b)).sum(), (a, b))
     return by_a, by_b
@@ -58,21 +58,21 @@ def test_finite_differences_are_the_gradient(
 def test_the_mean_of_an_estimate_is_the_gradient(
     settings: Mapping[str, Any], given: tuple[Tensor, Tensor, Tensor]
 ) -> None:
-    """Each step draws directions for 16 copies at once, which are independent of each other."""
+    """Each step draws independent directions for 16 copies of the features at once."""
     K, draws = build_kernel(settings), 400
     how, copies = {"name": "spsa", "samples": 5}, [values.expand(16, -1, -1) for values in given]
     a, b, G = copies
     drawn = [torch.cat(gradients(differentiated(K, how, t), a, b, G), 1) for t in range(draws // 16)]
     each = torch.cat(drawn)
     deviations = (each.mean(0) - torch.cat(gradients(K, *given))) / (each.std(0) / draws**0.5)
-    assert deviations.abs().max() < 4.5, "of 32 numbers"
+    assert deviations.abs().max() < 4.5, "the estimates are biased in one of 32 numbers"
     assert 0.6 < deviations.square().mean() < 1.6
 
 
 def test_directions_are_those_of_the_step_whatever_thread_differentiates(
     given: tuple[Tensor, Tensor, Tensor],
 ) -> None:
-    """On a GPU, autograd calls backward in a thread of its own."""
+    """On a GPU, autograd calls ``backward`` in a separate thread."""
     K, again = (differentiated(build_kernel(KERNELS[0]), "spsa", t=7) for _ in range(2))
     a, b, G = given
     by_a = gradients(K, a, b, G)[0]

@@ -1,4 +1,4 @@
-"""Kernels against scikit-learn's, and the properties that make them kernels."""
+"""Kernels compared with scikit-learn's, and their mathematical and numerical properties."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_sums_and_products(points: Points) -> None:
 @pytest.mark.parametrize("settings", [*SETTINGS, *COMPOSED])
 @pytest.mark.parametrize("normalize", [False, True])
 def test_a_gram_matrix(settings: Settings, normalize: bool, points: Points) -> None:
-    """Symmetric and positive semidefinite, with a gradient where points coincide, too."""
+    """The matrix is symmetric and positive semidefinite, and its gradient is finite, even where a = b."""
     K, a = build_kernel({**settings, "normalize": normalize}), points[0].requires_grad_()
     gram = K(a, a)
     gram.sum().backward()
@@ -82,7 +82,7 @@ def test_a_gram_matrix(settings: Settings, normalize: bool, points: Points) -> N
 
 
 class Quadratic(Kernel):
-    """A kernel with nothing but its formula."""
+    """A kernel that implements only ``__call__``."""
 
     def __call__(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
         return (a @ b.mT) ** 2
@@ -122,7 +122,7 @@ def test_sums_do_not_depend_on_the_blocks(
 
 
 def test_no_block_is_larger_than_the_memory_budget(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A block takes a quarter of the budget; the rest is for temporaries of the same size."""
+    """A block takes at most a quarter of the budget. Temporary arrays of this size take the rest."""
     sizes = []
 
     class Watched(Kernel):
@@ -138,7 +138,7 @@ def test_no_block_is_larger_than_the_memory_budget(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize("p", [1, 20, 100])
 def test_values_and_gradients_far_from_the_origin_keep_their_digits(p: int) -> None:
-    """In float32, ||a||^2 + ||b||^2 - 2ab without centring would lose all digits."""
+    """In float32, ||a||^2 + ||b||^2 - 2 <a, b> would lose all digits without centring."""
     generator = torch.Generator().manual_seed(0)
     a, b = (1000 + 0.3 * torch.randn(q, 5, generator=generator) for q in (p, 30))
     K, G = build_kernel({"name": "rbf", "gamma": 1.0}), torch.ones(p, 30)
@@ -152,7 +152,7 @@ def test_values_and_gradients_far_from_the_origin_keep_their_digits(p: int) -> N
 
 @pytest.mark.parametrize("learn", [[], ["gamma"]])
 def test_values_of_distant_clusters_do_not_depend_on_the_batch(learn: list[str]) -> None:
-    """In float32, ||a||^2 + ||b||^2 - 2ab has errors of 1 where each feature is 300 from its mean."""
+    """In float32, ||a||^2 + ||b||^2 - 2 <a, b> has errors of 1 if each feature is 300 from its mean."""
     generator = torch.Generator().manual_seed(0)
     z = torch.randn(200, 40, generator=generator) + torch.tensor([300.0, -300.0]).repeat(100)[:, None]
     K = with_initial_parameters(build_kernel({"name": "rbf", "gamma": 0.025, "learn": learn}), z)
@@ -162,7 +162,7 @@ def test_values_of_distant_clusters_do_not_depend_on_the_batch(learn: list[str])
 
 
 def test_features_with_two_values_have_the_same_laplacian_kernel() -> None:
-    """These features take another way; their columns are constant, two-valued in both or in one set."""
+    """``distances`` uses a matrix product for columns with at most two values in both sets together."""
     rng = np.random.default_rng(0)
     a, b = (rng.choice([-0.5, 2.0], (40, 60)) for _ in range(2))
     a[:, :5], b[:, :5] = rng.normal(size=(2, 40, 5))
@@ -179,7 +179,7 @@ def test_features_with_two_values_have_the_same_laplacian_kernel() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_rounding_is_no_distance_of_the_laplacian_kernel(dtype: torch.dtype) -> None:
-    """The features of a sample, computed in two batches, differ in their last digits."""
+    """The last digits of a sample's features may depend on its batch."""
     a = torch.randn(6, 8, generator=torch.Generator().manual_seed(0), dtype=dtype)
     b, K = torch.nextafter(a, torch.full_like(a, torch.inf)), Laplacian(0.5)
     assert torch.equal(K(a, b).diagonal(), torch.ones(6, dtype=dtype))
@@ -203,7 +203,7 @@ def test_a_subclass_with_another_formula_does_not_inherit_the_gradient() -> None
 @pytest.mark.parametrize("normalize", [False, True])
 @pytest.mark.parametrize("settings", SETTINGS)
 def test_a_bias_adds_1_to_the_kernel(settings: Settings, normalize: bool, points: Points) -> None:
-    """Also after normalising. The gradient is that of the kernel itself."""
+    """The 1 is added after normalisation, and does not change the gradient."""
     a, b = points
     K = build_kernel({**settings, "normalize": normalize})
     biased = build_kernel({**settings, "normalize": normalize, "bias": True})

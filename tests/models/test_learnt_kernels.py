@@ -1,4 +1,4 @@
-"""Kernels with parameters in theta: their gradients, engines, files, and what is left as it was."""
+"""Kernels with parameters in theta: gradients, engines, model files, and what users are told."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ RBF_AND_LINEAR = [{"name": "rbf", "gamma": 0.5, "learn": ["gamma"], "ard": True}
 
 
 class Mine(Kernel):
-    """One of the user's own, whose parameter may have any sign."""
+    """A user-defined kernel, whose parameter may have any sign."""
 
     def __init__(self, slope: float = 0.5) -> None:
         self.slope = nn.Parameter(torch.tensor(slope))
@@ -53,7 +53,7 @@ def mine(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Checked(FeatureMap):
-    """Compares the derivative of each objective by the kernel's parameters with finite differences."""
+    """A feature map that checks derivatives with respect to the kernel's parameters by finite differences."""
 
     checked = 0
 
@@ -76,7 +76,7 @@ class Checked(FeatureMap):
 
 
 def started(s: Small, settings: dict[str, Any], kind: type[FeatureMap] = FeatureMap, **more: Any) -> Any:
-    """Return a problem with a kernel as it starts, and theta."""
+    """Return the problem with a kernel in its initial state, and a feature map that trains this kernel."""
     network = deepcopy(s.network)
     K = with_initial_parameters(build_kernel(settings), features(network, s.problem.x[:1]))
     return replace(s.problem, K=K), kind(network, SGD(1e-3, momentum=0.9), seed=5, K=K, **more)
@@ -98,7 +98,7 @@ def test_gradients_are_those_of_finite_differences(name: str, kernel: str, small
     train(short(name, 12 if name in ("alg1", "alg2") else 4, engine="literal", lam=0.1), problem, F)
     assert F.checked > 0
     assert all(not p.equal(before[key]) for key, p in learnt(problem.K).items())
-    assert not any(p.requires_grad for p in learnt(problem.K).values()), "but within the objective"
+    assert not any(p.requires_grad for p in learnt(problem.K).values()), "requires_grad outside an objective"
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_gradients_are_those_of_finite_differences(name: str, kernel: str, small
     ],
 )
 def test_look_ahead_takes_the_same_steps(name: str, kernel: str, small: MakeSmall) -> None:
-    """Part 1 of Algorithm 4 and Algorithm 3 take single steps in both engines."""
+    """Both engines take single steps in Algorithm 3 and in Part 1 of Algorithm 4."""
     ends = []
     for engine in ("literal", "torch"):
         problem, F = started(small(), SETTINGS[kernel])
@@ -162,4 +162,4 @@ def test_what_is_learnt_is_told(tmp_path: Path) -> None:
     assert (*row, f"{ends}, initially 1") in diagnosis_rows(figures)
     assert (*row, f"{ends}, learnt") in training_rows(evaluated)
     fixed = diagnose(replace(model, kernel=model.before_training().kernel), data)
-    assert figures["frozen_accuracy"] == fixed["refit_accuracy"], "an SVM with the kernel as it was"
+    assert figures["frozen_accuracy"] == fixed["refit_accuracy"], "expected an SVM with the initial kernel"

@@ -1,4 +1,4 @@
-"""Losses: their derivatives, and what several classes make of them."""
+"""Losses: slopes, explicit and implicit steps, and the loss of each kind of task."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.usefixtures("shapes")
 FORMULAS: dict[str, Formula] = {name: build(LOSSES, "loss", {"name": name}) for name in LOSSES}
 FORMULAS["epsilon_insensitive"] = EpsilonInsensitive(EPSILON)
 THREE = MulticlassClassification(("a", "b", "c"))
-U = np.append(np.linspace(-4, 4, 801) + 1e-3, [-700, 700])  # next to the kinks, and large errors
+U = np.append(np.linspace(-4, 4, 801) + 1e-3, [-700, 700])  # avoid kinks, and include extreme values
 RNG = np.random.default_rng(0)
 G = 2 * RNG.standard_normal((40, 3))
 G[0] = G[1, 1:] = 0  # ties
@@ -39,7 +39,7 @@ Y = RNG.integers(3, size=40).astype(np.float64)
 
 @pytest.mark.parametrize("name", LOSSES)
 def test_the_slope_is_the_derivative(name: str) -> None:
-    """-l'(m) of a margin, l'(r) of a residual."""
+    """The slope is -l'(m) for a margin m, and l'(r) for a residual r."""
     l = FORMULAS[name]  # noqa: E741
     sign = -1 if l.kind == "classification" else 1
     u = torch.from_numpy(U).requires_grad_()
@@ -54,7 +54,6 @@ def test_a_margin_of_exactly_1_is_no_violation(name: str) -> None:
 
 @pytest.mark.parametrize("name", LOSSES)
 def test_the_step_is_minus_the_derivative_by_g(name: str) -> None:
-    """For numbers, and for each class of several."""
     l = FORMULAS[name]  # noqa: E741
     if l.kind == "regression":
         cases: list[tuple[str, Loss, np.ndarray, np.ndarray]] = [("residual", Residual(l), G[:, 0], G[:, 1])]
@@ -74,7 +73,7 @@ def test_the_step_is_minus_the_derivative_by_g(name: str) -> None:
     ids=lambda loss: type(loss).__name__,
 )
 def test_an_implicit_step_is_the_derivative_where_it_leads_to(loss: Loss, kappa: float) -> None:
-    """With two classes, of which one is always the other's rival."""
+    """Multiclass losses get two classes, so that the step does not change a sample's rival class."""
     y, g = (Y % 2, G[:, :2]) if loss.__class__ in (CrammerSinger, OneVsRest) else (np.sign(G[:, 0]), G[:, 1])
     a = (loss.increments(y, g).T / (1 + loss.curvature * kappa)).T
     np.testing.assert_allclose(loss.increments(y, g + kappa * a), a, rtol=1e-9, atol=1e-12)

@@ -1,4 +1,4 @@
-"""Networks: the shapes of the paper, their initialisation, their two modes, and those of torchvision."""
+"""Networks: the paper's architectures, initialisation, training mode, dropout, and torchvision's models."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_the_papers_networks() -> None:
     mlp = build_network(MLP, (20,), seed=0)
     assert [m.out_features for m in mlp.modules() if isinstance(m, nn.Linear)] == [40, 30, 20, 20]
     assert count(mlp) == 20 * 40 + 40 + 40 * 30 + 30 + 30 * 20 + 20 + 20 * 20 + 20
-    assert (mlp(torch.randn(8, 20)) >= 0).all(), "the last layer is rectified as well"
+    assert (mlp(torch.randn(8, 20)) >= 0).all(), "expected a ReLU after the last layer"
     cnn = build_network({"name": "cnn", "dropout": 0.5}, (1, 28, 28), seed=0)
     assert [type(m).__name__ for m in cnn] == [
         *("Conv2d", "MaxPool", "ReLU", "Conv2d", "Dropout", "MaxPool", "ReLU", "Flatten")
@@ -59,7 +59,7 @@ def test_theta_depends_only_on_the_seed(name: str) -> None:
     settings, shape = ({**MLP, "name": name} if name == "mlp" else {"name": name}), (1, 28, 28)
     before = torch.get_rng_state()
     first, again, other = (build_network(settings, shape, seed) for seed in (1, 1, 2))
-    assert torch.equal(torch.get_rng_state(), before), "the global generator is as it was"
+    assert torch.equal(torch.get_rng_state(), before), "building a network changed the global generator"
     torch.rand(3)
     for p, q in zip(first.parameters(), again.parameters(), strict=True):
         assert torch.equal(p, q)
@@ -74,7 +74,7 @@ def test_pooling_is_torchs_to_the_bit() -> None:
 
 
 class Swapping(nn.Module):
-    """A custom module that depends on the mode."""
+    """A user-defined module that depends on the mode."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return -x if self.training else x
@@ -117,13 +117,13 @@ def test_shared_dropout_has_one_mask_for_a_batch() -> None:
         first, second = dropout(x), dropout(x)
     assert set(first.unique().tolist()) == {0.0, 2.0}
     assert (first == first[0]).all()
-    assert not torch.equal(first, second), "each layer has a mask of its own"
+    assert not torch.equal(first, second), "expected a different mask for each layer"
     with dropout_masks(masks(7, [9, 3])):
-        assert torch.equal(dropout(x[:2]), first[:2]), "every batch of the step has it"
+        assert torch.equal(dropout(x[:2]), first[:2]), "expected the same mask in every batch of a step"
 
 
 def test_masks_are_independent_of_each_other() -> None:
-    """Of samples, channels, layers, steps and seeds: each pair agrees in about half of 2^16 places."""
+    """Masks of different samples, channels, layers, steps or seeds agree in about half of 2^16 places."""
     drawn = []
     for seed, t in product((0, 1), (1, 2)):
         both = masks(t, range(256), seed)

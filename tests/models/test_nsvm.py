@@ -1,4 +1,4 @@
-"""The decision function, compared with values computed by hand, and Platt's sigmoids, with scikit-learn's."""
+"""The decision function compared with hand-computed values, and Platt scaling with scikit-learn's."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ FACTS = ModelMetadata(
 
 
 def model(bias: float = 0.0) -> NSVM:
-    """g(x) = ((x - 1)/2) * (3 * 1 * 2 + 1 * (-1) * 4) / 10 + bias = (x - 1)/10 + bias"""
+    """Return a model with g(x) = (3 * 2 - 1 * 4) ((x - 1) / 2) / 10 + bias = (x - 1) / 10 + bias."""
     z, alpha = torch.tensor([[2.0], [4.0]]), torch.tensor([3.0, -1.0])
     mean, std = torch.tensor([1.0]).double(), torch.tensor([2.0]).double()
     expansion = Expansion(z, alpha, 10.0, bias)
@@ -43,7 +43,7 @@ def test_decision_function_predictions_and_errors() -> None:
     x = torch.tensor([[11.0], [1.0], [-9.0]]).double()
     torch.testing.assert_close(model().decision_function(x), torch.tensor([1.0, 0.0, -1.0]))
     torch.testing.assert_close(model(bias=0.5).decision_function(x), torch.tensor([1.5, 0.5, -0.5]))
-    assert model().predict(x).tolist() == [1, 1, -1], "g(x) = 0 is class +1"
+    assert model().predict(x).tolist() == [1, 1, -1], "g(x) = 0 should give class +1"
     y = torch.tensor([1.0, -1.0, -1.0]).double()
     score = model().score(x, y)
     assert (score["accuracy"], score["errors"]) == (2 / 3, 1)
@@ -58,7 +58,7 @@ def test_chunks_change_nothing() -> None:
 def test_a_wide_network_sees_few_samples_at_a_time() -> None:
     seen: list[int] = []
     network = nn.Linear(1, 2**16)
-    for parameter in network.parameters():  # a sum without cancellation, so that rounding stays small
+    for parameter in network.parameters():  # sums without cancellation have small rounding errors
         nn.init.ones_(parameter)
     network.register_forward_pre_hook(lambda _, inputs: seen.append(len(inputs[0])))
     expansion = Expansion(torch.ones(1, 2**16), torch.ones(1), scale=1.0)
@@ -72,7 +72,7 @@ def test_a_wide_network_sees_few_samples_at_a_time() -> None:
 
 @pytest.mark.parametrize("outputs", [(), (3,)])
 def test_sums_with_large_coefficients_are_those_of_float64(outputs: tuple[int, ...]) -> None:
-    """Terms of a million, in whose sums float32 has errors as large as the margin; those of 1 stay in it."""
+    """Coefficients of a million require float64: errors of float32 would be as large as the margin."""
     generator = torch.Generator().manual_seed(0)
     z, x = torch.randn(200, 5, generator=generator), torch.randn(300, 5, generator=generator)
     alpha, K = torch.randn(200, *outputs, generator=generator), RBF(1e-4)
@@ -88,7 +88,7 @@ def test_sums_with_large_coefficients_are_those_of_float64(outputs: tuple[int, .
 
 
 class Given(ClassifierMixin, BaseEstimator):
-    """A classifier whose samples are its decision values."""
+    """A classifier that returns its input as decision values."""
 
     def fit(self, X: np.ndarray, y: np.ndarray) -> Given:
         self.classes_ = np.unique(y)
@@ -121,7 +121,7 @@ def test_the_probabilities_and_scores_of_scikit_learn(C: int, size: float) -> No
 
 
 def test_extreme_values() -> None:
-    """Those that tell nothing give the share of each class; classes that are all impossible are as likely."""
+    """Equal decision values give the smoothed share of each class. Sigmoids of 0 give equal probabilities."""
     positive = torch.arange(10) < 3
     p = probabilities(fit_sigmoids(torch.zeros(10), positive), torch.zeros(1))
     smoothed = (3 * 4 / 5 + 7 * 1 / 9) / 10  # the mean of Platt's targets

@@ -1,4 +1,4 @@
-"""Objectives: their bounds, their special cases, the alignment of a data set, and how far theta has moved."""
+"""Objectives for theta, the alignment of a data set, and measures of how far training has moved theta."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def batch() -> Batch:
 
 def test_norm_surrogate_is_0_without_coefficients_and_so_is_its_gradient(batch: Batch) -> None:
     K, y = batch
-    # small: no bound may be divided by
+    # if K is small, dividing by a lower bound on the norm of alpha would give a NaN gradient
     value, slope = sloped(lambda K: norm_surrogate(K, torch.zeros_like(y)), 1e-3 * K)
     assert value == 0
     assert (slope == 0).all()
@@ -65,7 +65,7 @@ def test_alignment_losses(centred: bool, batch: Batch) -> None:
 def test_the_leave_one_out_error_is_that_of_ridge_regression_without_a_sample(
     C: int, weighted: bool, batch: Batch
 ) -> None:
-    """In units of the mean diagonal, each sample is left out in turn."""
+    """The regularisation is RIDGE (0.01) times the mean diagonal (3) times the number of samples (10)."""
     (K, _), c = batch, codes(C, 10)
     w = torch.arange(1.0, 11.0, dtype=torch.float64) if weighted else torch.ones(10, dtype=torch.float64)
     K, c = 3 * K, (c if C else c[:, None])
@@ -100,7 +100,7 @@ def codes(C: int, m: int) -> torch.Tensor:
 
 @pytest.mark.parametrize("C", [0, 2, 5])
 def test_centred_alignment_is_that_of_centred_matrices(C: int, batch: Batch) -> None:
-    """<H K H, H U H> / (||H K H|| ||H U H||) with H = I - 1/k, written out."""
+    """The centred alignment is <H K H, H U H> / (||H K H|| ||H U H||) with H = I - 1 1^T / k."""
     (K, _), c = batch, codes(C, 10)
     H = torch.eye(10, dtype=torch.float64) - 1 / 10
     U = H @ (torch.outer(c, c) if C == 0 else c @ c.T) @ H
@@ -111,7 +111,7 @@ def test_centred_alignment_is_that_of_centred_matrices(C: int, batch: Batch) -> 
 
 @pytest.mark.parametrize("C", [2, 3, 10])
 def test_a_batch_of_one_class_has_no_centred_alignment(C: int) -> None:
-    """Not even one made of rounding errors, which would move theta as far as any other."""
+    """Normalised rounding errors would move theta as far as a real alignment, so all slopes must be 0."""
     for k in range(2, 12):
         z = torch.randn(k, 3, generator=torch.Generator().manual_seed(0))
         c = codes(C, 1).float().expand(k, -1)
@@ -164,7 +164,7 @@ def test_the_full_objective(outputs: tuple[int, ...]) -> None:
 
 
 def linear(seed: int, scale: float = 1.0) -> nn.Module:
-    """Return a random linear map of R^3 to R^2, in float64."""
+    """Return a random linear layer from R^3 to R^2 in float64, with its parameters times ``scale``."""
     torch.manual_seed(seed)
     layer = nn.Linear(3, 2).double()
     return layer.requires_grad_(False).apply(lambda module: [p.mul_(scale) for p in module.parameters()])
@@ -180,7 +180,7 @@ def test_theta_change_is_the_relative_distance_of_all_parameters() -> None:
     assert theta_change((before, K), (linear(0), K)) == 0
     assert theta_change((nn.Flatten(), K), (nn.Flatten(), K)) is None
     zero = linear(0, scale=0.0)
-    assert theta_change((zero, K), (after, K)) is None, "the initial theta is 0"
+    assert theta_change((zero, K), (after, K)) is None, "the change is undefined if the initial theta is 0"
 
 
 @pytest.mark.parametrize("K", [RBF(0.3), Linear(), Polynomial(3, 0.5, 1.0)])
@@ -191,4 +191,4 @@ def test_feature_change_is_one_minus_the_centred_alignment(K: RBF) -> None:
     expected = 1 - float((K_0 * K_T).sum() / (K_0.norm() * K_T.norm()))
     assert feature_change((before, K), (after, K), X, seed=0) == pytest.approx(expected, abs=1e-12)
     assert 0.01 < expected < 1
-    assert feature_change((before, K), (linear(0), K), X, seed=0) == 0, "exactly"
+    assert feature_change((before, K), (linear(0), K), X, seed=0) == 0, "expected exactly 0 for equal theta"

@@ -1,4 +1,4 @@
-"""Each optimizer against torch's optimizer of the same name."""
+"""Optimizers compared with torch's optimizers of the same names, and learning rate schedules."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_steps_equal_those_of_torch(
     optimizer = theirs(reference, **{k: v for k, v in settings.items() if k != "clip"}, **options)
     generator = torch.Generator().manual_seed(0)
     for _ in range(20):
-        # autograd may return a gradient in any layout: transposed, or one value for all
+        # autograd may return a transposed gradient, or one expanded from a single value
         gradients = [
             torch.randn(3, 2, generator=generator, dtype=torch.float64).T,
             torch.randn(1, generator=generator, dtype=torch.float64).expand(4),
@@ -69,7 +69,7 @@ def test_the_rate_follows_its_schedule(name: str, settings: dict[str, Any], rate
         before = p[0].clone()
         Optimizer(rule, {"p": p[0]}).step([torch.ones(1)], t / 4)
         moved.append(float(before - p[0]))
-    assert moved == pytest.approx(rates, abs=1e-6), "the first step of either is the rate times the sign"
+    assert moved == pytest.approx(rates, abs=1e-6), "the first step on a gradient of 1 should be the rate"
 
 
 def test_a_group_has_no_limit_of_the_gradient() -> None:

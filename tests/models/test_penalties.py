@@ -1,4 +1,4 @@
-"""Remedies for overfitting: limits, gradients, and the step that they are part of."""
+"""Penalties against overfitting: their limits, their gradients, and their effect on steps in theta."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ EYE, ONES = torch.eye(5, dtype=torch.float64), torch.ones(5, 5, dtype=torch.floa
 
 
 def test_the_limits_are_those_of_the_identity_and_of_a_constant_kernel() -> None:
-    """Scaling features leads from one to the other, as in the example of the paper, F(x) = theta x."""
+    """Scaling features turns a constant K into the identity, as in the paper's example F(x) = theta x."""
     x = torch.linspace(-1, 1, 6, dtype=torch.float64)[:, None]
     low, high = (RBF(1.0)(theta * x, theta * x) for theta in (1e-4, 1e4))
     constant, identity = (0.0, 1.0, 0.0), (1.0, 0.0, 1.0)
@@ -73,9 +73,7 @@ DEGENERATE = {
     "far apart": 1e3 * torch.arange(18, dtype=torch.float64).reshape(6, 3),
     "each twice": Z[:3].repeat(2, 1),
 }
-"""Features with K of 0 or below the smallest normal number of float32 if K is linear, of all ones, the
-identity, and one with eigenvalues of 0.
-"""
+"""Features for which K is 0, subnormal in float32, constant, the identity, or singular, for some kernels."""
 
 
 @pytest.mark.parametrize("K", [RBF(1.0), Laplacian(1.0), Linear(), Polynomial(3, 1.0)], ids=repr)
@@ -90,7 +88,7 @@ def test_where_eigenvalues_coincide_gradients_are_finite(case: str, K: Kernel) -
 
 @pytest.mark.parametrize("gradient", [None, "finite_difference"])
 def test_a_bias_is_no_part_of_the_kernel_matrix(gradient: str | None) -> None:
-    """K of samples that are far apart is the identity, and with a bias K + 1."""
+    """For samples that are far apart, K is the identity, to which the bias adds 1."""
     x, F = batch(DEGENERATE["far apart"]), FeatureMap(nn.Identity(), SGD(0.1), seed=0)
     F.kernel_gradient = build_gradient({"gradient": gradient})
     with F.differentiable(Biased(RBF(1.0)), 1) as kernel:
@@ -108,7 +106,7 @@ def test_a_penalty_that_is_no_number(value: object, got: str, monkeypatch: pytes
 
 
 def test_what_is_not_finite_stays_so() -> None:
-    """LAPACK would end the run with an error of its own."""
+    """``entropy`` must not compute eigenvalues of such matrices, for which LAPACK raises an error."""
     for name, term in OF_K.items():
         for value in (torch.nan, torch.inf):
             assert not term(torch.full((4, 4), value)).isfinite(), name

@@ -1,4 +1,4 @@
-"""The kernel whose values are those of a matrix in a file."""
+"""The kernel that takes its values from a matrix in a file."""
 
 from __future__ import annotations
 

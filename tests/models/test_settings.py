@@ -1,4 +1,4 @@
-"""Settings of kernels, networks and optimizers: a bad one is refused in one line."""
+"""Invalid settings of kernels, networks and optimizers are refused with a one-line message."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parts of theta: what is frozen, what moves by rules of its own, and where theta starts."""
+"""Frozen parts of theta, groups with separate optimizer settings, and the initial theta."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def network() -> nn.Sequential:
 
 
 def moved(F: FeatureMap, steps: int = 3) -> dict[str, Tensor]:
-    """Return by how much each tensor of the network has changed after some steps."""
+    """Return the change of each parameter and buffer of the network after a few steps."""
     before, x = deepcopy(F.network.state_dict()), batch(torch.randn(8, 3, dtype=torch.float64))
     for t in range(1, steps + 1):
         F.descend(lambda F, K: K(F(x), F(x)).sum(), Linear(), t, steps)
@@ -64,7 +64,7 @@ def test_groups_move_by_their_own_rules(rule: type[SGD]) -> None:
 
 
 def test_groups_keep_their_state() -> None:
-    """After a restart, momenta of all groups are those of before."""
+    """A restored feature map has the momenta of all groups."""
 
     def start() -> FeatureMap:
         return FeatureMap(network(), SGD(0.1, momentum=0.9, groups={"0": {"lr": 0.01}}), 0)
@@ -138,7 +138,7 @@ def test_how_far_a_kernel_alone_has_moved(tmp_path: Path) -> None:
 
 
 def test_a_theta_that_does_not_fit_is_refused(run: Path, tmp_path: Path) -> None:
-    torch.save(torch.nn.Linear(2, 2), tmp_path / "module.pth")  # No pickle: it is refused
+    torch.save(torch.nn.Linear(2, 2), tmp_path / "module.pth")  # a pickled module, which must be refused
     torch.save(object, tmp_path / "evil.pth")
     wide, learning = {"name": "mlp", "widths": [10, 7]}, {"name": "rbf", "learn": ["gamma"]}
     cases: list[tuple[Path | str, list[str], dict[str, Any], str]] = [
@@ -166,7 +166,7 @@ def test_a_theta_that_does_not_fit_is_refused(run: Path, tmp_path: Path) -> None
 
 
 class Rooted(Kernel):
-    """A kernel of distances, rather than of their squares."""
+    """A kernel of distances, whose gradient is not finite at a = b."""
 
     def __call__(self, a: Points, b: Others) -> Gram:
         return (-squared_distances(a, b).sqrt()).exp()
@@ -188,7 +188,7 @@ def test_a_part_that_could_not_be_trained_is_refused(
 
 
 class Named(nn.Module):
-    """A network whose parameter is named like the coefficients in a model file."""
+    """A network with a parameter that has the name of the coefficients in a model file."""
 
     def __init__(self, shape: tuple[int, ...]) -> None:
         super().__init__()
