@@ -1,6 +1,6 @@
-"""Every algorithm against an independent transcription of the paper, in float64, with the same indices.
+"""Every algorithm compared with a transcription of the paper's pseudocode, on the same draws, in float64.
 
-The steps are taken as they are defined; ``tests/engines`` holds the engines to them.
+Most of these tests take steps by ``step`` itself; ``tests/engines`` compares the engines with it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ NAMES = {formula: name for name, formula in FORMULAS.items()}
 
 
 class Transcribed:
-    """The problem as the transcription takes it, with its own copy of the same theta."""
+    """The input of the functions in ``tests/reference.py``, with a separate copy of theta."""
 
     def __init__(self, small: Small, lr: float, k: int = 1, lam: float = LAM) -> None:
         p = small.problem
@@ -61,7 +61,7 @@ def assert_same_theta(F: FeatureMap, theirs: Transcribed) -> None:
 def assert_same_model(
     s: Small, theirs: Transcribed, F: FeatureMap, g: Expansion, alpha: torch.Tensor, T: int
 ) -> None:
-    """Compare theta, and g at a sample, with those of the transcription."""
+    """Check that theta, and g at one sample, equal the reference."""
     assert_same_theta(F, theirs)
     z = theirs.features()
     expected = reference.decision(alpha, s.problem.y, z, z[3], LAM, T, theirs.K)
@@ -69,7 +69,7 @@ def assert_same_model(
 
 
 def dense(problem: Problem, state: object) -> torch.Tensor:
-    """Return the paper's alpha_j of every sample."""
+    """Return the paper's alpha_j for all samples."""
     return torch.from_numpy(state.coefficients.alpha) * problem.y  # type: ignore[attr-defined]
 
 
@@ -159,7 +159,7 @@ def engine(request: pytest.FixtureRequest) -> Engine:
 
 @pytest.mark.parametrize("trainer", [Pegasos(2, 1.0), Alg1(2, 1.0), Alg2(2, 1.0), Alg3(2, 1.0, 1.0, 2)])
 def test_a_margin_of_exactly_1_is_not_a_violation(engine: Engine, trainer: Trainer) -> None:
-    """x = y = +-1 and a linear kernel: at t = 2 with lambda = 1 every margin is 1, at t = 3 it is 1/2."""
+    """For x = y = +-1, a linear kernel and lambda = 1, all margins are 1 at t = 2, and 1/2 at t = 3."""
     y = torch.tensor([-1.0, 1.0] * 5, dtype=torch.float64)
     problem = Problem(y[:, None].clone(), y, Linear(), seed=0)
     F = Small(problem, torch.nn.Flatten().eval()).theta()
@@ -172,7 +172,7 @@ def test_a_margin_of_exactly_1_is_not_a_violation(engine: Engine, trainer: Train
 
 
 def test_a_step_without_a_violation_changes_nothing(engine: Engine, small: MakeSmall) -> None:
-    """theta keeps its bits after a step without a violation, even with momentum and weight decay."""
+    """Without a violation, no bit of theta changes, even with momentum and weight decay."""
     for trainer in (for_engine(engine, Alg1(300, LAM)), for_engine(engine, Alg2(300, LAM))):
         s = small(0)
         state, quiet = trainer.start(s.problem, F := s.theta(2e-3)), 0

@@ -1,4 +1,4 @@
-"""How the two parts of Algorithm 4 share a budget of steps, and the mean of theta over the last of Part 1."""
+"""The numbers of steps of both parts of Algorithm 4, and the mean of theta at the end of Part 1."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_the_last_theta_becomes_the_mean(share: float, first: int, small: MakeSm
         thetas.append(parameters(F.network).clone())
         averaged.advance(s.problem, twin, t)
         if t < 20:
-            assert torch.equal(parameters(G.network), thetas[-1]), "until then, theta is as without a mean"
+            assert torch.equal(parameters(G.network), thetas[-1]), "averaging changed theta too early"
     expected = torch.stack(thetas[first - 1 :]).mean(0)
     torch.testing.assert_close(parameters(G.network), expected, rtol=0, atol=1e-14)
 

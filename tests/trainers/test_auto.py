@@ -38,18 +38,18 @@ def bits(run: Path) -> dict[str, bytes]:
 
 @pytest.fixture(autouse=True)
 def once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Spare small problems the repetitions of cross-validation."""
+    """Turn off repetitions of cross-validation on small problems, to save time."""
     monkeypatch.setattr("nsvm_cli.trainers.auto.SMALL", 0)
 
 
 def found(**changes: Any) -> dict[str, Any]:
-    """Return what a search finds with these changes of the algorithm."""
+    """Return the result of a search with changed settings of the algorithm."""
     e = prepare(small_settings(**{**AUTO, "algorithm": {**AUTO["algorithm"], **changes}}))
     return e.trainer.search(e.problem, e.F)[1]
 
 
 def test_scores_are_scikit_learns(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On the inputs, and on the features after Part 1 on each fold. The test set is never used."""
+    """Scores on the inputs and on the features after Part 1 are compared. The test set is never used."""
     monkeypatch.undo()
     seed, metric = 1, "roc_auc"
     dataset = {"name": "ringnorm", "samples": 100}
@@ -92,8 +92,8 @@ def test_scores_are_scikit_learns(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("name", ["svc", "alg4", "alg4 with factors of the inputs"])
 def test_a_run_is_that_of_its_choice(name: str, tmp_path: Path) -> None:
-    """The settings of the choice, typed by hand, give the same model."""
-    scales = [1.0] if name == "svc" else [1e-9]  # a gamma that is far too small
+    """A run with the chosen settings gives the same model."""
+    scales = [1.0] if name == "svc" else [1e-9]  # with a far too small gamma, svc is not chosen
     lengths = [1] if name == "svc" else [5, 10]
     settings: dict[str, Any] = {
         **AUTO,
@@ -169,7 +169,7 @@ def test_a_network_without_theta_leaves_the_inputs_and_their_factors() -> None:
 
 @pytest.mark.parametrize("epochs", [2, 0.01])
 def test_lengths_of_too_many_epochs_are_not_tried(epochs: float) -> None:
-    """But at least the shortest."""
+    """The shortest length is always tried."""
     assert 5 * 32 <= 2 * len(prepare(small_settings()).problem.y) < 20 * 32
     tried = found(lengths=[20, 5], batch_size=32, epochs=epochs, lam=0.01)["tried"]
     assert {c["steps"] for c in tried if "steps" in c} == {5}

@@ -1,7 +1,4 @@
-"""Several classes, real targets, other losses and mini-batches, in float64.
-
-Every trainer is compared with the literal transcription, and with the binary algorithm where they coincide.
-"""
+"""Several classes, real targets, other losses and mini-batches, compared with ``tests/reference.py``."""
 
 from __future__ import annotations
 
@@ -47,7 +44,7 @@ PROBLEMS = [
     (Residual(EpsilonInsensitive(reference.EPSILON)), 3, 0.1),
     (Residual(Squared()), 3, 0.1),
 ]
-"""Losses, each with a batch size and a lambda."""
+"""Losses, batch sizes, and values of lambda."""
 
 T, LR = 7, 0.05
 
@@ -69,7 +66,7 @@ def assert_same(
     terms: list[tuple[torch.Tensor, torch.Tensor]],
     moved: bool = True,
 ) -> None:
-    """Compare theta, and g at all samples, with those of the transcription."""
+    """Check that theta and g equal the reference, and whether theta has moved."""
     assert_same_theta(F, literal)
     assert ((parameters(F.network) - parameters(s.network)).abs().max() > 1e-3) == moved
     z = literal.features()
@@ -80,7 +77,7 @@ def assert_same(
 def compare(
     s: Small, literal: Transcribed, trainer: Trainer[Any], alpha: torch.Tensor, error: float = 1e-10
 ) -> None:
-    """Train, and compare alpha, theta, and g with those of the transcription."""
+    """Train, and check that alpha, theta and g equal the reference."""
     state, g = train(trainer, s.problem, F := s.theta(LR))
     torch.testing.assert_close(torch.from_numpy(state.coefficients.alpha), alpha, rtol=0, atol=error)
     assert_same(s, literal, F, g, list(zip(alpha, literal.features(), strict=True)), trainer.moves_theta)
@@ -99,7 +96,7 @@ def test_algorithm_1(loss: Loss, k: int, lam: float, small: MakeSmall) -> None:
 
 @problems
 def test_algorithm_2(loss: Loss, k: int, lam: float, small: MakeSmall) -> None:
-    """After Algorithm 0 with the same draws."""
+    """The same draws are also used to check Algorithm 0."""
     s = small(0, m=12, loss=loss)
     literal = Transcribed(s, LR, k, lam)
     expected = reference.mini_batch_algorithm_0(literal.problem, literal.features(), T)
@@ -122,7 +119,7 @@ def test_algorithm_2(loss: Loss, k: int, lam: float, small: MakeSmall) -> None:
     ids=name,
 )
 def test_algorithm_3(loss: Loss, centred: bool | None, small: MakeSmall) -> None:
-    """The alignment is centred unless there are two classes, or a setting says so."""
+    """By default, the alignment is centred unless there are two classes."""
     s, k, lam = small(0, m=12, loss=loss), 5, 0.1
     literal = Transcribed(s, LR, k, lam)
     chosen = not isinstance(loss, Binary) if centred is None else centred
@@ -161,14 +158,14 @@ def test_algorithm_4(kind: str, L: str, centred: bool | None, small: MakeSmall) 
     ids=name,
 )
 def test_squared_losses_do_not_overshoot(trainer: Trainer[Any], loss: Loss, small: MakeSmall) -> None:
-    """With the default lambda, explicit steps would overflow: the first are thousands of times too long."""
+    """With the default lambda, explicit steps would at first be thousands of times too long, and overflow."""
     s = small(1, loss=loss)
     _, g = train(trainer, s.problem, F := s.theta(1e-5))
     assert 0.1 < g(s.problem.K, F(s.problem.x)).abs().max() < 2 * max(1.0, float(s.problem.y.abs().max()))
 
 
 def test_the_squared_loss_leads_to_ridge_regression(small: MakeSmall) -> None:
-    """lambda/2 ||f||^2 + 1/m sum_i (y_i - f(x_i))^2 / 2 has the optimum (K + lambda m)^-1 y."""
+    """lambda/2 ||f||^2 + 1/m sum_i (y_i - f(x_i))^2 / 2 has the optimum alpha = (K + lambda m I)^-1 y."""
     s, lam = small(1, m=60, loss=Residual(Squared())), 0.1
     _, g = train(Pegasos(1500, lam, 10), s.problem, F := s.theta(0), engine="torch")
     z, y = F(s.problem.x), s.problem.y

@@ -1,4 +1,4 @@
-"""The contract that every algorithm fulfils."""
+"""The contract that every algorithm must fulfil."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ STEPS = 40
 
 Case = tuple[str, int | None, float]
 CASES: list[Case] = [("two classes", None, 1e-4), ("three classes", 4, 1e-2), ("real targets", None, 1e-2)]
-"""Kinds of task, how many samples a step draws (None: the algorithm's own number), and lambda."""
+"""Kinds of task, batch sizes (None: the algorithm's default), and values of lambda."""
 
 
 two_classes = pytest.mark.parametrize("case", CASES[:1], ids=itemgetter(0), indirect=True)
-"""For a test of what does not depend on the task, or that scikit-learn's SVC answers."""
+"""The mark of tests that need only one kind of task."""
 
 
 @pytest.fixture(params=CASES, ids=itemgetter(0))
@@ -37,11 +37,11 @@ def case(request: pytest.FixtureRequest) -> Case:
 
 @pytest.fixture
 def small(small: MakeSmall, case: Case) -> MakeSmall:
-    """Make problems of the case."""
+    """Return the maker of small problems with the loss of the case."""
     return partial(small, loss=LOSSES[case[0]])
 
 
-# the former has no lambda and no alpha, the latter takes the linear kernel only
+# cross_entropy has no lambda and no alpha, and linear_pegasos requires a linear kernel
 @pytest.fixture(params=sorted({*STEPPING} - {"cross_entropy", "linear_pegasos"}))
 def algorithm(request: pytest.FixtureRequest) -> str:
     return str(request.param)
@@ -55,14 +55,14 @@ def trainer(algorithm: str, case: Case) -> Trainer[Any]:
 
 def test_terms_are_of_named_samples_and_not_0(trainer: Trainer[Any], small: MakeSmall) -> None:
     s = small(1)
-    state, g = train(trainer, s.problem, F := s.theta(0))  # theta as it is: Algorithm 1 keeps features
+    state, g = train(trainer, s.problem, F := s.theta(0))  # a fixed theta, since Algorithm 1 stores features
     torch.testing.assert_close(F(s.problem.x[g.i]), g.z)
     assert (g.alpha != 0).reshape(len(g.alpha), -1).any(1).all()
     assert state.support_vectors == len(g.alpha) == len(g.z)
 
 
 def test_finishing_early_is_a_shorter_run(trainer: Trainer[Any], small: MakeSmall) -> None:
-    """g divides by lambda t, and computing it does not affect the run."""
+    """``finish`` divides g by lambda t, and does not change the state."""
     s = small(1)
     state, g = train(trainer, s.problem, s.theta(), steps=25)
     again = trainer.finish(s.problem, state)
@@ -134,7 +134,7 @@ def test_bad_settings_are_refused(settings: dict[str, object], said: str) -> Non
 
 @two_classes
 def test_pegasos_reaches_the_primal_optimum(small: MakeSmall) -> None:
-    """The optimal objective without a bias, from coordinate ascent on the dual, is reached within 2 %."""
+    """Pegasos comes within 2 % of the optimum, which coordinate ascent on the dual problem computes."""
     s, lam, m = small(4, m=60, K=RBF(0.5), network={"name": "identity"}), 0.02, 60
     K, y = s.problem.K(s.problem.x, s.problem.x).numpy(), s.problem.host_y
     Q, a = np.outer(y, y) * K, np.zeros(m)
@@ -142,7 +142,7 @@ def test_pegasos_reaches_the_primal_optimum(small: MakeSmall) -> None:
     def primal(beta: np.ndarray) -> float:
         return float(lam / 2 * beta @ K @ beta + np.maximum(1 - y * (K @ beta), 0).mean())
 
-    for _ in range(200):  # coordinate ascent; 0 <= a_i <= 1/(lambda m)
+    for _ in range(200):  # coordinate ascent with 0 <= a_i <= 1/(lambda m)
         for i in range(m):
             a[i] = min(max(a[i] + (1 - Q[i] @ a) / Q[i, i], 0), 1 / (lam * m))
     trainer = build_trainer({"name": "pegasos", "steps": 10_000, "lam": lam})

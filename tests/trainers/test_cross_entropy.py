@@ -1,4 +1,4 @@
-"""The baseline without an SVM, against the same algorithm written with torch's own modules."""
+"""The baseline without an SVM, compared with the same algorithm written with torch's loss functions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ NETWORK = {"name": "mlp", "widths": [8, 6], "normalize": True, "head": True}
 
 @pytest.mark.parametrize("kind", LOSSES)
 def test_descends_on_torchs_losses(kind: str, small: MakeSmall) -> None:
-    """The logistic loss of two classes, and the squared one of real targets."""
     s = small(1, K=Linear(), loss=LOSSES[kind], network=NETWORK)
     theirs, y = Transcribed(s, 0.05, k=5), s.problem.y
     for t in range(1, 81):

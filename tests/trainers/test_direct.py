@@ -1,4 +1,4 @@
-"""Methods without steps, against scikit-learn's own on the same samples."""
+"""Methods without steps, compared with scikit-learn on the same samples."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_a_search_takes_no_more_samples_than_it_needs(
     monkeypatch.setattr("nsvm_cli.trainers.direct.MOST_SAMPLES", 30)
     s = small(1, m=M, K=Linear())
     found = build_trainer({"name": "logistic", "grid": {"C": [2]}}).search(s.problem, s.theta(0))
-    assert found[0]["algorithm.lam"] == pytest.approx(1 / (2 * M)), "C of all samples"
+    assert found[0]["algorithm.lam"] == pytest.approx(1 / (2 * M)), "lambda must refer to all samples"
 
 
 TWO, THREE, REAL = LOSSES["two classes"], LOSSES["three classes"], LOSSES["real targets"]

@@ -1,4 +1,4 @@
-"""Nystroem's method against scikit-learn's features of the same landmarks, and against the exact SVM."""
+"""Nystroem's method compared with scikit-learn's for the same landmarks, and with the exact SVM."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ EXACT = {"tol": 1e-8, "max_iter": 10**6}
 
 @pytest.fixture
 def exact(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let LIBLINEAR go on beyond its own tolerance."""
+    """Train LIBLINEAR to a lower tolerance."""
     machine = LinearSVM.machine
     exactly = lambda self, problem, n: machine(self, problem, n).set_params(**EXACT)  # noqa: E731
     monkeypatch.setattr(LinearSVM, "machine", exactly)
@@ -67,7 +67,7 @@ KERNELS = [RBF(0.5), Laplacian(0.3), Linear(), Polynomial(2), Normalized(Polynom
 def test_with_all_samples_as_landmarks_it_is_exact(
     kind: str, K: Kernel, small: MakeSmall, exact: None
 ) -> None:
-    """LIBLINEAR's bias is regularised: it is that of K + 1."""
+    """LIBLINEAR regularises the bias, which is equivalent to the kernel K + 1 without a bias."""
     s = small(1, m=M, K=K, loss=LOSSES[kind])
     _, g = train(Nystroem(LAM, landmarks=10**6), s.problem, F := s.theta(0))
     biased = replace(s.problem, K=Biased(K))
@@ -98,16 +98,16 @@ def test_a_part_of_the_samples_suffices(loss: Loss, weighted: bool, small: MakeS
 def test_it_keeps_to_the_memory_budget(
     kind: str, small: MakeSmall, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A random part of the samples is then as many samples with the same lambda."""
+    """If only a random subset of the samples is used, lambda stays the same."""
     monkeypatch.setattr("nsvm_cli.trainers.nystroem.BYTES", 2**20 // 1000)
     s = small(1, m=M, K=RBF(0.5), loss=LOSSES[kind])
     trainer, F = Nystroem(1e-1, landmarks=20, first=20), s.theta(0)
     _, g = train(trainer, replace(s.problem, memory_budget=1), F)
     says = r"nystroem uses (\d+) of 90 samples, because of memory_budget; raise memory_budget to use more\n"
-    stopped = r"(?:nystroem stopped after 10000 iterations, .*\n)*"  # with scikit-learn 1.8
+    stopped = r"(?:nystroem stopped after 10000 iterations, .*\n)*"  # printed with scikit-learn 1.8
     found = re.fullmatch(stopped + says, capsys.readouterr().err)
     assert found
-    assert 50 <= int(found[1]) < 90, "50, or more where landmarks are equal"
+    assert 50 <= int(found[1]) < 90, "expected 50, or more if landmarks are equal"
     score = s.problem.loss.of(s.problem.y, g(RBF(0.5), F(s.problem.x))).mean()
     _, whole = train(trainer, s.problem, F)
     best = s.problem.loss.of(s.problem.y, whole(RBF(0.5), F(s.problem.x))).mean()
@@ -141,7 +141,7 @@ def test_part_2_of_algorithm_4(small: MakeSmall) -> None:
 
 
 def test_a_search_maps_the_features(small: MakeSmall) -> None:
-    """A linear SVM could not tell a ring from what is inside."""
+    """A linear SVM on the inputs could not separate the inner samples from the outer samples."""
     s = small(1, m=M, K=RBF(1.0), network={"name": "identity"})
     inner = s.problem.x.norm(dim=1) < s.problem.x.norm(dim=1).median()
     problem = replace(s.problem, y=torch.where(inner, 1.0, -1.0).double())

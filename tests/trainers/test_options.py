@@ -1,4 +1,4 @@
-"""Options beyond the paper's experiments: refreshed evaluations, budgets, and linear Pegasos."""
+"""Options beyond the paper's experiments: refreshed features, budgets, projection, and linear Pegasos."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_budget_that_is_never_reached_changes_no_bit(small: MakeSmall, how: st
 
 
 def test_merging_several_classes_degrades_f_least_among_its_places() -> None:
-    """Against a search over all q and places, by the norm in H of the difference."""
+    """An exhaustive search over q and h finds no merge that changes f less in the norm of H."""
     generator = torch.Generator().manual_seed(1)
     z, alpha = (torch.randn(6, n, generator=generator, dtype=torch.float64) for n in (2, 3))
     K, p = RBF(0.3), int((alpha**2).sum(1).argmin())
@@ -94,7 +94,7 @@ TRANSCRIBED = {**LOSSES, "real targets": Residual(EpsilonInsensitive(reference.E
 def test_algorithms_2_and_3_as_derived(
     trainer: Alg2 | Alg3, transcription: Any, loss: Loss, small: MakeSmall
 ) -> None:
-    """With the exact projection, and with the objective of the f that the batch has just updated."""
+    """Algorithm 2 projects f exactly. Algorithm 3 has the derived objective, with f after its update."""
     s = small(0, m=8, loss=loss)
     literal = Transcribed(s, 2e-3, trainer.k, trainer.lam)
     alpha = transcription(literal.problem, literal.optimizer, trainer.steps)
@@ -107,7 +107,7 @@ def test_algorithms_2_and_3_as_derived(
 
 
 def test_a_coefficient_projected_to_0_can_be_restored(small: MakeSmall) -> None:
-    """The function K(0, .) of a linear kernel is 0, and so is what projection makes of its coefficient."""
+    """With a linear kernel, projection sets alpha_j to 0 if z_j is 0, but j stays in the support."""
     s = small(0, K=Linear())
     state = (trainer := Alg2(9, projection="exact")).start(s.problem, F := s.theta())
     state.coefficients.alpha[state.coefficients.support] = 0
@@ -118,7 +118,7 @@ def test_a_coefficient_projected_to_0_can_be_restored(small: MakeSmall) -> None:
 def test_projection_is_the_nearest_function_of_the_span() -> None:
     z = torch.randn(6, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     alpha = torch.tensor([1.0, -2.0, 0.1, 1.5, -1.0, 2.0], dtype=torch.float64)
-    points = torch.linalg.cholesky(RBF(0.5)(z, z))  # with the inner products of H
+    points = torch.linalg.cholesky(RBF(0.5)(z, z))  # vectors with the inner products of the terms in H
     kept = [0, 1, 3, 4, 5]
     expected = torch.linalg.lstsq(points[kept].mT, (points.mT @ alpha)[:, None]).solution[:, 0]
     found = projection(RBF(0.5), Terms(torch.arange(6), z, alpha))
@@ -130,7 +130,7 @@ def test_projection_is_the_nearest_function_of_the_span() -> None:
 def test_algorithm_1_refreshed_at_every_move_is_algorithm_2_with_its_objective(
     small: MakeSmall, kind: str
 ) -> None:
-    """They have the same f and theta, if Algorithm 2 too differentiates through x_i_t alone."""
+    """With ``objective="alg1"``, Algorithm 2 differentiates only with respect to the features of x_i_t."""
     s = small(0, loss=LOSSES[kind])
     runs = (Alg1(25, 0.05, 2, refresh_every=1), Alg2(25, 0.05, 2, objective="alg1"))
     (ours, f), (theirs, g) = (train(t, s.problem, s.theta(2e-3)) for t in runs)

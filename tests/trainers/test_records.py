@@ -1,4 +1,4 @@
-"""The means in the records of a run, and the sums behind them."""
+"""The means in the records of a run, and the sums from which they are computed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.conftest import LOSSES, STEPPING, MakeSmall, short
 def test_a_record_holds_means_since_the_record_before(
     name: str, kind: str, k: int | None, small: MakeSmall
 ) -> None:
-    """Those over 7 steps are the means of those at each of them. Real targets have no accuracy."""
+    """A record of 7 steps has the means of the records of single steps. Real targets have no accuracy."""
     fine: list[dict[str, Any]] = []
     coarse: list[dict[str, Any]] = []
     s, trainer = small(1, loss=LOSSES[kind]), short(name, 23, k, lam=1e-2)
@@ -50,4 +50,4 @@ def test_means_of_a_tally() -> None:
     tally.clear()
     for _ in range(2):
         tally.add_objective(torch.tensor(1.7e308, dtype=torch.float64))
-    assert tally.means()["objective"] is None, "JSON has no infinity"
+    assert tally.means()["objective"] is None, "expected None for an infinite sum, since JSON has no infinity"

@@ -1,4 +1,4 @@
-"""Interrupted and resumed runs equal uninterrupted ones: theta, g and records, bit for bit."""
+"""Resumed runs equal uninterrupted runs bit for bit, in theta, g and records."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ CASES: list[tuple[dict[str, Any], Rule, str, int | None]] = [
     ({"name": "identity"}, SGD(0.01), "three classes", 3),
     (MLP, Adam(0.01), "real targets", None),
 ]
-"""Networks, optimizers, kinds of task, and how many samples a step draws."""
+"""Networks, optimizers, kinds of task, and batch sizes (None: the algorithm's default)."""
 
 
 LITERAL: dict[str, dict[str, Any]] = {
@@ -57,7 +57,7 @@ LITERAL: dict[str, dict[str, Any]] = {
     "alg3 derived": {"objective": "derived"},
     "alg4 averaged": {"average": 0.9},
 }
-"""Algorithms with options that only their own steps have."""
+"""Options of the algorithms that run with ``engine=literal``."""
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Samplers: what they draw, on every engine, and one of the user's own."""
+"""Samplers: distributions of draws, equal draws by all engines, and user-defined samplers."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ def test_balanced_batches_have_no_repeats_and_more_of_the_rare_class(small: Make
     batches = [draw(t) for t in range(1, 200)]
     assert all(len({*batch.tolist()}) == 8 for batch in batches)
     share = np.mean(problem.host_y[np.concatenate(batches)] > 0)
-    assert 0.2 < share < 0.5  # 0.05 of the samples; at most 5 of 8 can be of this class
+    assert 0.2 < share < 0.5  # the class has a share of 0.05, and at most 5 of the 8 samples of a batch
     assert sorted(problem.sampler(100)(1).tolist()) == [*range(100)]
 
 
 @pytest.mark.usefixtures("compiled")
 @pytest.mark.parametrize("algorithm", ["pegasos", "alg1", "alg2", "alg3", "alg4"])
 def test_every_engine_draws_the_same(algorithm: str) -> None:
-    """The terms of g are copies of samples, so equal terms are equal draws."""
+    """The terms of g belong to drawn samples, so equal terms imply equal draws."""
     steps: dict[str, Any] = {"steps": 20} | ({"solver_steps": 20} if algorithm == "alg4" else {})
     trained = []
     for engine in ("literal", "torch", "numba"):
@@ -69,7 +69,7 @@ def test_every_engine_draws_the_same(algorithm: str) -> None:
 
 
 class Alternating(Uniform):
-    """Draws the samples in turn."""
+    """Draws the samples in order."""
 
     def draw(self, rng: np.random.Generator, steps: int) -> np.ndarray:
         return np.arange(steps * self.k).reshape(steps, self.k) % self.m

@@ -1,4 +1,4 @@
-"""The solvers of Part 2 against scikit-learn's own predictions, for every kind of task."""
+"""The exact solvers of SVMs compared with scikit-learn, for every kind of task."""
 
 from __future__ import annotations
 
@@ -38,11 +38,10 @@ C = 1 / (LAM * M)
 
 
 KERNELS = [RBF(0.5), RBF(), Linear(), Laplacian(0.3), Polynomial(2), Normalized(Polynomial(2))]
-"""Those whose values scikit-learn computes, and those that it is given."""
 
 
 def decision_function(machine: svm.SVC, z: Tensor) -> np.ndarray:
-    """For more than two classes, the smallest margin of each class against another class."""
+    """Return the decision values or, for C > 2 classes, each class's smallest margin over another class."""
     pairs, C = machine.decision_function(z), len(machine.classes_)
     if C == 2:
         return pairs
@@ -71,7 +70,6 @@ def test_svc_and_svr(kind: str, K: Kernel, small: MakeSmall) -> None:
 
 
 def test_svc_tells_many_classes_apart(small: MakeSmall) -> None:
-    """Rows of dual_coef_ stand for other classes, columns of alpha for pairs."""
     s, K = small(1, m=150, K=RBF(0.5)), RBF(0.5)
     task = MulticlassClassification(tuple("abcdefg"))
     y = (7 * torch.rand(150, generator=torch.Generator().manual_seed(3))).floor().double()
@@ -81,7 +79,7 @@ def test_svc_tells_many_classes_apart(small: MakeSmall) -> None:
     theirs = svm.SVC(C=1 / (LAM * 150), gamma=0.5, tol=1e-10, decision_function_shape="ovo").fit(z, y)
     assert g.alpha.shape == (len(theirs.support_), 21)
     ours = g(K, z).numpy()
-    np.testing.assert_allclose(ours, decision_function(theirs, z), atol=1e-6)  # LIBSVM's K is in float32
+    np.testing.assert_allclose(ours, decision_function(theirs, z), atol=1e-6)  # LIBSVM uses float32
     np.testing.assert_array_equal(task.decide(ours), decision_function(theirs, z).argmax(1))
     clear = ours.max(1) > 0
     assert clear.mean() > 0.9
@@ -150,7 +148,7 @@ def test_linear_says_that_it_has_not_converged(
 def test_svc_ends_where_no_step_closes_the_gap(
     kind: str, small: MakeSmall, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """LIBSVM would never end."""
+    """LIBSVM would not terminate."""
     for module in ("trainers.dual", "engines.numba.working_sets"):
         monkeypatch.setattr(f"nsvm_cli.{module}.MOST", 10**4)
     s = small(1, m=M, K=Linear(), loss=LOSSES[kind])
@@ -164,7 +162,7 @@ def test_svc_ends_where_no_step_closes_the_gap(
 
 
 class Coarse(RBF):
-    """RBF with three digits in float32."""
+    """An RBF kernel whose float32 values are rounded to bfloat16, with two to three digits."""
 
     def __call__(self, a: Tensor, b: Tensor) -> Tensor:
         K = super().__call__(a, b)
@@ -176,7 +174,7 @@ class Coarse(RBF):
 def test_the_gap_is_that_of_the_result(
     K: Kernel, engine: Engine, small: MakeSmall, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """However coarse the kernel values that the solver works with are, or coefficients in a model file."""
+    """The gap belongs to exact kernel values and rounded coefficients, even if the solver's K is coarse."""
     s, m, lam = small(1, m=40, K=K), 40, 1e-6
     z, y = s.problem.x.float(), np.sign(np.random.default_rng(1).standard_normal(m))
     svc: Any = for_engine(engine, SVC(lam))
@@ -219,7 +217,7 @@ def test_svc_without_bias(engine: Engine, small: MakeSmall) -> None:
 def test_a_path_of_lambda_reaches_the_same_optima(
     kind: str, bias: bool, engine: Engine, small: MakeSmall
 ) -> None:
-    """An SVM that begins at its own optimum takes no step."""
+    """The second SVM with lambda = 0.02 starts at its optimum, and takes no step."""
     s, state = small(1, m=45, K=RBF(0.5), loss=LOSSES.get(kind, OneVsRest(Hinge()))), None
     for lam in (0.1, 0.02, 0.02):
         svc: Any = for_engine(engine, SVC(lam, 1e-6, bias))

@@ -1,4 +1,4 @@
-"""Weights of samples: a sample of weight w counts as w samples, for every algorithm, loss and engine."""
+"""Sample weights: a sample with weight w counts as w samples, for every algorithm, loss and engine."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ from tests.conftest import compile_units, parameters, samples, short, train
 pytestmark = pytest.mark.usefixtures("shapes")
 
 COUNTS = np.array([1, 2, 3, 1, 1, 2, 4, 2, 1, 3])
-"""How often each of ten samples is there."""
+"""Number of copies of each of ten samples."""
 
 
 def weighted_and_repeated(loss: Loss, K: Kernel) -> tuple[Problem, Problem]:
-    """Return ten samples with weights, and as many of each."""
+    """Return a problem of ten weighted samples, and an equivalent problem of repeated samples."""
     noise = torch.randn(len(COUNTS), 5, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     task, x, y = samples(loss, noise)
     alike = Problem(x, y, K, 0, task=task, loss=loss)
@@ -50,7 +50,7 @@ def theta_for(trainer: Trainer[Any], problem: Problem) -> FeatureMap:
 
 
 def engines_of(trainer: Trainer[Any], problem: Problem) -> list[Trainer[Any]]:
-    """Return the trainer itself, and as each engine takes its steps that covers them."""
+    """Return the trainer, and its conversions to the faster engines that support it."""
     fast: list[Engine] = [TORCH]
     if is_usable() and not uncovered_by_numba(trainer, problem, theta_for(trainer, problem)):
         compile_units()
@@ -60,7 +60,7 @@ def engines_of(trainer: Trainer[Any], problem: Problem) -> list[Trainer[Any]]:
 
 
 def after(trainer: Trainer[Any], problem: Problem, at: Tensor) -> list[Any]:
-    """Train, and return f at these samples, theta, and the mean objective of the steps."""
+    """Train, and return the decision values of the samples ``at``, theta, and the mean objective."""
     F = theta_for(trainer, problem)
     state, g = train(trainer, problem, F)
     return [g(problem.K, F(at)), parameters(F.network), state.tally.means()["objective"]]
@@ -80,10 +80,10 @@ ALL_LOSSES = [
     for to in ((Binary, CrammerSinger, OneVsRest) if LOSSES[name].kind == "classification" else (Residual,))
 ]
 FEW_LOSSES = [
-    *(Binary(LOSSES["hinge"]()), CrammerSinger(LOSSES["hinge"]())),  # those of compiled steps
+    *(Binary(LOSSES["hinge"]()), CrammerSinger(LOSSES["hinge"]())),  # supported by compiled steps
     *(OneVsRest(LOSSES["squared_hinge"]()), Residual(LOSSES["squared"]())),
 ]
-"""Losses with and without curvature, each with one output and with several."""
+"""Losses with and without curvature, with one output and with several outputs."""
 
 STEPS: list[tuple[str, dict[str, Any], list[Loss]]] = [
     ("pegasos", {"lam": 1e-2}, ALL_LOSSES),
@@ -92,7 +92,7 @@ STEPS: list[tuple[str, dict[str, Any], list[Loss]]] = [
     ("alg2", {"lam": 1e-2}, FEW_LOSSES),
     ("alg3", {"lam": 1e-2}, FEW_LOSSES),
     ("alg3", {"lam": 1e-2, "objective": "derived"}, [*FEW_LOSSES[1:], Binary(LOSSES["logistic"]())]),
-    ("alg4", {"lam": 1e-2, "centred": True}, FEW_LOSSES),  # with two classes, Algorithm 3 is not centred
+    ("alg4", {"lam": 1e-2, "centred": True}, FEW_LOSSES),  # by default, not for two classes
 ]
 
 
@@ -105,9 +105,7 @@ STEPS: list[tuple[str, dict[str, Any], list[Loss]]] = [
     ids=str,
 )
 def test_weights_are_repeated_samples(name: str, settings: dict[str, Any], loss: Loss) -> None:
-    """Both draw all samples in every step: ``batch_size`` (and ``solver_batch_size`` of Algorithm 4) is their
-    number, since single draws differ. Dropout is off, which is random for each sample.
-    """
+    """Each step uses all samples, without dropout: random batches and masks of the problems would differ."""
     weighted, repeated = weighted_and_repeated(loss, kernel_for(name))
 
     def all_at_once(problem: Problem) -> Trainer[Any]:
@@ -122,7 +120,7 @@ EXACT: dict[str, dict[str, float]] = {
     "linear_svm": {"tol": 1e-9, "max_iter": 10**6},
     "nystroem": {"tol": 1e-9, "max_iter": 10**6},
     "logistic": {"tol": 1e-9},
-    "trees": {"min_samples_leaf": 1, "max_iter": 20},  # before hessians reach scikit-learn's least one
+    "trees": {"min_samples_leaf": 1, "max_iter": 20},  # before hessians fall below scikit-learn's minimum
 }
 
 
@@ -137,8 +135,8 @@ METHODS: list[tuple[str, Kernel, Engine]] = [
 def test_methods_without_steps_take_weights(
     name: str, K: Kernel, engine: Engine, loss: Loss, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """These are repeated samples where scikit-learn is to go on beyond its own tolerance; in trees, where a
-    leaf may have a single sample, since its own 20 are counted without weights.
+    """Weights equal repetitions up to scikit-learn's tolerance, which ``EXACT`` lowers. In trees, a leaf may
+    have a single sample, since ``min_samples_leaf`` ignores weights.
     """
     weighted, repeated = weighted_and_repeated(loss, K)
     options: dict[str, Any] = {"svc": {"lam": 0.1, "tol": 1e-10}, "trees": {}}.get(name, {"lam": 0.1})
@@ -155,7 +153,7 @@ def test_methods_without_steps_take_weights(
 
 
 def test_a_search_weighs_its_samples() -> None:
-    """A grid is searched as scikit-learn does it with these weights."""
+    """A search chooses the same parameters as scikit-learn's GridSearchCV with these weights."""
     noise = torch.randn(60, 5, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     task, x, y = samples(loss := SMALL_LOSSES["two classes"], noise)
     weights = np.where(y > 0, 1.98, 0.02)
