@@ -1,4 +1,4 @@
-"""Where machine code comes from: another process, so that the first run has the bits of all later ones."""
+"""Machine code, which a separate process compiles so that the first run has the same bits as later runs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ UNIT, OTHER = "alg1-float32", "pegasos-float32"
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A user's cache, which is empty, and a process in place of the compiler that writes nothing."""
+    """Yield an empty cache folder, and replace the compiler by a program that writes nothing."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     code_folder.cache_clear()
     monkeypatch.setattr(sys, "executable", shutil.which("true"))
@@ -66,7 +66,7 @@ def test_a_process_that_only_runs_adds_nothing(cache: Path, monkeypatch: pytest.
 
 
 def test_code_that_does_not_load_is_compiled_anew(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As where a process with other bytecode has compiled the unit."""
+    """This happens if a process with different bytecode has compiled the unit."""
 
     def twice(x: int) -> int:
         return 2 * x
@@ -77,7 +77,7 @@ def test_code_that_does_not_load_is_compiled_anew(cache: Path, monkeypatch: pyte
         assert loaded(twice, UNIT)(1) == 2
     code_folder.cache_clear()
     loaded.cache_clear()
-    compile_once([UNIT])  # by a compiler that writes nothing
+    compile_once([UNIT])  # by the program that writes nothing
     assert is_compiled(UNIT)
     script = cache / "python"
     script.write_text(f'#!/bin/sh\ncp -r {cache}/compiler/{UNIT} "$NSVM_COMPILES/"\n')
@@ -97,11 +97,11 @@ def test_python_with_and_without_optimization_have_code_apart(
 
 @pytest.mark.thorough
 def test_runs_that_wait_for_the_compiler_and_later_ones_have_the_same_bits(tmp_path: Path) -> None:
-    """In a cache of its own, which takes some fifteen seconds, and again once a file is damaged."""
+    """The cache is empty at first, and a file is damaged later. Compiling takes about 15 seconds."""
     words = ["train", "algorithm=alg1", "algorithm.steps=3000", "engine=numba", "curves=false"]
 
     def finished(*names: str) -> list[bool]:
-        """Run side by side, and return which said that they compile."""
+        """Train side by side, and return for each run whether it said that it compiles."""
         env = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
         runs = [start(*words, f"hydra.run.dir={name}", cwd=tmp_path, env=env) for name in names]
         said = [run.communicate()[1] for run in runs]

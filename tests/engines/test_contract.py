@@ -1,4 +1,4 @@
-"""Every engine takes the steps that an algorithm defines, wherever a run pauses, in float64."""
+"""Every engine takes the steps that ``step`` defines, wherever a run pauses."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tests.conftest import LOSSES, STEPPING, MakeSmall, Small, compile_units, pa
 
 
 def assert_same(ours: tuple[State, Expansion], theirs: tuple[State, Expansion], error: float = 1e-10) -> None:
-    """Compare theta and g, and with this tolerance what a record says of them."""
+    """Check that theta and g are equal, and metrics equal up to the tolerance ``error``."""
     (state, g), (twin, h) = ours, theirs
     for exactly in ("t", "part", "violations", "support_vectors"):
         assert getattr(state, exactly) == getattr(twin, exactly), exactly
@@ -51,7 +51,7 @@ def assert_same(ours: tuple[State, Expansion], theirs: tuple[State, Expansion], 
 def compare(
     engine: Engine, trainer: Trainer[Any], small: Small, rule: Rule, moved: float = 1e-3, **settings: Any
 ) -> Any:
-    """Train with an engine and step by step, and return the state of the engine."""
+    """Check that an engine gives the same result as single steps, and return its final state."""
     F, twin = (FeatureMap(deepcopy(small.network), rule, 5, **settings) for _ in range(2))
     ours = train(trainer, small.problem, F, engine=engine)
     assert_same(ours, train(trainer, small.problem, twin), 1e-7)
@@ -63,9 +63,9 @@ def compare(
 def wherever_it_pauses(
     trainer: Trainer[Any], literal: Trainer[Any], small: Small, pauses: list[int], gradient: Any = None
 ) -> State:
-    """Compare two trainers' states at every pause and at the end, and return the first one's.
+    """Check that two trainers have equal states at every pause and at the end, and return the first state.
 
-    After a pause, a single step is taken, and the steps go on with another lambda and another learning rate.
+    After each pause, both take a single step, and lambda and the learning rate change.
     """
     state, twin = (t.start(small.problem, small.theta(1e-3)) for t in (trainer, literal))
     state.F.kernel_gradient = twin.F.kernel_gradient = gradient
@@ -88,7 +88,7 @@ PROBLEMS: list[tuple[str, int | None, bool]] = [
     *(("three classes", 4, False), ("real targets", None, True)),
 ]
 SINGLE_STEPS = [name for name in STEPPING if type(short(name, 2)) is TRAINERS[name]]
-"""The algorithms whose steps the torch engine takes as they are defined."""
+"""The algorithms for which ``engine=torch`` calls ``step``."""
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_wherever_a_run_pauses_its_state_is_that_of_single_steps(
     network = {"name": "mlp", "widths": [8, 6], "dropout": 0.2, "normalize": True, "head": not svm}
     s = small(3, m=60, K=RBF(1.0) if svm else Linear(), network=network, loss=LOSSES[kind])
     s.problem = replace(s.problem, weights=np.linspace(0.5, 1.5, 60) if weighted else None)
-    steps = 60 if k is None else 32  # until some support vector is met again
+    steps = 60 if k is None else 32  # enough to draw a support vector again
     literal = short(name, steps, k, "literal", **({"lam": 1e-2} if svm else {}))
     if engine != TORCH and (not is_usable() or uncovered_by_numba(literal, s.problem, s.theta())):
         pytest.skip("not covered")
@@ -119,12 +119,12 @@ def test_wherever_a_run_pauses_its_state_is_that_of_single_steps(
 
 
 def thorough(value: Any) -> Any:
-    """Return a parameter whose runs take long, or need steps to be compiled that no other test needs."""
+    """Return a parameter marked as thorough, for runs that are slow or compile code for one test only."""
     return pytest.param(value, marks=pytest.mark.thorough)
 
 
 def overlapping(small: MakeSmall, m: int, shape: tuple[int, ...]) -> Problem:
-    """Return two classes of samples of this shape that overlap."""
+    """Return a problem of two overlapping classes, with samples of the given shape."""
     problem = small(3, m=m, d=math.prod(shape)).problem
     return replace(problem, x=(problem.x - 0.66 * problem.y[:, None]).view(m, *shape))
 
@@ -142,7 +142,7 @@ NETWORKS: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
 def test_no_pause_and_no_checkpoint_changes_a_bit(
     name: str, engine: Engine, dtype: torch.dtype, network: str, small: MakeSmall
 ) -> None:
-    """Sums over many features are rounded in different ways where vector registers hold some of them."""
+    """With many features, vectorised sums might be rounded differently after a pause."""
     if engine == NUMBA and not is_usable():
         pytest.skip("needs Numba")
     if engine == NUMBA and dtype == torch.float64:
@@ -186,7 +186,7 @@ def test_no_pause_and_no_checkpoint_changes_a_bit(
 def test_kernels_without_gradients_take_the_same_steps(
     name: str, k: int | None, how: str, small: MakeSmall
 ) -> None:
-    """Directions depend on seed and step, and on neither the engine nor where a run pauses."""
+    """Random directions depend on the seed and the step, but not on the engine or on pauses."""
     s = small(3, m=60, K=RBF(1.0))
     literal = short(name, 80 if k is None else 30, k, "literal", lam=1e-2)
     gradient = build_gradient({"gradient": how})
@@ -201,7 +201,7 @@ CNN: dict[str, Any] = {"name": "cnn", "channels": [2, 3], "normalize": True, "dr
 
 @pytest.fixture(params=[0, pytest.param(1, marks=pytest.mark.thorough)], ids=lambda seed: f"cut{seed}")
 def cut(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Randomise window lengths and block sizes, which only affect rounding, except for parameter 0."""
+    """Randomise window lengths and block sizes, which affect only rounding. Parameter 0 changes nothing."""
     if request.param == 0:
         return
     rng = random.Random(request.param)
@@ -216,10 +216,8 @@ def cut(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None
     "trainer", [Pegasos(600, LAM), Alg1(400, LAM), Alg2(300, LAM)], ids=["pegasos", "alg1", "alg2"]
 )
 def test_many_steps(trainer: Trainer[Any], small: MakeSmall) -> None:
-    """Look ahead for hundreds of steps.
-
-    Training may amplify rounding errors: with some seeds, changing the last bit of the initial theta changes
-    the final one by 1e-9. The seed is one with which this does not happen.
+    """Training may amplify rounding errors: with some seeds, changing the last bit of the initial theta
+    changes the final theta by 1e-9. This does not happen with the seed in this test.
     """
     state = compare("torch", trainer, small(3, m=300, network=NETWORK), RULE, moved=1e-2)
     assert 5 < state.violations < trainer.total - 100
@@ -230,7 +228,7 @@ def test_images_and_dropout(trainer: Trainer[Any], small: MakeSmall) -> None:
     s = Small(overlapping(small, 100, (1, 16, 16)), build_network(CNN, (1, 16, 16), seed=4).double())
     state = compare("torch", trainer, s, RULE)
     if isinstance(trainer, Alg2):
-        assert state.violations > state.support_vectors, "some support vector is met again"
+        assert state.violations > state.support_vectors, "expected repeated violations by a support vector"
 
 
 @pytest.mark.parametrize("trainer", [Alg1(150, LAM), Alg2(100, LAM)], ids=["alg1", "alg2"])

@@ -1,4 +1,4 @@
-"""Runs whose steps are compiled, against the steps as they are defined, in float64."""
+"""Compiled steps compared with the steps that ``step`` defines, and the choice of the engine."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_two_classes(algorithm: str, settings: dict[str, Any], small: MakeSmall)
 
 
 def test_features_of_distant_clusters_in_float32(small: MakeSmall) -> None:
-    """Where products of float32 have no digits left for the distances within a cluster."""
+    """Matrix products in float32 would have no digits left for the distances within a cluster."""
     s, lam = small(3, m=200, d=40, K=RBF(0.025)), 0.0123456789
     x = (s.problem.x + torch.tensor([300.0, -300.0]).repeat(100)[:, None]).float()
     single = replace(s.problem, x=x, y=s.problem.y.float())
@@ -72,7 +72,7 @@ def test_features_of_distant_clusters_in_float32(small: MakeSmall) -> None:
 
 
 def first_of(*algorithms: str) -> list[Any]:
-    """Return all four, those not named as thorough tests: what each needs takes ten seconds to compile."""
+    """Return Algorithms 1 to 4, marked as thorough unless named, since compiling each takes ten seconds."""
     return [name if name in algorithms else thorough(name) for name in ("alg1", "alg2", "alg3", "alg4")]
 
 
@@ -103,7 +103,7 @@ def test_numbers_that_are_not_finite_are_named(algorithm: str, small: MakeSmall)
     with pytest.raises(NotFiniteError) as raised:
         train(for_engine("numba", trainer), s.problem, of(s))
     assert raised.value.quantity == expected.value.quantity
-    assert raised.value.step <= expected.value.step  # as it evaluates samples of later steps, too
+    assert raised.value.step <= expected.value.step  # compiled code also evaluates samples of later steps
 
 
 def test_what_is_not_covered_is_said(small: MakeSmall) -> None:

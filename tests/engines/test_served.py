@@ -1,4 +1,4 @@
-"""An engine takes the steps of a derived class unless this overrides what the engine computes otherwise."""
+"""Engines support a derived class, unless the class overrides an attribute that the engine replaces."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ pytestmark = pytest.mark.usefixtures("compiled")
 
 @pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
 class Doubling(Alg1):
-    """Overrides what no engine replaces, and has a setting more."""
+    """Overrides a method that no engine replaces, and adds a setting."""
 
     factor: float = 2.0
 
@@ -46,7 +46,7 @@ class Doubling(Alg1):
 
 
 class Stepping(Alg1):
-    """Overrides the step."""
+    """Overrides ``step``, which all faster engines replace."""
 
     def step(self, problem: Problem, state: Any) -> None:
         super().step(problem, state)

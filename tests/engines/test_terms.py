@@ -1,4 +1,4 @@
-"""Every compiled term against the definition that it speeds up."""
+"""Compiled kernels, networks and objectives compared with the definitions that they speed up."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.conftest import sloped
 
 
 def called(function: Any) -> Any:
-    """Compile a function for calls from Python, and keep that where the units are kept."""
+    """Compile a function for calls from Python, and cache its code in the folder of the units."""
     compiled: Any = numba.njit(**OPTIONS)(function)
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(config, "CACHE_DIR", str(code_folder() / "terms"))
@@ -43,7 +43,7 @@ alignment = called(lambda *arguments: objectives.alignment(*arguments))
 
 
 class Linked(LinkedCode):
-    """Compiles as the process does that compiles for runs; what is loaded has no functions."""
+    """Code that is compiled as in the compiling process. Code loaded from the cache contains no functions."""
 
     @property
     def _is_called_from_python(self) -> bool:
@@ -74,9 +74,10 @@ def test_exp2(dtype: Any, lowest: float, error: float) -> None:
 
 @called
 def terms(K: Any, a: Any, b: Any, G: Any, blocks: Any, centred: bool, w: Any) -> Any:
-    """Return K(a_i, b_j), the gradient of their sum with weights G with respect to a, and their sums with
-    weights w; then the same by columns, with a matrix of weights and of values for each block, the values of
-    the last.
+    """Return K(a_i, b_j), and the gradient and sums of these values, computed by rows and then by columns.
+
+    The gradient of sum_ij G_ij K(a_i, b_j) is with respect to a. The sums are sum_j w_j K(a_i, b_j). By
+    columns, ``blocks`` replaces G, and only the values of the last block are returned.
     """
     K_ab = kernels.values(K, a, b)
     by_rows = K_ab, kernels.gradient(K, a, b, K_ab, G), kernels.sums(K, a, b, w)
@@ -116,10 +117,10 @@ def test_kernels(K: Kernel, normalized: bool) -> None:
 
 @pytest.mark.thorough
 def test_float32_far_from_0() -> None:
-    """Features that are far from 0 keep the digits of their distances."""
+    """Distances keep their digits if features are far from 0."""
     a, b = (normal(seed, 300, 4).float() + 1000 for seed in (1, 2))
     G = torch.ones(300, 300)
-    for far, error in ((0, 5e-6), (1000, 2e-5)):  # of one of them from the others
+    for far, error in ((0, 5e-6), (1000, 2e-5)):  # shift of b_0 away from the others
         b[0] += far
         exact = RBF(1.0)(a.double(), b.double())
         for values, *_ in terms_of(RBF(1.0), a, b, G, G, centred=True):
@@ -129,7 +130,7 @@ def test_float32_far_from_0() -> None:
 @pytest.mark.thorough
 @pytest.mark.parametrize("rows", [1, 4])
 def test_float32_of_few_samples(rows: int) -> None:
-    """Few samples keep all digits of their distances, wherever they are, and of the gradient."""
+    """With few samples, kernel values and gradients keep all digits, wherever the features are."""
     spread = 1e5 * normal(1, 500, 4)
     a, b = spread[:rows].float(), spread.float()
     b[:rows] = (a.double() + 0.3 * normal(2, rows, 4)).float()
@@ -146,8 +147,10 @@ SHAPES = {"mlp": (4,), "cnn": (3, 18, 21)}
 
 @called
 def passes(F: Any, x: Any, i: Any, t: int, masked: Any, grad_z: Any) -> Any:
-    """Return F_theta(x) without dropout, last of samples i only, then with the masks of samples ``masked`` in
-    step t, and the gradient of the latter with respect to theta.
+    """Return features without dropout, features with dropout, and the gradient of the latter for ``grad_z``.
+
+    Features without dropout are F_theta(x) from two functions, and F_theta(x_i). Dropout uses the masks of
+    samples ``masked`` in step t, with and without reuse of values from the pass without dropout.
     """
     room = networks.ROWS
     passed, z = networks.room_for(F, len(x) + 100), np.empty((len(x), F.width))
@@ -174,7 +177,7 @@ def test_network(name: str, dropout: float, shared: bool, rows: int, normalize: 
     with torch.no_grad():
         [*net.parameters()][-1].sub_(0.5 if name == "mlp" else 0.2)
     F, x = FeatureMap(net, SGD(0.1), seed=3), normal(5, rows, *SHAPES[name])
-    x[: rows // 2, ..., : SHAPES[name][-1] // 2] = 0  # so that pixels of a square are equally large
+    x[: rows // 2, ..., : SHAPES[name][-1] // 2] = 0  # so that some pooled pixels are equal
     form, i = network_form(F, x.shape[1:]), np.arange(rows)[::-1].copy()
     few, masked, grad_z = i[: networks.ROWS], i * 5, normal(6, rows, form.width)
     of_x = form, x.flatten(1).numpy()
@@ -186,7 +189,7 @@ def test_network(name: str, dropout: float, shared: bool, rows: int, normalize: 
         expected = net(x)
     for z in with_masks:
         np.testing.assert_allclose(z, expected.detach(), rtol=1e-12, atol=1e-14)
-    assert rows < 10 or name == "cnn" or (expected == 0).all(1).any()  # features of 0 have no direction
+    assert rows < 10 or name == "cnn" or (expected == 0).all(1).any()  # a case that normalisation must handle
     expected.backward(grad_z)
     gradient = torch.cat([p.grad.flatten() for p in net.parameters() if p.grad is not None])
     np.testing.assert_allclose(grad_theta, gradient, rtol=1e-9, atol=1e-11)

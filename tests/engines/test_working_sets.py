@@ -1,4 +1,4 @@
-"""The dual problem by working sets, against scikit-learn's SVC and SVR and against SMO by the book."""
+"""The working-set solver compared with scikit-learn's SVC and SVR, and with the reference SMO."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ KERNELS: list[dict[str, Any]] = [
 ]
 
 RADIAL = 3
-"""As many of them are radial, for which C may be large: others would take millions of steps."""
+"""Number of radial kernels, which come first. With other kernels, a large C would take millions of steps."""
 
 LARGE = 160
-"""The first seed of problems with up to 5,000 samples: LIBSVM takes minutes for them where C is above 100, or
-the kernel is not radial."""
+"""First seed of problems with up to 5,000 samples, for which LIBSVM would take minutes if C were far above
+100 or the kernel were not radial."""
 
 SEEDS = [pytest.param(seed, marks=() if seed < 28 else pytest.mark.thorough) for seed in range(200)]
 
 
 def draw(seed: int, dtype: torch.dtype = torch.float64) -> tuple[Tensor, np.ndarray, np.ndarray, Any]:
-    """Return random features, with duplicates and a constant one, labels, each C, and a generator."""
+    """Return features with duplicates and a constant column, labels, C of each sample, and the generator."""
     rng = np.random.default_rng(seed)
     m, n = int(rng.integers(2, 150 if seed < LARGE else 5000)), int(rng.choice([1, 2, 7, 30]))
     z = rng.standard_normal((m, n))
@@ -64,7 +64,7 @@ def solved(dual: Dual, K: Kernel, z: Tensor, tol: float = 1e-6, budget: int = 10
 
 
 def iterated(solver: WorkingSets, most: int = 10_000) -> DualState:
-    """Return the state after the last iteration, or after so many."""
+    """Return the state once the solver has ended, or after ``most`` iterations."""
     state = solver.dual.start()
     while not state.done and state.iterations < most:
         solver.step(state)
@@ -72,12 +72,12 @@ def iterated(solver: WorkingSets, most: int = 10_000) -> DualState:
 
 
 def beta_of(dual: Dual, state: DualState, m: int) -> np.ndarray:
-    """Return the coefficients of the samples, sum_k y_k a_k."""
+    """Return the coefficient sum_k y_k a_k of each sample."""
     return np.bincount(dual.s, dual.y * state.alpha, minlength=m)[:m]
 
 
 def assert_equal_to(machine: Any, decide: Any, dual: Dual, state: DualState, G: np.ndarray) -> None:
-    """Compare dual value and decisions with scikit-learn's."""
+    """Check that the dual value and the decision values equal scikit-learn's, and that the gap is small."""
     theirs = np.zeros(len(G))
     theirs[machine.support_] = machine.dual_coef_[0]
     other = replace(state, alpha=np.maximum(dual.y * theirs[dual.s], 0), g=G @ theirs)
@@ -86,7 +86,7 @@ def assert_equal_to(machine: Any, decide: Any, dual: Dual, state: DualState, G: 
     least = pytest.approx(dual.value(other), rel=1e-6, abs=1e-9)
     assert dual.value(state) >= dual.value(other) or dual.value(state) == least
     assert gap(dual, ours) < 2e-6
-    if gap(dual, other) < 1e-5:  # LIBSVM's rows are in float32: for large C, it is not
+    if gap(dual, other) < 1e-5:  # not for large C, since LIBSVM uses float32
         assert dual.value(state) == least
         np.testing.assert_allclose(ours.g + dual.bias_and_gap(ours)[0], decide(G), atol=1e-3)
 
@@ -118,7 +118,7 @@ def test_regression_is_that_of_scikit_learn(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_squared_hinge_is_scikit_learns_svc_with_another_diagonal(seed: int) -> None:
-    """The dual problem equals that of C-SVC without upper bounds, with 1/(2C) added to K(z_j, z_j)."""
+    """The dual problem is the one of C-SVC without upper bounds, and with 1/(2C) added to K(z_j, z_j)."""
     z, y, C, _ = draw(seed)
     K, C = build_kernel(KERNELS[kernel_number(seed)]), np.minimum(C, 10)
     G, D = K(z, z).numpy(), 1 / (2 * C)
@@ -137,7 +137,7 @@ def test_squared_hinge_is_scikit_learns_svc_with_another_diagonal(seed: int) -> 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_squared_loss_is_kernel_ridge_regression_with_a_bias(seed: int) -> None:
-    """Its coefficients solve a system of linear equations."""
+    """The coefficients and the bias solve a system of linear equations."""
     z, _, C, rng = draw(seed)
     K, C = build_kernel(KERNELS[kernel_number(seed)]), np.minimum(C, 10)
     G, t, one = K(z, z).numpy(), rng.standard_normal(len(z)), np.ones((len(z), 1))
