@@ -1,4 +1,4 @@
-"""Settings that several tests compose, which takes Hydra a tenth of a second."""
+"""Composed settings that tests share, because each composition takes Hydra a tenth of a second."""
 
 from __future__ import annotations
 
@@ -20,12 +20,15 @@ def _composed(*words: str) -> dict[str, Any]:
 
 
 def composed(words: Iterable[str]) -> dict[str, Any]:
-    """Return the settings for overrides that need no folder but conf/."""
+    """Return a copy of the settings for these overrides, which may only refer to files in conf/."""
     return deepcopy(_composed(*words))
 
 
 def together(commands: Iterable[dict[str, str]]) -> list[list[str]]:
-    """Return the words of all commands; those with the same parts at once, if no setting differs."""
+    """Return lists of overrides that cover all commands.
+
+    Commands that choose the same parts share a list unless they give a setting different values.
+    """
     by_parts: dict[tuple[tuple[str, str], ...], list[dict[str, str]]] = {}
     for words in commands:
         others = by_parts.setdefault(tuple(sorted(word for word in words.items() if word[0] in GROUPS)), [])

@@ -1,4 +1,4 @@
-"""Shared fixtures: small problems, and the paths of real data, if available."""
+"""Shared fixtures and helpers: small problems, short training, and the paths of real data."""
 
 from __future__ import annotations
 
@@ -39,15 +39,15 @@ T = TypeVar("T")
 if find_spec("numba"):
     code_folder()  # before a test changes XDG_CACHE_HOME, so that workers share what they compile
 
-jaxtyping.config.update("jaxtyping_disable", True)  # except where tests ask for ``shapes``
+jaxtyping.config.update("jaxtyping_disable", True)  # the fixture ``shapes`` enables the checks
 
 compile_checks = jaxtyping.jaxtyped
 
 
 def checked_when_called(*, typechecker: Any) -> Callable[[Any], Any]:
-    """Return the decorator that jaxtyping gives all parts of nsvm, for functions within functions a lazy one.
+    """Return jaxtyping's decorator, changed to compile the checks of a nested function on its first call.
 
-    These are defined in every step, often, and to compile the checks takes longer than the step.
+    Many nested functions are defined in every step, and compiling their checks takes longer than the step.
     """
     decorate = compile_checks(typechecker=typechecker)
 
@@ -66,18 +66,18 @@ def checked_when_called(*, typechecker: Any) -> Callable[[Any], Any]:
 
 jaxtyping.jaxtyped = checked_when_called
 
-gc.disable()  # until all modules of tests are imported: it would take a tenth of the time
+gc.disable()  # until all test modules are imported: collections would take a tenth of the import time
 
-# Several workers share the cores.
+# Several pytest workers share the cores.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 torch.set_num_threads(1)
 
-# A shell's & has Ctrl-C ignored, and the processes that tests start and interrupt would inherit that.
+# If a shell starts pytest with &, Ctrl-C is ignored, and processes that tests interrupt would inherit this.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_finish() -> None:
-    """Spare the collector of garbage what the modules hold, which it would search again in every test."""
+    """Exclude the objects of the imported modules from the garbage collections during the tests."""
     gc.collect()
     gc.freeze()
     gc.enable()
@@ -85,7 +85,7 @@ def pytest_collection_finish() -> None:
 
 @cache
 def compile_units() -> None:
-    """Compile the steps that tests take, in one process: algorithms share most of what is compiled."""
+    """Compile the steps that tests use in one process, because algorithms share most of the compiled code."""
     if is_usable():
         float64 = [f"{name}-float64" for name in ("alg1", "alg2", "alg3", "alg4", "pegasos")]
         compile_once([*float64, "pegasos-float32"])
@@ -93,7 +93,7 @@ def compile_units() -> None:
 
 @pytest.fixture
 def compiled() -> None:
-    """Spare tests of compiled steps a process for each algorithm that they take."""
+    """Compile the steps for all tests at once; a test would otherwise start a process for each algorithm."""
     compile_units()
 
 
@@ -101,7 +101,7 @@ REAL_DATA = Path(os.environ.get("NSVM_TEST_DATA", Path(__file__).parents[2] / "s
 
 
 def real(path: str) -> Path:
-    """Return a file or folder of real data, or skip the test if it is not available."""
+    """Return the path of a file or folder of real data, or skip the test if it does not exist."""
     if not (REAL_DATA / path).exists():
         pytest.skip(f"needs {path} below {REAL_DATA} (NSVM_TEST_DATA names another folder)")
     return REAL_DATA / path
@@ -109,10 +109,10 @@ def real(path: str) -> Path:
 
 @pytest.fixture(scope="module")
 def shapes() -> Iterator[None]:
-    """Check the shapes and types in signatures of nsvm in the tests of a module.
+    """Check the shapes and types in nsvm's signatures during the tests of a module.
 
-    These checks take twice the time of the rest of a test. The modules that ask for them are few, but between
-    them they call nearly all functions that state a shape.
+    The checks take twice as long as the rest of a test, so few modules use this fixture. Together, they call
+    nearly all functions with shapes in their signatures.
     """
     jaxtyping.config.update("jaxtyping_disable", False)
     yield
@@ -120,7 +120,7 @@ def shapes() -> Iterator[None]:
 
 
 class InlineWorkers(Workers):
-    """Worker processes that are none: the work is done in this process, at once."""
+    """A replacement for worker processes that does the work at once in this process."""
 
     def __init__(self, count: int) -> None:
         pass
@@ -133,13 +133,13 @@ class InlineWorkers(Workers):
         try:
             future.set_result(work(*arguments))
         except BaseException as error:
-            future.set_exception(copy(error))  # as from another process, without its traceback
+            future.set_exception(copy(error))  # like an error of another process, without a traceback
         return future
 
 
 @pytest.fixture
 def inline_workers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Spare a study its worker processes, each of which would import torch."""
+    """Let a study work in this process, because each worker process would import torch."""
     monkeypatch.setattr("nsvm_cli.tuning.search.Workers", InlineWorkers)
 
 
@@ -152,11 +152,11 @@ LOSSES: dict[str, Loss] = {
 
 
 STEPPING = sorted(name for name, algorithm in TRAINERS.items() if not algorithm.chooses_steps)
-"""The algorithms that take the steps that they are asked for."""
+"""The algorithms that take a given number of steps."""
 
 
 def few_steps(algorithm: str, steps: int) -> dict[str, Any]:
-    """Return values with which an algorithm trains for a few steps, and auto tries few candidates."""
+    """Return settings of an algorithm for a few steps and, for ``auto``, few candidates."""
     if algorithm == "auto":
         return {"steps": 3, "lam": 0.1, "scales": [1.0]}
     return {"steps": steps} if algorithm in STEPPING else {}
@@ -170,7 +170,7 @@ class Small:
     network: nn.Module
 
     def theta(self, lr: float = 0.05) -> FeatureMap:
-        """Return a copy of the network as a trainer takes it."""
+        """Return a feature map for a trainer, with a copy of the network."""
         return FeatureMap(deepcopy(self.network), SGD(lr, momentum=0.9, weight_decay=0.01), seed=5)
 
 
@@ -197,12 +197,12 @@ def small() -> MakeSmall:
 
 
 def batch(x: Tensor) -> Batch:
-    """Return these as the first samples of the training set."""
+    """Return a batch of the samples x, with indices from 0."""
     return Batch(x, np.arange(len(x)))
 
 
 def samples(loss: Loss, noise: Tensor) -> tuple[Task, Tensor, Tensor]:
-    """Return the task of a loss, and samples x and labels y for it."""
+    """Return the task of a loss, with samples x and labels y."""
     j = torch.arange(len(noise))
     if isinstance(loss, Binary):
         y = torch.where(j % 2 == 0, -1.0, 1.0).double()
@@ -217,10 +217,7 @@ def samples(loss: Loss, noise: Tensor) -> tuple[Task, Tensor, Tensor]:
 def short(
     name: str, steps: int, k: int | None = None, engine: Engine = "torch", **settings: Any
 ) -> Trainer[Any]:
-    """Return the trainer of that name, with its steps taken by an engine.
-
-    Every part of it takes so many steps, and k samples a step.
-    """
+    """Return the named trainer for an engine, with ``steps`` steps in each part and batches of size k."""
     known = signature(TRAINERS[name]).parameters
     lengths = {key: steps for key in known if key.endswith("steps")}
     sizes = {key: k for key in known if key.endswith("batch_size") and k is not None}
@@ -234,7 +231,7 @@ def train(
     steps: int | None = None,
     engine: Engine | None = None,
 ) -> tuple[State, Expansion]:
-    """Take the steps of a trainer, or let an engine take them, and do nothing else."""
+    """Train without records and checkpoints, and return the last state and the SVM."""
     trainer = trainer if engine is None else for_engine(engine, trainer)
     state = trainer.start(problem, F)
     end = trainer.total if steps is None else steps
@@ -249,7 +246,7 @@ def parameters(network: nn.Module) -> Tensor:
 
 
 def sloped(objective: Callable[[Tensor], Tensor], K: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the value of an objective of K, and its derivative by K."""
+    """Return the value of an objective and its derivative with respect to K."""
     leaf = K.clone().requires_grad_()
     value = objective(leaf)
     return value.detach(), torch.autograd.grad(value, leaf)[0]

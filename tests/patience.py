@@ -3,4 +3,4 @@
 from __future__ import annotations
 
 PATIENCE = 600
-"""Seconds after which one counts as hung: far more than any takes, however loaded the machine is."""
+"""Seconds after which a process or thread counts as hung; even on a busy machine, it needs far fewer."""

@@ -1,7 +1,7 @@
 """A literal transcription of the paper's pseudocode: slow, dense, loop by loop, with autograd throughout.
 
-Every trainer is compared with it. It shares with the package only what the paper takes as given: the sampled
-indices, the network, the optimizer, and the kernel as a Python function of two vectors.
+The tests compare every trainer with this module. Both share only what the paper takes as given: the sampled
+indices, the network, the optimizer, and the kernel, here as a Python function of two vectors.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Data:
 
 
 def descend(optimizer: torch.optim.Optimizer | None, objective: Tensor) -> None:
-    """Take one gradient descent step; None stands for a fixed theta."""
+    """Take a step of gradient descent, or none if the optimizer is None, for a fixed theta."""
     if optimizer is not None:
         optimizer.zero_grad()
         objective.backward()
@@ -57,7 +57,7 @@ def algorithm_0(x: list[Tensor], y: Tensor, draw: Draw, T: int, lam: float, K: V
 def algorithm_1(
     data: Data, optimizer: torch.optim.Optimizer | None, draw: Draw, T: int, lam: float, K: VectorKernel
 ) -> tuple[list[int], list[float], list[Tensor]]:
-    """alpha_1..alpha_T, y_i_1..y_i_T, z_1..z_T."""
+    """Return alpha_1..alpha_T, y_i_1..y_i_T and z_1..z_T."""
     i = [draw(t)[0] for t in range(1, T + 1)]
     alpha = [1]
     z = [data.F(i[0]).detach()]
@@ -175,12 +175,12 @@ def algorithm_4_part_1(
 def decision(
     alpha: Tensor, y: Tensor, z: list[Tensor], x: Tensor, lam: float, T: int, K: VectorKernel
 ) -> Tensor:
-    """g at the features x: 1/(lambda T) sum_j alpha_j y_j K(z_j, x)."""
+    """Return g(x) = 1/(lambda T) sum_j alpha_j y_j K(z_j, x), for features x."""
     return sum(alpha[j] * y[j] * K(z[j], x) for j in range(len(y))) / (lam * T)
 
 
-# Beyond the paper: several classes, real targets, other losses, mini-batches. Here alpha_j, which is a number
-# or C of them, has the sign of y_j.
+# Beyond the paper: more classes, real targets, other losses and mini-batches. Here alpha_j includes the sign,
+# which is y_j in the paper, and has C entries for C classes.
 
 
 VALUES: dict[str, Callable[[Tensor], Tensor]] = {
@@ -191,13 +191,13 @@ VALUES: dict[str, Callable[[Tensor], Tensor]] = {
     "epsilon_insensitive": lambda r: torch.relu(r.abs() - EPSILON),
     "squared": lambda r: r**2 / 2,
 }
-"""l of a margin m or a residual r."""
+"""The losses l as functions of a margin m or a residual r."""
 
 EPSILON = 0.3
 
 
 def rival(y: int, f: Tensor) -> int:
-    """Return the class r != y with the largest f_r, the first of equal ones."""
+    """Return the class r != y with the largest f_r, the first such class in case of a tie."""
     best = None
     for r in range(len(f)):
         if r != y and (best is None or f[r] > f[best]):
@@ -219,9 +219,10 @@ def loss(kind: str, l: str, y: Tensor, f: Tensor) -> Tensor:  # noqa: E741
 
 
 def increment(kind: str, l: str, y: Tensor, g: Tensor, kappa: float = 0.0) -> Tensor:  # noqa: E741
-    """Return what a step adds to alpha_i: minus the derivative of the loss by the decision value.
+    """Return the increment of alpha_i: minus the derivative of the loss with respect to the decision value.
 
-    Where the slope of the loss has no bound, the derivative is that at g plus kappa times the returned value.
+    If the slope of the loss is unbounded, the step is implicit: the derivative is taken at g plus kappa times
+    the increment.
     """
     at = g.clone().requires_grad_()
     explicit = -torch.autograd.grad(loss(kind, l, y, at), at)[0]
@@ -231,7 +232,7 @@ def increment(kind: str, l: str, y: Tensor, g: Tensor, kappa: float = 0.0) -> Te
 
 @dataclass
 class Problem:
-    """A ``kind`` of problem, with the name of its loss ``l`` and the shape of a decision value."""
+    """A problem of some ``kind``, with the name ``l`` of its loss; ``outputs`` is the shape of f(x)."""
 
     data: Data
     draw: Draw
@@ -245,10 +246,10 @@ class Problem:
         return torch.zeros((*shape, *self.outputs), dtype=self.data.y.dtype)
 
     def f(self, terms: list[tuple[Tensor, Tensor]], x: Tensor, t: int) -> Tensor:
-        """1/(lambda (t-1)) sum_s alpha_s K(z_s, x); f_1 = 0"""
+        """Return f_t(x) = 1/(lambda (t-1)) sum_s alpha_s K(z_s, x), with f_1 = 0."""
         if t == 1:
             return self.zeros()
-        total = self.zeros() + 0 * x.sum()  # so that a sum of nothing has a gradient, of 0
+        total = self.zeros() + 0 * x.sum()  # so that an empty sum has a gradient, which is 0
         for alpha_s, z_s in terms:
             total = total + alpha_s * self.K(z_s, x)
         return total / (self.lam * (t - 1))
@@ -257,7 +258,7 @@ class Problem:
         return increment(self.kind, self.l, self.data.y[i], g, self.K(z_i, z_i).item() / (self.lam * t))
 
     def step_in_f(self, alpha: Tensor, z: list[Tensor], t: int) -> Tensor:
-        """Return the alpha of all samples after step t, given their features z."""
+        """Return alpha after step t, given the features z of all samples."""
         A_t, new, terms = self.draw(t), alpha.clone(), [*zip(alpha, z, strict=True)]
         for i in A_t:
             new[i] = alpha[i] + self.increment(i, self.f(terms, z[i], t), z[i], t) / len(A_t)
@@ -274,7 +275,7 @@ def mini_batch_algorithm_0(p: Problem, z: list[Tensor], T: int) -> Tensor:
 def mini_batch_algorithm_1(
     p: Problem, optimizer: torch.optim.Optimizer, T: int
 ) -> list[tuple[Tensor, Tensor]]:
-    """Return alpha_s and z_s of all terms with alpha_s != 0."""
+    """Return the pairs (alpha_s, z_s) with alpha_s != 0."""
     terms: list[tuple[Tensor, Tensor]] = []
     for t in range(1, T + 1):
         A_t, new, violating = p.draw(t), [], []
@@ -313,7 +314,7 @@ def matrix(k: int, entry: Callable[[int, int], Tensor]) -> Tensor:
 
 
 def ideal_kernel(p: Problem, A: list[int]) -> Tensor:
-    """U_ij: 1 within a class and -1/(C-1) otherwise; y_i y_j for two classes or real targets."""
+    """Return U: U_ij is 1 within a class, -1/(C-1) otherwise, and y_i y_j for two classes or real targets."""
     y = p.data.y
 
     def entry(i: int, j: int) -> Tensor:
@@ -330,7 +331,7 @@ def cosine(U: Tensor, K: Tensor) -> Tensor:
 
 
 def centring(k: int) -> Tensor:
-    """H = I - 1/k"""
+    """Return H = I - 1/k."""
     return torch.eye(k, dtype=torch.float64) - torch.ones(k, k, dtype=torch.float64) / k
 
 
@@ -355,7 +356,7 @@ def general_algorithm_3(
 
 
 def derived_algorithm_3(p: Problem, optimizer: torch.optim.Optimizer, T: int) -> Tensor:
-    """Algorithm 3 before its objective is replaced: lambda/2 ||f_t||^2 and the mean loss of A_t."""
+    """Run Algorithm 3 with its derived objective, lambda/2 ||f_t||^2 plus the mean loss of A_t."""
     alpha = p.zeros(p.data.m)
     for t in range(1, T + 1):
         A_t, alpha = p.draw(t), p.step_in_f(alpha, [p.data.F(j).detach() for j in range(p.data.m)], t)
@@ -370,9 +371,10 @@ def derived_algorithm_3(p: Problem, optimizer: torch.optim.Optimizer, T: int) ->
 
 
 def projected_algorithm_2(p: Problem, optimizer: torch.optim.Optimizer, T: int) -> Tensor:
-    """Algorithm 2 with the nearest function in the span of the new K(F(x_j), .), where alpha_j is in use.
+    """Run Algorithm 2 and, after each step in theta, project f onto the span of the new K(F(x_j), .).
 
-    The equations gain a ridge, as K(F(x_j), F(x_j)) = 1: the square root of the precision.
+    The j are the samples that have violated the margin. As in the package, the linear system has a ridge, the
+    square root of the machine precision for kernels with K(z, z) = 1.
     """
     alpha, used = p.zeros(p.data.m), []
     for t in range(1, T + 1):

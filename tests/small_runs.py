@@ -1,4 +1,4 @@
-"""Small runs: their settings, of which a test changes what it is about, and what training leaves."""
+"""Small runs, with default settings that a test can change."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def small_settings(**changes: Any) -> Settings:
 
 
 def small_run(folder: Path, **changes: Any) -> dict[str, Any]:
-    """Train, and return the result; the folder is the run directory."""
+    """Train with ``folder`` as the run directory, and return the result."""
     settings = small_settings(**changes)
     with RunDirectory(folder, plain(settings)) as directory:
         return train_run(prepare(settings), directory)

@@ -1,4 +1,4 @@
-"""The house rules that a test can hold: who imports whom, and one YAML file for each registered part."""
+"""Rules for the code: imports point to lower floors, and each registered part has one YAML file."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ REGISTRIES = {
     "sampler": SAMPLERS,
 }
 
-# From the ground up; a module imports only from its own room or from those on the floors below.
+# From the lowest floor to the highest. A module imports only from its own package and from lower floors.
 FLOORS = [
     ["errors", "metrics", "output", "randomness"],
     ["memory", "plugins", "tasks", "words"],
@@ -75,7 +75,7 @@ def nodes(file: Path) -> list[ast.AST]:
 
 @cache
 def imports(file: Path) -> set[str]:
-    """Return the modules that a file imports; a name from a package may be one, too."""
+    """Return the modules that a file imports, including modules that it imports by name from a package."""
     found = set[str]()
     for node in nodes(file):
         if isinstance(node, ast.Import):
@@ -100,7 +100,7 @@ def test_imports_point_downwards() -> None:
 def test_no_module_imports_itself_by_way_of_others() -> None:
     graph = {module: imports(file) & MODULES.keys() - {module} for module, file in MODULES.items()}
     del graph["nsvm_cli"]  # it imports its public names on first use, or for type checkers
-    graphlib.TopologicalSorter(graph).prepare()  # raises if there is a circle
+    graphlib.TopologicalSorter(graph).prepare()  # raises an error if there is a cycle
 
 
 def test_only_the_command_line_knows_hydra() -> None:
@@ -112,7 +112,7 @@ def test_only_the_command_line_knows_hydra() -> None:
 
 
 def test_text_leaves_through_one_module_and_one_console() -> None:
-    """They escape what a terminal would obey."""
+    """``output.py`` and ``terminal/`` escape control characters, so no other module may print."""
     for file in PACKAGE.rglob("*.py"):
         calls = (node.func for node in nodes(file) if isinstance(node, ast.Call))
         if file.name != "output.py":
@@ -150,7 +150,7 @@ METHODS = [OPTIONS.pop(group) for group in ("algorithm", "dataset")]
     ids=" ".join,
 )
 def test_every_file_composes_and_builds(words: list[str]) -> None:
-    """Those of several groups at once."""
+    """Each case combines files of several groups, because each composition is slow."""
     named = [word.partition("=")[2] for word in words]
     build_all([*words, *(word for name in named for word in PLACEHOLDERS.get(name, []))], shape=(1, 28, 28))
 
@@ -186,7 +186,7 @@ def test_an_entry_of_tuned_values_lists_parts_and_has_values_that_something_refe
     parts = {name for group in TUNED_BY for name in REGISTRIES[group]}
     for file in (ROOT / "conf" / "tuned").glob("*.yaml"):
         for entry, values in yaml.safe_load(file.read_text()).items():
-            assert {*entry.split("+")} <= {"all", *parts}, f"{file.name}: {entry}"
+            assert {*entry.split("+")} <= {"all", *parts}, f"{file.name}: {entry} contains an unknown part"
             assert flat(values).keys() <= keys, f"{file.name}: nothing refers to a value of {entry}"
 
 
@@ -194,7 +194,7 @@ def build_all(overrides: list[str], shape: tuple[int, ...]) -> Settings:
     values = compose_settings(overrides)
     settings = parse_settings(values)
     build_trainer(settings.algorithm)
-    if settings.kernel["name"] != "precomputed":  # which reads its file
+    if settings.kernel["name"] != "precomputed":  # this kernel would read a file, which does not exist
         build_kernel(settings.kernel)
     build_network(settings.network, shape, settings.seed)
     build(OPTIMIZERS, "optimizer", settings.optimizer)

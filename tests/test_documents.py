@@ -1,4 +1,4 @@
-"""The documents: their commands run, with fewer steps, and what they repeat agrees with its source."""
+"""The documentation: its commands run, with fewer steps, and its figures and names match their sources."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ from tests.compositions import ROOT, composed, together
 from tests.patience import PATIENCE
 
 RUN = ("README.md", "docs/tutorial.md")
-"""The pages whose commands are run."""
+"""Pages whose commands the tests run."""
 PAGES = [*RUN, *(str(page.relative_to(ROOT)) for page in sorted(ROOT.glob("docs/howto/*.md")))]
 FEWER = ["algorithm.steps=20"]
 UNKNOWN = re.compile(r"RUN|resume=|[$]|plugins=")
-"""In a command whose settings cannot be composed here: it names a run, a variable or a plugin."""
+"""Matches commands whose settings cannot be composed here: they name a run, a variable or a plugin."""
 BLOCK = re.compile(r"(?:<!-- not run: (.+?) -->\n)?```(\w+)\n(.*?)```", re.DOTALL)
 
 
 @dataclass
 class Command:
-    """A command as a page shows it: its words, its output where that is shown, and why it is not run."""
+    """A command on a page: its words, the output that the page shows, and the reason not to run it."""
 
     words: list[str]
     not_run: str
@@ -92,7 +92,7 @@ def run(command: Command, folder: Path) -> None:
         return
     assert program == "nsvm", "expected nsvm or python, or a comment in the page that says why it is not run"
     if words[0] == "train" and not words[1].startswith("resume="):
-        fewer = [] if "svc" in str(words) else FEWER  # which has no steps
+        fewer = [] if "svc" in str(words) else FEWER  # svc has no setting for steps
         words[1:] = [*fewer, *(word.replace("seed=0,1,2", "seed=0,1") for word in words[1:]), "curves=false"]
     interrupted, refused = "^C" in command.output, "".join(command.output).startswith("nsvm: ")
     with signalled(signal.SIGINT) if interrupted else contextlib.nullcontext():
@@ -100,11 +100,11 @@ def run(command: Command, folder: Path) -> None:
     assert done.returncode == (130 if interrupted else 2 if refused else 0), done.stderr
     said = {*re.findall(r"[a-z]{3,}", done.stdout + done.stderr)}
     shown = {*re.findall(r"[a-z]{3,}", " ".join(command.output))}
-    assert shown <= said, f"the page shows {shown - said}"
+    assert shown <= said, f"the page shows words that the command did not print: {shown - said}"
 
 
 def first_value(word: str) -> str:
-    """Return an override with the first of the values that a sweep would take."""
+    """Return an override with only the first of its values in a sweep."""
     key, _, values = word.partition("=")
     if values.startswith(("[", "{", "'")):
         return word
@@ -112,7 +112,7 @@ def first_value(word: str) -> str:
 
 
 def not_run() -> Iterator[dict[str, str]]:
-    """Yield the settings of the training commands that are not run; files have whichever names."""
+    """Yield the overrides of each training command that is not run, with one name for all data files."""
     for command in (command for page in PAGES for command in commands(page)):
         train = command.words[:2] == ["nsvm", "train"]
         if train and command.not_run and not UNKNOWN.search(str(command.words)):
@@ -123,7 +123,7 @@ def not_run() -> Iterator[dict[str, str]]:
 
 @pytest.mark.parametrize("words", together(not_run()), ids=" ".join)
 def test_commands_that_are_not_run_compose(words: list[str]) -> None:
-    composed(sorted(words, reverse=True))  # data set before algorithm, as other tests have them
+    composed(sorted(words, reverse=True))  # data set first, as in other tests, which share compositions
 
 
 def test_the_example_of_training_on_arrays(tmp_path: Path) -> None:
@@ -140,7 +140,7 @@ def test_the_example_of_training_on_arrays(tmp_path: Path) -> None:
 
 
 def test_the_page_of_single_steps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Its blocks run one after the other and print what it shows; its pictures and its run are smaller."""
+    """The blocks run in order and print what the page shows, with fewer frames, pixels and steps."""
     names: dict[str, Any] = {}
     with contextlib.chdir(tmp_path):
         for _, language, text in BLOCK.findall((ROOT / "docs" / "howto" / "step-by-step.md").read_text()):
@@ -157,7 +157,7 @@ def test_the_page_of_single_steps(tmp_path: Path, capsys: pytest.CaptureFixture[
 def test_the_pages_name_files_that_are_there() -> None:
     for page in [*PAGES, *(file.name for file in ROOT.glob("*.md"))]:
         for link in re.findall(r"\]\(([^):#]+)(?:#[^)]*)?\)", (ROOT / page).read_text()):
-            assert (ROOT / page).parent.joinpath(link).exists(), f"{page} leads to {link}"
+            assert (ROOT / page).parent.joinpath(link).exists(), f"{page} links to the missing file {link}"
 
 
 def test_the_readme_is_short_and_lists_every_option() -> None:
@@ -375,7 +375,6 @@ def test_the_names_in_the_pages_on_development_are_in_the_code() -> None:
 @pytest.mark.thorough
 @pytest.mark.parametrize(("name", "writes"), [("svm_head", "predictions.csv"), ("step_by_step", "steps.gif")])
 def test_the_notebook_runs(name: str, writes: str, tmp_path: Path) -> None:
-    """From its first cell to its last, in a fresh folder."""
     nbformat = pytest.importorskip("nbformat")
     client = pytest.importorskip("nbclient")
     notebook = nbformat.read(ROOT / "docs" / "notebooks" / f"{name}.ipynb", as_version=4)

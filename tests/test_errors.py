@@ -1,4 +1,4 @@
-"""Names that are suggested for one that is not known, and shortages of memory."""
+"""Suggestions for unknown names, and messages about a lack of memory."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ def test_a_name_that_is_not_near_any() -> None:
     [("failed to map segment from shared object", True), ("no such file or directory", False)],
 )
 def test_a_library_that_does_not_fit_into_memory(reason: str, short: bool) -> None:
-    """llvmlite's message is that it could not be found, whatever the reason."""
+    """llvmlite always reports that the file cannot be found; only the exception's context has the reason."""
     try:
         try:
             raise OSError(f"libllvmlite.so: {reason}")
         except OSError:
-            raise OSError("Could not find/load shared object file 'libllvmlite.so'")  # noqa: B904  # as it does
+            raise OSError("Could not find/load shared object file 'libllvmlite.so'")  # noqa: B904  # as llvmlite does
     except OSError as error:
         shortage = out_of_memory(error)
     assert (shortage is not None) == short

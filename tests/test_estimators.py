@@ -1,4 +1,4 @@
-"""The scikit-learn face: its conventions, and the models of ``nsvm train``."""
+"""The estimators follow scikit-learn's conventions and train the same models as ``nsvm train``."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ from tests.small_tables import small_table
 FEW: dict[str, Any] = {"algorithm": "alg4", "steps": 150, "batch_size": 32}
 QUICK: dict[str, Any] = {"algorithm": "pegasos", "network": "identity", "steps": 1000, "lam": 1e-2}
 MOONS = make_moons(80, noise=0.2, random_state=0)
-OLDER = sklearn.__version__.startswith("1.8.")  # it checks less, and in another order
+OLDER = sklearn.__version__.startswith("1.8.")  # this version checks less, and in another order
 
 
 @pytest.mark.parametrize(
@@ -63,9 +63,9 @@ OLDER = sklearn.__version__.startswith("1.8.")  # it checks less, and in another
 )
 @pytest.mark.parametrize("Estimator", [NSVMClassifier, NSVMRegressor])
 def test_scikit_learns_checks(Estimator: Any, settings: dict[str, Any]) -> None:
-    """In float64: sums of float32 depend in their last bits on the samples predicted together.
+    """The test uses float64, because in float32 the last bits depend on which samples are predicted together.
 
-    Weights are not those of repeated samples, since a step draws samples at random.
+    A weighted sample is not equivalent to repeated samples, because steps draw samples at random.
     """
     estimator = Estimator(dtype="float64", engine="torch", **settings)
     at_random = {"check_sample_weight_equivalence_on_dense_data": "samples are drawn at random"}
@@ -78,7 +78,7 @@ def test_scikit_learns_checks(Estimator: Any, settings: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("Estimator", [NSVMClassifier, NSVMRegressor])
 def test_a_weight_of_w_is_w_samples(Estimator: Any) -> None:
-    """Of the features and of real targets, whose scales depend on it; with a method that draws no samples."""
+    """Weights also affect the scales of features and targets. ``logistic`` draws no samples at random."""
     check_sample_weight_equivalence_on_dense_data("NSVM", Estimator("logistic", dtype="float64"))
 
 
@@ -104,7 +104,7 @@ def test_class_weights_are_found_by_the_values_of_labels(kind: type) -> None:
 
 
 def expect_same_bits(ours: Any, theirs: Any, columns: bool = True) -> None:
-    """Compare the terms, theta and, unless an array has none, the columns."""
+    """Check that two models have equal terms, theta and, unless one was fitted to an array, columns."""
     pairs = [(getattr(ours.expansion, name), getattr(theirs.expansion, name)) for name in ("alpha", "z")]
     pairs += zip(ours.network.state_dict().values(), theirs.network.state_dict().values(), strict=True)
     assert all(torch.equal(a, b) for a, b in pairs)
@@ -234,7 +234,7 @@ def test_a_model_of_scikit_learns_and_one_that_no_file_can_hold(tmp_path: Path) 
     X, y = make_moons(200, noise=0.2, random_state=0)
     svc = NSVMClassifier("svc", settings={"algorithm.grid": {"C": [1, 10], "gamma": [0.01, 2]}})
     svc.fit(X, y).save(tmp_path / "svc.safetensors")
-    assert svc.settings_.kernel["gamma"] == 2, "what the search chose"
+    assert svc.settings_.kernel["gamma"] == 2, "expected the gamma that the search chose"
     assert svc.search_["chosen"]["gamma"] == 2
     loaded = NSVMClassifier.load(tmp_path / "svc.safetensors")
     assert (loaded.decision_function(X) == svc.decision_function(X)).all()
@@ -313,7 +313,7 @@ def test_a_loaded_model_of_a_table_takes_text_and_empty_cells(tmp_path: Path) ->
 
 
 def mixed(m: int = 120) -> tuple[pd.DataFrame, pd.Series]:
-    """Return a table with columns of all kinds and gaps in most of them, and labels."""
+    """Return a table with columns of all kinds, most of them with missing values, and labels."""
     rng = np.random.default_rng(0)
     frame = pd.DataFrame(
         {
@@ -449,7 +449,7 @@ def test_probabilities_are_fitted_to_samples_held_out(tmp_path: Path) -> None:
     classifier.save(tmp_path / "model.safetensors")
     loaded = NSVMClassifier.load(tmp_path / "model.safetensors")
     np.testing.assert_array_equal(loaded.predict_proba(frame), p)
-    expect_same_bits(loaded.fit(frame, labels).model_, classifier.model_)  # with the same settings
+    expect_same_bits(loaded.fit(frame, labels).model_, classifier.model_)  # the file keeps the settings
     with pytest.raises(AttributeError, match="no attribute 'predict_proba'"):
         NSVMClassifier(**QUICKLY).fit(frame, labels).predict_proba(frame)
     with pytest.raises(InputError, match=r"dataset\.validation: expected a number of samples, .*, got -1"):
@@ -457,7 +457,7 @@ def test_probabilities_are_fitted_to_samples_held_out(tmp_path: Path) -> None:
 
 
 def test_weights_of_the_rows_of_a_frame() -> None:
-    """A row of weight 0 counts neither in training nor in how columns are read."""
+    """A row of weight 0 affects neither training nor the encoding of columns."""
     frame, labels = mixed()
     frame.iloc[-1, 0] = "green"
     weights = np.arange(len(frame)) < 90
@@ -537,7 +537,7 @@ class Matern52(Kernel):
 
 
 class Adjustable(BaseEstimator, Matern52):  # type: ignore[misc]
-    """A kernel with the parameters of scikit-learn."""
+    """A kernel with scikit-learn's ``get_params`` and ``set_params``."""
 
     def __init__(self, length: float = 1.0) -> None:
         object.__setattr__(self, "length", length)
@@ -562,7 +562,7 @@ def test_objects_take_the_place_of_names() -> None:
     algorithm = Alg1(steps=30, lam=1e-3)
     classifier = NSVMClassifier(algorithm, network, Matern52(0.5), Adam(1e-2)).fit(*MOONS)
     trained_weight = next(classifier.model_.network.parameters())
-    assert torch.equal(network[0].weight, before), "a copy is trained"
+    assert torch.equal(network[0].weight, before), "expected fit to train a copy of the network"
     assert trained_weight.shape == before.shape
     assert not torch.equal(trained_weight, before)
     again = clone(classifier).fit(*MOONS)
@@ -594,7 +594,7 @@ def test_what_moves_in_theta_and_when_to_stop_are_settings() -> None:
 
 
 class Objectives(Callback):
-    """Collect objectives, and stop after three of them."""
+    """Collects objectives, and stops training after three."""
 
     def __init__(self) -> None:
         self.values: list[float] = []
@@ -623,7 +623,7 @@ def test_grid_search_over_a_parameter_of_an_object(kernel: Kernel) -> None:
     search = GridSearchCV(classifier, grid, cv=2, error_score="raise").fit(*MOONS)
     best = search.best_estimator_
     assert best.kernel.length == best.model_.kernel.length == search.best_params_["kernel__length"]
-    assert kernel.length == 0.5, "the user's own object stays as it is"  # type: ignore[attr-defined]
+    assert kernel.length == 0.5, "the search changed the user's object"  # type: ignore[attr-defined]
 
 
 def test_names_and_objects_give_the_same_bits(registered: None, tmp_path: Path) -> None:
@@ -643,7 +643,7 @@ def test_names_and_objects_give_the_same_bits(registered: None, tmp_path: Path) 
 
 
 def test_a_class_that_is_defined_again_has_its_new_defaults(registered: None) -> None:
-    """As when the cell of a notebook is run again."""
+    """This happens when a cell of a notebook is run again."""
     for default in (0.5, 2.0):
 
         @KERNELS.register("matern52")
@@ -702,7 +702,7 @@ def test_messages_name_parameters(parameters: dict[str, Any], said: str) -> None
 def test_weights_of_samples_and_classes(tmp_path: Path) -> None:
     X, y = make_moons(120, noise=0.3, random_state=0)
     counts = np.random.default_rng(0).integers(0, 3, 120)
-    # weights of classes count neither in scales nor in the gamma that follows from the samples
+    # class weights, unlike sample weights, affect neither the scaling nor the default of gamma
     unscaled = {**QUICK, "gamma": 1.0, "settings": {"dataset.scaling": "none"}}
     weighted = NSVMClassifier(class_weight={0: 1, 1: 3}, **unscaled)
     weighted.fit(X, y, sample_weight=[*map(float, counts > 0)])
@@ -764,7 +764,7 @@ def model() -> Any:
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.bool, torch.int32, torch.float32])
 def test_numbers_of_every_type_have_the_same_values(dtype: torch.dtype, model: Any) -> None:
-    """Only bytes of images are pixels, which are scaled to 0..1."""
+    """Bytes are scaled to 0..1 only if the samples are images."""
     x = torch.tensor([[0, 1], [1, 1]])
     assert torch.equal(model.decision_function(x.to(dtype)), model.decision_function(x.double()))
 

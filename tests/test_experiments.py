@@ -1,4 +1,4 @@
-"""What experiments and values are made of: the paper's figures, and what is said to have found the others."""
+"""The settings of experiments: values from the paper, and values found by the documented searches."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SUITES = sorted(file.stem for file in (ROOT / "conf" / "suite").glob("*.yaml"))
 
 
 def values_of(line: str) -> list[list[str]]:
-    """Return the words of a suite's line but for the seed, each with every value that it has in the sweep."""
+    """Return a list of overrides, with one value each, for each word of a suite's line except the seed."""
     words = [word for word in shlex.split(line) if not word.startswith("seed=")]
     return [
         [f"{override.get_key_element()}={value}" for value in override.sweep_string_iterator()]
@@ -44,16 +44,16 @@ def values_of(line: str) -> list[list[str]]:
 
 
 def jobs(line: str) -> Iterator[list[str]]:
-    """Yield the words of each job of a suite's line, whatever its seed."""
+    """Yield the overrides of each job of a suite's line, without the seed."""
     yield from map(list, product(*values_of(line)))
 
 
 MATCHED = [words for line in lines_of("paper") for words in jobs(line) if "algorithm=cross_entropy" in words]
-"""The networks without an SVM that have the steps of an algorithm."""
+"""The jobs that train a network without an SVM for comparison with an algorithm."""
 
 
 def write(file: Path, text: str) -> str:
-    """Write a configuration, and return the override that finds its folder."""
+    """Write a configuration file, and return the override that adds its folder to the search path."""
     file.parent.mkdir()
     file.write_text(text)
     return f"hydra.searchpath=['{file.parents[1]}']"
@@ -85,7 +85,7 @@ def test_values_follow_the_network_and_the_kernel_too() -> None:
 
 
 def test_an_experiment_written_as_in_the_template_of_others(tmp_path: Path) -> None:
-    """That of lightning-hydra-template."""
+    """The experiments of lightning-hydra-template have this form."""
     text = """\
 # @package _global_
 defaults:
@@ -124,7 +124,10 @@ def test_the_same_data_by_two_names_have_the_same_settings(name: str, classes: s
 def test_settings_follow_from_the_number_of_classes(
     dataset: str, classes: str, own: bool, steps: list[int], dropout: float, tmp_path: Path
 ) -> None:
-    """Wherever it is set. What is no list of classes is refused later, with the other values."""
+    """The classes may be set on the command line or in a file.
+
+    Composing accepts a value that is not a list, which is refused later with the other settings.
+    """
     text = f"# @package _global_\ndefaults: [{dataset}]\ndataset: {{classes: {classes}}}\n"
     words = [f"dataset={dataset}", f"dataset.classes={classes}"]
     if own:
@@ -170,11 +173,11 @@ def test_what_the_paper_fixes_is_fixed(cell: str) -> None:
 
 
 def assert_searched(tune: dict[str, Any], usual: dict[str, Any]) -> None:
-    """Check that these settings hold values that a search chooses from."""
+    """Check that a search space contains the values of these settings."""
     search = construct(Search, "tune", {k: v for k, v in tune.items() if k != "validation"})
     for key, distribution in ranges(search.space).items():
         section, name = key.split(".")
-        if name in usual[section]:  # others are of other methods
+        if name in usual[section]:  # the space also has settings of other methods
             assert holds(distribution, usual[section][name]), key
 
 
@@ -192,10 +195,10 @@ IN_THE_GATE = (
     ],
 )
 def test_the_command_that_found_the_values_can_be_typed(name: str) -> None:
-    """And the values are among those that it searched."""
+    """The values are also in the search space of the command."""
     page = (ROOT / "docs" / "experiments.md").read_text()
     command = re.search(rf"^`{re.escape(name)}`: [^`]*```text\nnsvm tune ([^`]*)```", page, re.MULTILINE)
-    assert command, f"docs/experiments.md does not say what found {name}"
+    assert command, f"docs/experiments.md has no nsvm tune command for {name}"
     words = shlex.split(command[1])
     values = compose_settings(["+tune=default", *words])
     search = values.pop("tune")
@@ -209,7 +212,7 @@ def test_the_command_that_found_the_values_can_be_typed(name: str) -> None:
 
 @pytest.mark.parametrize("words", [words for words in MATCHED if words[2:]], ids=lambda words: words[2])
 def test_the_command_that_found_the_values_of_a_suite_can_be_typed(words: list[str]) -> None:
-    """And the values are among those that it searched."""
+    """The values are also in the search space of the command."""
     page = (ROOT / "docs" / "experiments.md").read_text()
     searches = [shlex.split(command) for command in re.findall(r"```text\nnsvm tune ([^`]*)```", page)]
     tuned = [word for word in words if not word.startswith(("optimizer.", "network.dropout"))]
@@ -219,7 +222,7 @@ def test_the_command_that_found_the_values_of_a_suite_can_be_typed(words: list[s
 
 @pytest.mark.parametrize("suite", SUITES)
 def test_every_line_of_a_suite_composes_and_builds(suite: str) -> None:
-    """With each of its values once, and one table: only loading it, which needs a network, tells it apart."""
+    """Each value occurs in a composition. One table stands for all, because tables differ only in loading."""
     for line in lines_of(suite):
         assert re.search(r"\bseed=range\(\d+\)$", line)
         table = "dataset.table="
@@ -230,12 +233,12 @@ def test_every_line_of_a_suite_composes_and_builds(suite: str) -> None:
 
 @pytest.mark.parametrize("dataset", ["ringnorm", "mnist"])
 def test_networks_without_an_svm_have_the_theta_steps_of_the_algorithms(dataset: str) -> None:
-    """Their mean over the seeds of the published runs; they were tuned and are run with these numbers.
+    """The expected number of steps is the mean number of theta steps over the seeds of the published runs.
 
-    Another processor rounds differently, so that theta steps are a few more or less there.
+    The numbers agree up to 1 %, because rounding on another processor changes the number of theta steps.
     """
     published = {"ringnorm": "openml"}.get(dataset, dataset)
-    lr: dict[str, float] = {}  # those of nsvm; other runs have the paper's choices
+    lr: dict[str, float] = {}  # nsvm's learning rates; other published runs have the paper's choices
     for number in range(1, 5):
         values = composed([f"dataset={dataset}", f"algorithm=alg{number}"])
         lr[f"alg{number}"] = values["optimizer"]["lr"]

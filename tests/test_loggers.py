@@ -1,4 +1,4 @@
-"""What a logger is told, what TensorBoard, MLflow and W&B hold, and what a logger that fails costs."""
+"""Loggers: what they receive, what TensorBoard, MLflow and W&B store, and what happens if one fails."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def settings_with(logger: str, **changes: Any) -> Settings:
 
 
 class Kill(Callback):
-    """The end of the process after the record of step 40."""
+    """Interrupts the run after the record of step 40."""
 
     def on_log(self, state: State, record: Record) -> None:
         if record["step"] == 40:
@@ -52,14 +52,14 @@ class Kill(Callback):
 def go(
     path: Path, settings: Settings, *callbacks: Callback, signals: FakeSignals | None = None, say: Any = str
 ) -> dict[str, Any]:
-    """Train in a directory, from the last checkpoint if there is one, as a job of the sweep ``a-sweep``."""
+    """Train as a job of the sweep ``a-sweep``, from the last checkpoint in the directory if there is one."""
     callbacks = callbacks if signals is None else (*callbacks, signals)
     with RunDirectory(path, plain(settings), "resume") as run, saying(say):
         return train_run(prepare(settings), run, callbacks, signals, sweep="a-sweep")
 
 
 class Notebook(Logger):
-    """Notes what it is told; raises at one of its calls."""
+    """Records its calls, and raises an error in the call that ``fails`` names."""
 
     told: ClassVar[list[Any]] = []
     fails: ClassVar[str] = ""
@@ -112,7 +112,7 @@ def test_a_logger_is_told_the_settings_each_record_and_the_figures(
     ]
     assert (status, step, files) == ("finished", 50, FILES)
     assert figures["train_accuracy"] == result["train_accuracy"]
-    assert not figures.keys() & {"violations", "seed", "exact"}, "told before, or no number"
+    assert not figures.keys() & {"violations", "seed", "exact"}, "expected only new figures that are numbers"
 
 
 def test_a_logger_is_told_how_a_run_ends_and_where_it_resumes(notebook: list[Any], tmp_path: Path) -> None:
@@ -125,7 +125,7 @@ def test_a_logger_is_told_how_a_run_ends_and_where_it_resumes(notebook: list[Any
     assert [run.step, *(step for _, step, _ in logs)] == [30, 40, 50]
     assert (known, status) == ("abc-1", "finished")
     with RunDirectory(tmp_path, plain(settings_with("none")), "overwrite"):
-        assert run.id is None, "forgotten when it starts over"
+        assert run.id is None, "expected no id after overwriting the run"
     with pytest.raises(RunError, match="diverged"):
         go(tmp_path / "wild", settings_with("notebook", optimizer={"name": "sgd", "lr": 1e300}))
     assert notebook[-1][:2] == ("finish", "failed")
@@ -175,7 +175,7 @@ def test_a_job_of_a_sweep_names_the_sweep(notebook: list[Any], tmp_path: Path) -
 
 
 def test_a_run_directory_does_not_choose_the_logger(tmp_path: Path) -> None:
-    """And leaves it, also one whose settings no other logger has."""
+    """The command line must repeat or replace the logger, whatever settings the logger has."""
     for name, logger in (("odd", {}), ("run", {"name": "mlflow", "experiment": "mine"})):
         with RunDirectory(tmp_path / name, {**plain(settings_with("none", curves=False)), "logger": logger}):
             pass
@@ -186,7 +186,7 @@ def test_a_run_directory_does_not_choose_the_logger(tmp_path: Path) -> None:
 
 
 def test_tensorboard(tmp_path: Path) -> None:
-    """Steps that are taken again after a kill are there once."""
+    """Steps that are repeated after a kill appear only once."""
     module = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
 
     def logged() -> Any:
@@ -194,7 +194,7 @@ def test_tensorboard(tmp_path: Path) -> None:
 
     run, settings = tmp_path / "run", settings_with("tensorboard")
     with mock.patch.object(TensorBoard, "finish"), pytest.raises(KeyboardInterrupt):
-        go(run, settings, Kill())  # after the checkpoint of step 20; the logger gets no word of the end
+        go(run, settings, Kill())  # the last checkpoint is at step 20, and the logger does not finish
     assert logged().Scalars("violations")[-1].step == 40
     nsvm("train", "resume=run", "logger=tensorboard", "curves=false", cwd=tmp_path, code=0)
     events, result = logged(), json.loads((run / "result.json").read_text())
@@ -212,10 +212,10 @@ def test_tensorboard(tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
-@pytest.mark.filterwarnings("ignore")  # those about its tables
+@pytest.mark.filterwarnings("ignore")  # MLflow warns about its database tables
 def test_mlflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mlflow = pytest.importorskip("mlflow")
-    monkeypatch.chdir(tmp_path)  # where it keeps the files
+    monkeypatch.chdir(tmp_path)  # MLflow stores artifacts in the current folder
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/tracked.db")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
@@ -242,7 +242,7 @@ def test_mlflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.thorough
 def test_wandb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
-    """Offline, where a resumed run has two folders."""
+    """Without a connection, W&B writes two folders for a resumed run."""
     pytest.importorskip("wandb")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("WANDB_MODE", "offline")
@@ -250,8 +250,8 @@ def test_wandb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Ca
         go(tmp_path / "run", settings_with("wandb"), signals=stopped_at(30))
     go(tmp_path / "run", settings_with("wandb"))
     first, second = (folder.name.rpartition("-")[2] for folder in Path("wandb").glob("offline-run-*"))
-    assert first == second, "the id of the run"
+    assert first == second, "expected the same id after resuming"
     (kept,) = Path("wandb").glob("offline-run-*/files/run")
     for name in FILES:
         assert (kept / name).read_bytes() == (tmp_path / "run" / name).read_bytes(), name
-    assert capfd.readouterr() == ("", ""), "it keeps silent"
+    assert capfd.readouterr() == ("", ""), "expected no output of W&B"

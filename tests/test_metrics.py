@@ -1,4 +1,4 @@
-"""The user's own metrics: computed, recorded, chosen by, and compared without their module."""
+"""Metrics that the user defines: runs record them and choose by them, and comparisons need no module."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def own_metrics() -> Iterator[None]:
 
 
 def test_a_run_records_them_keeps_the_best_by_one_and_has_all_in_its_result(tmp_path: Path) -> None:
-    """They equal the same metrics of nsvm; those of probabilities are of calibrated runs alone."""
+    """User-defined copies of nsvm's metrics have the same values. Probabilities require calibration."""
     best = {"metric": "surprise", "keep": "best", "validation": {"every": 20}}
     result = small_run(tmp_path / "run", dataset=SPLIT, callbacks=["early_stopping"], **best)
     for split in ("train", "validation", "test"):

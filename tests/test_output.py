@@ -1,4 +1,4 @@
-"""What reaches a terminal or a program: names of anyone's making, streams that fail, and little room."""
+"""Output to terminals and programs: names with control characters, failing streams, and narrow terminals."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @contextlib.contextmanager
 def full_disk() -> Iterator[TextIO]:
     file = os.open("/dev/full", os.O_WRONLY)
-    yield open(file, "w", closefd=False)  # what it could not write is of no interest  # noqa: SIM115
+    yield open(file, "w", closefd=False)  # closing it would fail, like writing  # noqa: SIM115
     os.close(file)
 
 
@@ -52,7 +52,7 @@ def test_hostile_names_are_printed_as_they_are(run: Path, tmp_path: Path) -> Non
         done = nsvm(*words, cwd=tmp_path, code=0)
         assert SHOWN in done.stdout
         assert done.stdout.replace("\n", "").isprintable()
-    assert evaluated(there, cwd=tmp_path)["checkpoint"].startswith(f"{there}/"), "JSON has it unchanged"
+    assert evaluated(there, cwd=tmp_path)["checkpoint"].startswith(f"{there}/"), "JSON must not escape paths"
 
 
 def test_hostile_values_of_a_sweep(tmp_path: Path) -> None:
@@ -70,7 +70,7 @@ def test_a_table_prints_strings_as_they_are() -> None:
     lines = out.getvalue().splitlines()
     assert len(lines) == 6
     assert [line.count(SHOWN) for line in lines] == [1, 0, 1, 0, 1, 0]
-    assert len({len(line.rstrip()) for line in lines[1:]}) == 1, "the columns know how long they are"
+    assert len({len(line.rstrip()) for line in lines[1:]}) == 1, "expected lines of equal length"
 
 
 @pytest.mark.parametrize("failing", [full_disk, reader_gone])
@@ -117,7 +117,7 @@ def test_the_bar_shows_what_there_is_room_for(columns: int, expected: str, tmp_p
     words = ["train", *TINY, "dataset.validation=30", "validation.every=10"]
     errors, env = Terminal(), {"COLUMNS": str(columns), "TERM": "xterm"}
     assert exit_code(*words, cwd=tmp_path, env=env, out=io.StringIO(), errors=errors) == 0
-    assert errors.getvalue().startswith("starting ...\r"), "before the slow imports"
+    assert errors.getvalue().startswith("starting ...\r"), "expected a message before the slow imports"
     shown = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", errors.getvalue()).replace("\r", "\n").splitlines()
     *_, bar, after = [line.rstrip() for line in shown if line.strip()]
     assert max(len(bar), len(after)) <= columns

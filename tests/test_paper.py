@@ -1,6 +1,6 @@
-"""What the paper says between its algorithms, each remark as a test of the code that it is about.
+"""The paper's remarks between its algorithms, each as a test of the code that it concerns.
 
-The algorithms themselves are compared with the paper in ``tests/trainers/test_against_paper.py``, and
+``tests/trainers/test_against_paper.py`` compares the algorithms themselves with the paper, and
 ``docs/paper.md`` names the test of every sentence.
 """
 
@@ -44,7 +44,7 @@ def random(*shape: int, seed: int = 0) -> Tensor:
 
 
 def plain(s: Small) -> FeatureMap:
-    """Return theta with plain gradient descent, so that a step is the rate times the gradient."""
+    """Return a feature map with plain gradient descent: a step is the rate times the gradient."""
     return FeatureMap(deepcopy(s.network), SGD(LR), seed=0)
 
 
@@ -70,7 +70,7 @@ def balanced(k: int) -> Tensor:
 def test_all_but_algorithm_1_have_the_features_of_the_final_theta(
     trainer: Trainer[Any], small: MakeSmall
 ) -> None:
-    """And every alpha_i is at least 0: the terms of g have the signs of their labels."""
+    """The test also checks that no alpha_i is negative: the terms of g have the signs of their labels."""
     s = small(0)
     _, g = train(trainer, s.problem, F := s.theta(1e-2))
     assert (g.alpha * s.problem.y[g.i] > 0).all()
@@ -78,14 +78,13 @@ def test_all_but_algorithm_1_have_the_features_of_the_final_theta(
     assert fresh == (not isinstance(trainer, Alg1))
 
 
-# Section 4.1.1 and 4.1.2: Algorithm 1 descends on C_t(f, theta) = lambda/2 ||f||^2 + max(0, 1 - y f(F(x)))
+# Sections 4.1.1 and 4.1.2: Algorithm 1 descends on C_t(f, theta) = lambda/2 ||f||^2 + max(0, 1 - y f(F(x)))
 
 
 def test_a_step_in_f_descends_on_the_objective_of_its_sample(small: MakeSmall) -> None:
-    """With the rate 1/(lambda t), along the element of H that stands for the derivative, by Riesz.
+    """The rate is 1/(lambda t), and the direction is the Riesz representer of the derivative in H.
 
-    In the span of K(z_s, .) for points z_s, with f = sum_s c_s K(z_s, .), that element has the coefficients
-    K^-1 dC/dc.
+    If f = sum_s c_s K(z_s, .), the representer is in the span of the K(z_s, .), with coefficients K^-1 dC/dc.
     """
     s, trainer = small(0, m=12), Alg1(40, LAM)
     K, state = s.problem.K, trainer.start(s.problem, F := s.theta(LR))
@@ -107,11 +106,11 @@ def test_a_step_in_f_descends_on_the_objective_of_its_sample(small: MakeSmall) -
 
 
 def test_a_step_in_theta_descends_on_the_objective_of_its_sample(small: MakeSmall) -> None:
-    """The gradient of C_t(f_t, .) at theta_t, with ||f_t||^2 and the hinge: 0 without a violation."""
+    """The step follows the gradient of C_t(f_t, .) at theta_t, which is 0 without a violation."""
     s, trainer = small(0, m=12), Alg1(40, LAM)
     K, state = s.problem.K, trainer.start(s.problem, F := plain(s))
     moved = []
-    assert torch.equal(parameters(F.network), parameters(s.network)), "f_1 = 0: theta_2 = theta_1"
+    assert torch.equal(parameters(F.network), parameters(s.network)), "expected theta_2 = theta_1 for f_1 = 0"
     for t in range(2, 41):
         f_t, (x_t, y_t) = trainer.finish(s.problem, state), s.problem[state.sampler(t)]
         norm = squared_norm(K(f_t.z, f_t.z), f_t.alpha) / f_t.scale**2
@@ -170,7 +169,7 @@ def test_algorithms_1_and_2_take_an_adjusted_kernel(trainer: Trainer[Any], small
 
 
 def test_a_function_outside_of_the_span_of_the_samples_is_not_optimal() -> None:
-    """The representer theorem: its projection has the same values at the samples, and a smaller norm."""
+    """Representer theorem: the projection has the same values at the samples and a smaller norm."""
     z, K = random(8, 4), RBF(0.3)
     points, c = torch.cat([z, random(3, 4, seed=1)]), random(11, seed=2)
     inside = projected(K, points, c, onto=z)
@@ -202,7 +201,7 @@ def test_an_exact_projection_is_nearer_than_the_same_coefficients(small: MakeSma
 
 
 def test_the_first_fraction_does_not_fall_by_scaling_f_or_the_kernel_matrix() -> None:
-    """Up to both scales, it is ||f||^2 for the samples of the batch."""
+    """Up to these two scales, the fraction is ||f||^2 for the samples of the batch."""
     z, alpha = random(6, 3), random(6, seed=1)
     K = RBF(0.4)(z, z)
     value = norm_surrogate(K, alpha)
@@ -211,7 +210,7 @@ def test_the_first_fraction_does_not_fall_by_scaling_f_or_the_kernel_matrix() ->
 
 
 def test_the_derived_objective_is_the_papers_problem_on_the_batch(small: MakeSmall) -> None:
-    """lambda/2 ||f||^2 plus the mean hinge loss, with f after its update: what the fractions replace."""
+    """The problem is to minimize lambda/2 ||f||^2 plus the mean hinge loss, with f after its update."""
     s, trainer = small(0, m=12), Alg3(15, LAM, batch_size=4, objective="derived")
     K, y, state = s.problem.K, s.problem.y, trainer.start(s.problem, F := plain(s))
     for t in range(2, 16):
@@ -230,7 +229,7 @@ def test_the_derived_objective_is_the_papers_problem_on_the_batch(small: MakeSma
 def test_a_kernel_that_is_0_everywhere_stops_algorithms_3_and_4(
     trainer: Trainer[Any], small: MakeSmall
 ) -> None:
-    """They assume that K(a, a) is not 0."""
+    """Both algorithms assume that K(a, a) is not 0."""
     s = small(0, K=Linear(), network={"name": "mlp", "widths": [4]})
     for p in s.network.parameters():
         torch.nn.init.zeros_(p)
@@ -242,7 +241,7 @@ def test_a_kernel_that_is_0_everywhere_stops_algorithms_3_and_4(
 
 
 def test_the_alignment_is_from_minus_1_to_1_and_1_for_the_ideal_kernel_alone() -> None:
-    """The Cauchy-Schwarz inequality, with equality where the kernel matrix is a multiple of y y^T."""
+    """By the Cauchy-Schwarz inequality, with equality if the kernel matrix is a multiple of y y^T."""
     y = balanced(6)
     values = [float(alignment(B @ B.T, y)) for B in (random(6, 2, seed=seed) for seed in range(50))]
     assert -1 < min(values) < max(values) < 1
@@ -255,7 +254,7 @@ def test_the_alignment_is_from_minus_1_to_1_and_1_for_the_ideal_kernel_alone() -
 
 @pytest.mark.parametrize("trainer", [Alg1(9, LAM, 4), Alg2(9, LAM, 4), Alg3(9, LAM), Alg4(9, solver_steps=9)])
 def test_terms_are_added_to_the_objective_of_every_algorithm(trainer: Trainer[Any], small: MakeSmall) -> None:
-    """They move theta by the rate times their gradient, on the batch of the step."""
+    """The penalties move theta by the rate times their gradient on the batch of the step."""
     s, weights = small(0), {"entropy": 0.3, "identity": 0.5, "ones": 0.7, "l1": 0.02}
     thetas = []
     for penalties in ({}, weights):
@@ -279,11 +278,11 @@ def test_normalised_features_keep_an_rbf_kernel_away_from_the_identity(scale: fl
     settings = {"name": "identity", "normalize": True, "scale": scale}
     z = build_network(settings, (2,), seed=0)(torch.cat([1000 * random(50, 2), -1000 * random(50, 2)]))
     K = RBF(1.0)(z, z)
-    assert float(K.min().log()) == pytest.approx(-bound), "of opposite features"
+    assert float(K.min().log()) == pytest.approx(-bound), "expected opposite features to reach the bound"
     assert distance_identity(K) >= K.min()
 
 
 def test_the_alignment_of_a_matrix_that_is_not_well_behaved_is_small() -> None:
     y = balanced(16)
-    assert float(alignment(torch.eye(16, dtype=torch.float64), y)) == pytest.approx(1 / 4), "1/sqrt(k)"
+    assert float(alignment(torch.eye(16, dtype=torch.float64), y)) == pytest.approx(1 / 4), "not 1/sqrt(k)"
     assert float(alignment(torch.ones(16, 16, dtype=torch.float64), y)) == pytest.approx(0)

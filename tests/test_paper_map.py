@@ -1,4 +1,4 @@
-"""docs/paper.md, the map of the paper: everything that it names exists, under the name that it gives."""
+"""All tests, files, settings, commands and identifiers that docs/paper.md names exist."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from tests.page.models import load
 PAGE = (ROOT / "docs" / "paper.md").read_text()
 SECTIONS = {field.name for field in fields(Settings)}
 LETTERS = ("F", "problem", "state")
-"""What code begins with that is written as in the steps."""
+"""Prefixes of expressions that the page writes as in the code of the steps."""
 
 TRAIN_HELP = (ROOT / "conf" / "train.yaml").read_text()
-"""What ``nsvm train --help`` shows; Hydra takes seconds for it."""
+"""The settings that ``nsvm train --help`` shows, read from the file because the command takes seconds."""
 
 
 def names() -> dict[str, list[str]]:
-    """Return what the page names, by its kind, which follows from how it is written."""
+    """Return the names on the page, grouped by kind, which is inferred from the spelling."""
     found: dict[str, list[str]] = {}
     prose = re.sub(r"```.*?```|<!--.*?-->", "", PAGE, flags=re.DOTALL)
     for name in dict.fromkeys(re.findall(r"`([^`]+)`", prose)):
@@ -75,7 +75,7 @@ def test_code() -> None:
 
 
 def resolved(name: str) -> Any:
-    """Return what a name of a module and its members stands for: an object, or the field of a class."""
+    """Return the object or dataclass field to which a dotted name, such as ``module.Class.field``, refers."""
     parts, known = name.split("."), None
     for n in range(1, len(parts)):
         try:
@@ -90,12 +90,12 @@ def resolved(name: str) -> Any:
         found = getattr(found, member, own_fields.get(member))
         assert found is not None, name
     defined_in = getattr(getattr(known, members[0]), "__module__", known.__name__)
-    assert defined_in == known.__name__, f"{name} is in {defined_in}"
+    assert defined_in == known.__name__, f"{name} is defined in {defined_in}"
     return found
 
 
 def one_by_one(words: list[str]) -> Iterator[dict[str, str]]:
-    """Yield the words with the first of their values, with the second, and so on."""
+    """Yield the overrides with the first of their values, then with the second, and so on."""
     pairs = [word.split("=", 1) for word in words]
     values = [re.split(r",(?![^\[]*\])", value) for _, value in pairs]
     for n in range(max(map(len, values))):
@@ -103,7 +103,7 @@ def one_by_one(words: list[str]) -> Iterator[dict[str, str]]:
 
 
 def of_parts_alone(option: str) -> bool:
-    """Tell whether an option only chooses parts, of which other tests compose and build every one."""
+    """Return whether an option only chooses parts, because other tests compose and build all parts."""
     return all(word.split("=")[0] in GROUPS for word in shlex.split(option))
 
 
@@ -124,7 +124,6 @@ def test_options_that_choose_parts() -> None:
     ids=" ".join,
 )
 def test_options(words: list[str]) -> None:
-    """With the parts of which they are settings."""
     settings = parse_settings(compose_settings(words))
     build_parts(settings)
     construct(with_weight, "", {"penalties": settings.penalties})
@@ -149,11 +148,11 @@ def test_commands(tmp_path: Path) -> None:
             shown[name] = nsvm(name, "--help", cwd=tmp_path, code=0).stdout
         for word in words:
             key = word.partition("=")[0]
-            assert re.search(rf"(?<!\S)\[?{key}\b", shown[name]), f"{word} in {command}"
+            assert re.search(rf"(?<!\S)\[?{key}\b", shown[name]), f"{command}: the help has no {word}"
 
 
 def test_figures_and_letters(tmp_path: Path) -> None:
-    """Words are figures of a diagnosis or a run, or what the algorithms call the paper's letters."""
+    """Each word is a figure of a diagnosis or a run, or consists of identifiers in the trainers' code."""
     figures = {*diagnose(*load(tmp_path)), *re.findall(r"`(\w+)`", (ROOT / "docs" / "files.md").read_text())}
     files = (ROOT / "nsvm_cli" / "trainers").glob("*.py")
     nodes = [node for file in files for node in ast.walk(ast.parse(file.read_text()))]

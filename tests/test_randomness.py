@@ -1,4 +1,4 @@
-"""Streams of randomness: uniform, independent of each other, and of t alone."""
+"""Random draws: uniform, different for each stream, and determined by the seed and t alone."""
 
 from __future__ import annotations
 

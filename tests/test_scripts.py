@@ -1,4 +1,4 @@
-"""The scripts are seldom run: that they import shows that they still fit the package."""
+"""The scripts, which are seldom run, still fit the package, and the constraints are complete."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_the_eager_loop_goes_on_where_a_trainer_is(algorithm: str, monkeypatch: 
 
 
 def test_the_constraints_name_every_package() -> None:
-    """The direct and the indirect ones, but not CUDA, which comes with the torch that asks for it."""
+    """Indirect dependencies count, except packages for CUDA, whose versions a torch with CUDA sets itself."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     pins = (ROOT / "constraints.txt").read_text().splitlines()
     named = {canonicalize_name(line.split("==")[0]) for line in pins}

@@ -1,4 +1,4 @@
-"""What a task promises, for arrays and tensors alike."""
+"""Decisions, scores and codes of tasks, for arrays and tensors."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ either = pytest.mark.parametrize("make", [np.asarray, torch.as_tensor], ids=["nu
 
 @either
 def test_decisions(make: Callable[[Any], Any]) -> None:
-    assert BINARY.decide(make(np.array([1.0, 0.0, -0.5]))).tolist() == [1, 1, -1], "g = 0 is +1"
+    assert BINARY.decide(make(np.array([1.0, 0.0, -0.5]))).tolist() == [1, 1, -1], "expected +1 for g = 0"
     g = make(np.array([[0.1, -2.0, 0.3], [1.0, 1.0, 0.0], [-3.0, -2.0, -2.5]]))
-    assert THREE.decide(g).tolist() == [2, 0, 1], "the first of equal ones"
+    assert THREE.decide(g).tolist() == [2, 0, 1], "expected the first class in case of a tie"
     assert THREE.correct(np.array([2.0, 1.0, 1.0]), np.asarray(g)) == 2
 
 
@@ -68,12 +68,12 @@ def test_figures_of_the_order_of_decision_values_are_scikit_learns(task: Any) ->
 
 @pytest.mark.parametrize("metric", OF_DECISIONS)
 def test_no_threshold_is_better_than_the_best(metric: str) -> None:
-    """Compared with every candidate, scored as a result is; and with scikit-learn's curves."""
+    """Compare the score at the threshold with the scores at all candidates and with scikit-learn's curves."""
     for n in range(45):
         rng = np.random.default_rng(n)
         y = np.where(rng.random(size := int(rng.integers(1, 30))) < rng.random(), 1.0, -1.0)
         g = (rng.normal(rng.normal(), 1, size) + y).round(int(rng.integers(0, 3)))  # with ties
-        if n % 3 == 0:  # of neighbouring floating-point numbers none lies between
+        if n % 3 == 0:  # there is no number between neighbouring floating-point numbers
             g = np.nextafter(np.float32(1), np.float32(2)) * np.float32(
                 1 + 2.0**-23 * rng.integers(0, 4, size)
             )
@@ -84,7 +84,7 @@ def test_no_threshold_is_better_than_the_best(metric: str) -> None:
         score = BINARY.score(y, BINARY.decide(g - g.dtype.type(t)))[metric]
         assert score == pytest.approx(max(scores))
         inner = [abs(c) for c, s in zip(candidates[1:-1], scores[1:-1], strict=True) if s > score - 1e-9]
-        assert n % 3 == 0 or abs(t) <= min(inner, default=np.inf), "of equals that nearest 0"
+        assert n % 3 == 0 or abs(t) <= min(inner, default=np.inf), "expected the threshold nearest to 0"
         if metric == "f1" and (y > 0).any():
             precision, recall, _ = metrics.precision_recall_curve(y, g)
             f1 = 2 * precision * recall / np.maximum(precision + recall, 1e-9)
@@ -103,7 +103,7 @@ def test_a_class_without_samples_has_no_recall_and_does_not_count() -> None:
 
 @either
 def test_figures_of_regression_are_scikit_learns(make: Callable[[Any], Any]) -> None:
-    """They are in the units of the data; algorithms see standardised targets."""
+    """The figures are in the units of the data, although algorithms use standardised targets."""
     y = 200 + 30 * RNG.standard_normal(50)
     task = Regression(float(y.mean()), float(y.std(ddof=1)))
     standardised = task.targets(torch.from_numpy(y)).numpy()
@@ -117,7 +117,7 @@ def test_figures_of_regression_are_scikit_learns(make: Callable[[Any], Any]) -> 
     assert score["rmse"] == pytest.approx(task.std * np.sqrt(np.mean((g - standardised) ** 2)))
     assert task.decide(standardised) == pytest.approx(y)
     assert task.correct(y, g) is None
-    for constant in (1.0, 0.1):  # the mean of three times .1 is rounded
+    for constant in (1.0, 0.1):  # in floating point, the mean of three values of 0.1 is not 0.1
         score = Regression().score(make(np.full(3, constant)), make(np.zeros(3)))
         assert score["r2"] is None
         assert score["rmse"] == pytest.approx(constant)
@@ -133,7 +133,7 @@ def test_predicted_targets_have_the_digits_of_float64(make: Callable[[Any], Any]
 
 @pytest.mark.parametrize("C", [2, 3, 10])
 def test_inner_products_of_codes_are_the_ideal_kernel(C: int) -> None:
-    """1 within a class, -1/(C-1) otherwise. With two classes that is y_i y_j."""
+    """The ideal kernel is 1 within a class and -1/(C-1) otherwise, so y_i y_j for two classes."""
     task = MulticlassClassification(tuple(str(r) for r in range(C)))
     y = torch.arange(2 * C, dtype=torch.float64) % C
     U = task.code(y) @ task.code(y).T

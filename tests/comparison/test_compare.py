@@ -1,4 +1,4 @@
-"""Settings compared over the seeds of their runs: figures that SciPy agrees with, and runs that cannot be."""
+"""Comparisons of settings over seeds: agreement with SciPy, and runs that cannot be compared."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SAMPLES = 1000
 def run(
     seed: int = 0, errors: int = 50, algorithm: str = "alg1", dataset: str = "ring", **more: Any
 ) -> RunRecord:
-    """A finished run on generated data, which differ from seed to seed."""
+    """Return a finished run on generated data, which differ between seeds."""
     samples = {"train": 9 * SAMPLES, "validation": 0, "test": SAMPLES}
     data = {"sha256": f"{dataset}{seed}", "official_split": False, "generated": True, "origins": []}
     figures: dict[str, Any] = {
@@ -59,7 +59,7 @@ def failed(seed: int, algorithm: str, status: str = "failed") -> RunRecord:
 
 
 def page(records: list[RunRecord], guess: bool = False) -> str:
-    """The tables of a comparison, and the notes below them."""
+    """Return the tables of a comparison with the notes below them."""
     found = cells(records, guess)
     rows = compare(found)
     return to_markdown(rows, notes(rows, ranking(found), len(records)))
@@ -95,7 +95,7 @@ def test_a_reference_that_the_scores_chose_has_p_values_adjusted_for_all_pairs()
     adjusted = dict(zip(itertools.combinations(errors, 2), holm(p_values), strict=True))
     found = cells(runs_of(errors))
     chosen, named = ({row.cell.candidate: row.p for row in compare(found, of)} for of in (None, "alg1"))
-    assert np.isnan([chosen["alg1"], named["alg1"]]).all(), "the reference, for it is the best"
+    assert np.isnan([chosen["alg1"], named["alg1"]]).all(), "expected no p-value for the reference"
     with pytest.raises(InputError, match="did you mean alg1"):
         compare(found, "alg11")
     for name in ("alg2", "alg3", "alg4"):
@@ -115,7 +115,7 @@ def test_overlapping_splits_widen_the_interval_and_raise_p() -> None:
         compare(cells([changed(record, generated=generated) for record in runs_of(ERRORS)]))[2]
         for generated in (True, False)
     )
-    ratio = np.sqrt((1 / 5 + 1 / 9) / (1 / 5))  # Nadeau and Bengio
+    ratio = np.sqrt((1 / 5 + 1 / 9) / (1 / 5))  # Nadeau and Bengio (2003)
     width = alone.minus.high - alone.minus.low
     assert overlapping.minus.high - overlapping.minus.low == pytest.approx(ratio * width)
     d = np.array(ERRORS["alg1"]) - ERRORS["alg2"]
@@ -124,7 +124,7 @@ def test_overlapping_splits_widen_the_interval_and_raise_p() -> None:
 
 
 def test_the_answer_is_in_words() -> None:
-    """Which candidate is best and by how much, and which is no better than one answer, or overfitted."""
+    """The answer names the best candidate, its lead, and candidates that overfit or only match a constant."""
     figures = {"train_accuracy": 1.0, "test_majority_accuracy": 0.7}
     records = [
         *(run(seed, 50 + seed, "svc", **figures) for seed in range(4)),
@@ -145,13 +145,13 @@ def test_the_answer_is_in_words() -> None:
         "constant prediction.",
         "majority: no better than always predicting the most frequent class (accuracy 70.00 %).",
     ]
-    assert answers(compare(cells(records), against="trees")) == [], "the best was not asked for"
-    assert answers(compare(cells(records[:4]))) == [], "there is one candidate"
+    assert answers(compare(cells(records), against="trees")) == [], "expected no answer about the best"
+    assert answers(compare(cells(records[:4]))) == [], "expected no answer for a single candidate"
     assert best in page(records)
 
 
 def test_holm_is_closed_testing_with_bonferroni() -> None:
-    """The adjusted p-value of a test is the largest Bonferroni one of all sets of tests that it is in."""
+    """An adjusted p-value is the largest Bonferroni-adjusted p-value of all sets that contain the test."""
     for p in np.random.default_rng(0).uniform(size=(20, 5)) ** 3:
         sets = [list(s) for size in range(1, 6) for s in itertools.combinations(range(5), size)]
         closed = [max(min(1, len(s) * p[s].min()) for s in sets if i in s) for i in range(5)]
@@ -192,7 +192,7 @@ ONE_TEST_SET = "If all seeds use the same held-out data"
 def test_blocks_that_share_samples_are_no_blocks_to_rank_in(
     datasets: list[str], data: dict[str, Any], note: str | None
 ) -> None:
-    """As seeds that split the same samples, and data sets that are choices of the same classes."""
+    """Seeds may split the same samples, and data sets may be selections of classes from the same source."""
     records = [changed(r, **data) for dataset in datasets for r in runs_of(ERRORS, dataset)]
     assert (ranking(cells(records)) is None) is (note == OWN_SPLITS)
     said = [n for n in (OWN_SPLITS, ONE_TEST_SET) if n in page(records)]
@@ -207,7 +207,7 @@ def test_candidates_are_named_by_what_was_overridden() -> None:
     found = cells(records)
     names = [(cell.dataset, cell.candidate) for cell in found]
     assert names == [*itertools.product(("moons", "ring"), ("alg1", "alg2"))]
-    records[0].settings["optimizer"]["lr"] = 1  # differs from the other seed, though no one asked for it
+    records[0].settings["optimizer"]["lr"] = 1  # the seeds now differ, although no override says so
     assert [cell.candidate for cell in cells(records)[2:]] == ["alg1 lr=1", "alg1 lr=4", "alg2"]
 
 
@@ -239,7 +239,7 @@ def test_real_targets_and_validation_data() -> None:
         record.figures["validation_r2"] -= less
         changed(record, generated=False)
     (_, row) = compare(cells(records), "alg1")
-    scale = np.sqrt(1 / 3 + 100 / (9 * SAMPLES)) * worse.std(ddof=1)  # Nadeau and Bengio
+    scale = np.sqrt(1 / 3 + 100 / (9 * SAMPLES)) * worse.std(ddof=1)  # Nadeau and Bengio (2003)
     assert (row.minus.low, row.minus.high) == pytest.approx(stats.t.interval(0.95, 2, -worse.mean(), scale))
     assert row.p == pytest.approx(2 * stats.t.sf(worse.mean() / scale, 2))
 
@@ -280,7 +280,7 @@ def test_runs_that_share_a_metric_are_compared_by_it(metric: str | None, head: s
     assert "different metrics" not in page(records)
     usual = page([by(None, records[0]), *(by("accuracy", record) for record in records[1:])])
     assert "ring: test accuracy, %" in usual
-    assert "different metrics" not in usual, "for accuracy is what the task has"
+    assert "different metrics" not in usual, "accuracy is also the metric of the task"
 
 
 @pytest.mark.parametrize(
@@ -347,8 +347,8 @@ def test_failed_seeds_and_settings_are_counted() -> None:
     found = cells(records)
     text, ranks = page(records), ranking(found)
     assert "| alg1 | 4 of 5 (1 failed) | 94.92 ± 0.71 |" in text
-    assert "| alg3 | 5 | " in text, "3 has finished elsewhere"
-    assert text.count(" (pairs: 4) |") == 2, "of alg2 and alg3 with alg1"
+    assert "| alg3 | 5 | " in text, "expected no failure, because another run with seed 3 finished"
+    assert text.count(" (pairs: 4) |") == 2, "expected 4 seeds that alg2 and alg3 share with alg1"
     assert text.splitlines()[-3].startswith("| alg4 | 0 of 2 (2 failed) |  |  |  |  |  |  |  |")
     assert "Failed runs are excluded" in text
     assert "Excluded: 4 of 21 runs (they have not finished, failed before recording settings, or" in text
@@ -425,4 +425,4 @@ def test_among_equal_candidates_the_best_seldom_differs_from_any() -> None:
         runs = [{seed: run(seed, int(e)) for seed, e in enumerate(row)} for row in errors]
         candidates = [Cell("ring", str(n), "test", of[0].figures, of) for n, of in enumerate(runs)]
         found += any(row.p < 0.05 for row in compare(candidates))
-    assert found <= 0.05 * studies, "13 % if only the tests with the best counted"
+    assert found <= 0.05 * studies, "expected 5 %; adjusting only for pairs with the best gives 13 %"

@@ -1,4 +1,4 @@
-"""The figures of a comparison, checked against the files of the runs, and drawn from plain data."""
+"""The figures of a comparison: curves from the files of runs, and diagrams of mean ranks."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def score_of(record: RunRecord, t: int) -> float:
 def written(
     records: Sequence[RunRecord], folder: Path, score: str = "validation_accuracy"
 ) -> list[RunRecord]:
-    """Write the courses of runs to directories, and return these."""
+    """Write the metrics and times of runs to directories, and return the runs with these paths."""
     found = []
     for record in records:
         (path := folder / record.path).mkdir()
@@ -58,7 +58,7 @@ def drawn(records: Sequence[RunRecord]) -> dict[str, Figure]:
 
 
 def drawn_in(axis: Axes) -> tuple[list[Line2D], list[tuple[float, float]]]:
-    """The curves, and the points at the end of training."""
+    """Return the curves, and the points at the end of training."""
     marks = [container[0] for container in axis.containers]
     about_points = {artist for container in axis.containers for artist in (container[0], *container[1])}
     lines = [line for line in axis.lines if line not in about_points and len(np.asarray(line.get_xdata()))]
@@ -71,7 +71,7 @@ ERRORS = {"alg1": [50, 62], "algo2": [66, 71]}
 def test_curves_are_means_over_the_seeds_against_steps_seconds_and_support_vectors(tmp_path: Path) -> None:
     records = validated(written(runs_of(ERRORS), tmp_path))
     found = drawn(records)
-    assert [*found] == ["curves"], "one setting, and two candidates"
+    assert [*found] == ["curves"], "expected no ranks of two candidates on one data set"
     labels = [axis.get_xlabel() for axis in found["curves"].axes]
     assert labels == ["step", "seconds of training", "support vectors"]
     assert found["curves"].axes[0].get_ylabel() == "validation accuracy, %"
@@ -101,7 +101,7 @@ def test_curves_of_runs_that_share_a_metric_are_of_it(tmp_path: Path) -> None:
 
 
 def test_the_best_is_drawn_though_it_recorded_no_curve_and_no_training_accuracy_is(tmp_path: Path) -> None:
-    """An algorithm may record none, as one whose SVM is solved at once."""
+    """For example, an algorithm that solves its SVM at once records no curve."""
     records = written(runs_of({"alg1": [90, 91], "alg2": [80, 81]}), tmp_path)
     (tmp_path / "best").mkdir()
     records += written(runs_of({"svm": [10, 20]}), tmp_path / "best", "running_accuracy")
@@ -120,9 +120,9 @@ def test_without_a_course_there_are_points_and_damaged_metrics_are_named(tmp_pat
     records = validated(written(runs_of(ERRORS), tmp_path))
     for record in records[1:]:
         (record.path / "metrics.jsonl").unlink()
-    assert [*map(len, drawn_in(drawn(records)["curves"].axes[0]))] == [0, 2], "a seed has no metrics"
-    assert drawn(records[:1]) != {}, "a curve"
-    assert drawn(records[1:2]) == {}, "a single point is no figure"
+    assert [*map(len, drawn_in(drawn(records)["curves"].axes[0]))] == [0, 2], "a curve requires all seeds"
+    assert drawn(records[:1]) != {}, "expected the curve of a single run"
+    assert drawn(records[1:2]) == {}, "expected no figure for a single point"
     (records[0].path / "metrics.jsonl").write_text("nothing\n")
     with pytest.raises(InputError, match=r"ring-alg1-0/metrics\.jsonl, line 1"):
         drawn(records)
@@ -166,5 +166,5 @@ def test_names_of_anyone_fit_and_are_no_formulas() -> None:
     ):
         assert figure.get_figwidth() < 20
         shown = [text for text in figure.findobj(Text) if "$" in text.get_text()]  # type: ignore[attr-defined]
-        assert len({text.get_text() for text in shown}) == 2, "with the end, where they differ"
+        assert len({text.get_text() for text in shown}) == 2, "expected the ends of the names, which differ"
         assert not [text for text in shown if text.get_parse_math()]

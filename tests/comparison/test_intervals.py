@@ -1,4 +1,4 @@
-"""Intervals over seeds: how often they hold the truth in simulated studies, and what they are at the ends."""
+"""Intervals over seeds: their coverage in simulated studies, agreement with SciPy, and extreme cases."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def rng() -> np.random.Generator:
 
 
 def coverage(ends: np.ndarray, truth: float) -> float:
-    """Return how many of the intervals hold the truth."""
+    """Return the share of the intervals that contain the truth."""
     return float(np.mean((ends[0] <= truth) & (truth <= ends[1])))
 
 
 def splits(rng: np.random.Generator, p: float, k: int) -> np.ndarray:
-    """Return the errors of k seeds on a tenth each of the same 7400 samples, a share p of which is hard."""
+    """Return the errors of k seeds, each tested on a tenth of 7400 samples with a share p of errors."""
     hard = rng.binomial(7400, p, (STUDIES, 1))
     return rng.hypergeometric(hard, 7400 - hard, 740, (STUDIES, k))
 
@@ -47,12 +47,12 @@ def test_the_interval_of_overlapping_splits_holds_the_mean_of_all_data(
 ) -> None:
     errors, others = splits(rng, p, 10), splits(rng, p / 2, 10)
     assert coverage(proportion_interval(errors / 740, 740, 1 / 9), p) > 0.95 - NOISE
-    assert coverage(proportion_interval(errors / 740, 740), p) < 0.94, "the overlap is there"
+    assert coverage(proportion_interval(errors / 740, 740), p) < 0.94, "expected the overlap to matter"
     assert coverage(mean_test(errors - others, 1 / 9, error=1.0), 740 * p / 2) > 0.95 - NOISE
 
 
 def test_the_interval_widens_with_what_differs_between_the_seeds(rng: np.random.Generator) -> None:
-    rates = rng.beta(4, 200, (STUDIES, 10))  # four times the variance of independent errors
+    rates = rng.beta(4, 200, (STUDIES, 10))  # more than four times the variance of independent errors
     shares = rng.binomial(740, rates) / 740
     low, high = proportion_interval(shares, 740)
     assert coverage(np.stack([low, high]), 4 / 204) > 0.95 - NOISE
@@ -73,14 +73,14 @@ def test_a_difference_has_a_p_value_below_5_percent_where_its_interval_leaves_ou
     assert (p[differences.mean(-1) == 0] == 1).all()
     students = mean_test(differences, overlap)[2]
     assert (p >= students).all()
-    assert np.mean(p == students) > 0.3, "many differences have Student's"
+    assert np.mean(p == students) > 0.3, "expected Student's p-value for many differences"
 
 
 def test_real_values_have_students_interval_and_p_value(rng: np.random.Generator) -> None:
     values = rng.normal(0.3, 1, (20, 5))
     theirs = stats.ttest_1samp(values, 0, axis=1)
     assert mean_test(values) == pytest.approx(np.stack([*theirs.confidence_interval(0.95), theirs.pvalue]))
-    assert mean_test(np.array([[0.5] * 3, [0.0] * 3]))[2].tolist() == [0, 1], "where SciPy has NaN"
+    assert mean_test(np.array([[0.5] * 3, [0.0] * 3]))[2].tolist() == [0, 1]  # SciPy returns NaN
 
 
 def test_independent_errors_have_clopper_and_pearsons_interval() -> None:
@@ -100,11 +100,12 @@ def test_what_too_few_seeds_do_not_tell_is_nan() -> None:
 
 
 def test_equal_accuracies_have_the_standard_error_of_independent_errors() -> None:
-    """That no seed made an error does not prove that none ever will."""
+    """Ten runs without an error do not prove that there will never be an error."""
     assert standard_error([1.0] * 10, samples=100) == pytest.approx(0.00138, abs=1e-5)
     for p, overlap in ((0.7, 0.0), (0.7, 1 / 9), (0.3, 0.0)):
         error = standard_error([p] * 5, overlap, samples=10_000)
         assert error == pytest.approx(((1 / 5 + overlap) * p * (1 - p) / 10_000) ** 0.5, rel=1e-3)
     varied = [0.5, 0.7, 0.9]
-    assert standard_error(varied, samples=1000) == pytest.approx(stats.sem(varied)), "they vary more"
-    assert standard_error(varied, 1 / 3) == pytest.approx(2**0.5 * stats.sem(varied)), "1/3 + 1/3 for 1/3"
+    # these accuracies vary more than independent errors
+    assert standard_error(varied, samples=1000) == pytest.approx(stats.sem(varied))
+    assert standard_error(varied, 1 / 3) == pytest.approx(2**0.5 * stats.sem(varied))  # c = 1/3 + 1/3

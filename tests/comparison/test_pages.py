@@ -1,4 +1,4 @@
-"""Reports of several runs: the best settings, their figures, and what no one may be led to believe."""
+"""Reports of several runs: the best settings, figures, and warnings."""
 
 from __future__ import annotations
 

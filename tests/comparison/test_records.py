@@ -1,4 +1,4 @@
-"""The runs below some folders, whatever state they are in."""
+"""The runs below folders: their status, the settings that distinguish them, conditions and order."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_conditions(tmp_path: Path) -> None:
     assert found(f"path!={tmp_path}/1") == ["2", "3"]
     for descending, order in ((False, ["1", "2", "3"]), (True, ["2", "1", "3"])):
         ordered = in_order(records, "test_accuracy", descending)
-        assert [record.path.name for record in ordered] == order, "those without it last"
+        assert [record.path.name for record in ordered] == order, "expected runs without the figure last"
     for wrong, message in {
         "test_accuracy>0.9": "expected KEY=VALUE or KEY!=VALUE",
         "test_acuracy=0": "did you mean test_accuracy",

@@ -1,4 +1,4 @@
-"""Trained models: small ones from real runs, and one whose decisions and features a test writes down."""
+"""Models for pages: small trained models, and a stub whose decisions and features a test defines."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Values = Sequence[Any] | Tensor
 
 
 def trained(folder: Path, **changes: Any) -> Path:
-    """Return the directory of a small run with these settings."""
+    """Train a small run with these settings, and return its directory."""
     parts = {
         "dataset": {"name": "ringnorm", "samples": 200},
         "network": {"name": "mlp", "widths": [8, 6], "normalize": True},
@@ -35,12 +35,11 @@ def trained(folder: Path, **changes: Any) -> Path:
 
 
 def load(folder: Path, **changes: Any) -> tuple[NSVM, Data]:
-    """Return the model of such a run, and its data."""
+    """Train a small run with these settings, and return its model and data."""
     return load_trained(trained(folder, **changes), {"device": "cpu"})
 
 
 def split(x: Values, y: Values) -> Split:
-    """Return samples and their labels."""
     return Split(torch.as_tensor(x, dtype=torch.float64), torch.as_tensor(y, dtype=torch.float64))
 
 
@@ -53,7 +52,10 @@ def stub(
     expansion: Expansion | None = None,
     train: Split | None = None,
 ) -> tuple[Any, Any]:
-    """Return a model of real targets, unless there are classes, and its training and held-out samples."""
+    """Return a mock of a model, for regression unless ``classes`` are given, and a mock of its data.
+
+    The held-out samples are x and y.
+    """
     held_out = split(x, y)
     task: Any = task_for(list(classes)) if classes else Regression(0.0, 1.0)
     model = Mock(task=task, decision_function=g, features=features, parameters=0)

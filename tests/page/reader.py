@@ -1,4 +1,4 @@
-"""A page as a browser reads it, as far as tests look at it."""
+"""A parser of HTML pages, with the checks that every page must pass."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Element:
 
 @dataclass
 class Reader(HTMLParser):
-    """The elements of a page in their order, and the text of each section by its heading."""
+    """The elements of a page in order, and the text of each section by its heading."""
 
     html: str
     elements: list[Element] = field(default_factory=list)
@@ -29,7 +29,7 @@ class Reader(HTMLParser):
         super().__init__()
         self.feed(self.html)
         self.close()
-        assert not self.open, "every element is closed"
+        assert not self.open, "expected every element to be closed"
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         element = Element(tag, {name: value or "" for name, value in attrs})
@@ -55,7 +55,7 @@ class Reader(HTMLParser):
         return {name: text.removeprefix(name).strip() for name, text in zip(headings, texts, strict=True)}
 
     def check(self) -> None:
-        """Check that the page needs nothing else, runs nothing and refers to what is there."""
+        """Check that the page loads no other file, runs no script, has no broken link and is accessible."""
         assert not {"script", "link", "iframe", "object", "embed", "base", "form"} & {
             element.tag for element in self.elements
         }

@@ -1,4 +1,4 @@
-"""Validation accuracy in the course of training, and the picture of it all."""
+"""The curves of a run, with the validation scores during training."""
 
 from __future__ import annotations
 
@@ -29,7 +29,10 @@ def run(folder: Path, **changes: Any) -> tuple[list[dict[str, Any]], dict[str, A
 def test_accuracy_on_held_out_data_is_recorded_and_drawn_beside_that_on_training_samples(
     tmp_path: Path,
 ) -> None:
-    """During training, from Part 2 on, where it was recorded, and otherwise after it; no step changes."""
+    """If recorded, validation accuracy is drawn from Part 2 on, and otherwise only after training.
+
+    Recording the accuracy does not change the training.
+    """
     courses, ends = [], []
     for every in (None, 70):
         folder = tmp_path / str(every)
@@ -61,7 +64,8 @@ def test_accuracy_on_held_out_data_is_recorded_and_drawn_beside_that_on_training
         else:
             assert (record["objective"], record["violation_rate"], record["running_accuracy"]) == (None,) * 3
     (tmp_path / "None" / "result.json").unlink()
-    assert draw_curves(tmp_path / "None") == tmp_path / "None" / "curves.png", "not finished"
+    # an unfinished run has curves, too
+    assert draw_curves(tmp_path / "None") == tmp_path / "None" / "curves.png"
 
 
 def test_a_run_on_real_targets_has_a_panel_for_r2(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Pages: what may come from anyone stays text, and a page needs nothing but itself."""
+"""Pages show text from any source as text, and need no other files."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_a_text_is_a_text_wherever_it_stands(text: str, shown: str) -> None:
     for tag in tags:
         assert shown in [element.text for element in reader.all(tag)], tag
     assert [image.attributes["alt"] for image in reader.all("img")] == [shown, shown]
-    assert html.encode(), "no lone surrogate is left"
+    assert html.encode()  # raises an error if a lone surrogate is left
 
 
 def test_what_cannot_be_had_is_one_sentence() -> None:

@@ -1,4 +1,4 @@
-"""What is drawn of a model whose decisions are written down: each point, colour and label in its place."""
+"""The pictures of a stub model: points, colours and labels are in the right places."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ X = torch.tensor([[-1.0, 10.0], [3.0, 14.0], [2.0, 20.0], [0.5, 11.0], [2.5, 12.
 
 @pytest.fixture
 def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
-    """The figures, in place of pictures."""
+    """Return a list that collects the figures instead of converting them to pictures."""
     figures: list[Figure] = []
 
     def to_picture(figure: Figure, text: str) -> Picture:
@@ -36,7 +36,7 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
 
 
 def points_of(figure: Figure) -> dict[str, list[list[float]]]:
-    """The points of each class, by the names in the legend."""
+    """Return the points of each class by its name in the legend."""
     lines = figure.axes[0].lines
     return {str(line.get_label()): sorted(np.stack(line.get_data(), axis=1).tolist()) for line in lines}
 
@@ -95,9 +95,7 @@ def test_principal_components_are_those_of_scikit_learn() -> None:
 def curves_of(
     y: Any, classes: Sequence[str], g: np.ndarray, p: np.ndarray | None
 ) -> tuple[str, dict[str, Any]]:
-    """What is said above the curves of a model with these decision values and probabilities, and the rows of
-    the table beside them by class.
-    """
+    """Return the text above the curves of these decision values and probabilities, and the rows by class."""
     model, data = stub(np.zeros((len(y), 1)), y, classes)
     model.probabilities = lambda g: p if p is None else torch.from_numpy(p)
     *texts, (*_, table) = class_curves(model, data, lambda: torch.from_numpy(g))
@@ -105,14 +103,14 @@ def curves_of(
 
 
 def lines_of(figure: Figure, name: str) -> tuple[np.ndarray, np.ndarray]:
-    """The points of a class, by its name in the legend."""
+    """Return the x and y values of the line with this name in the legend."""
     (line,) = (line for line in figure.axes[0].lines if line.get_label() == name)
     return np.asarray(line.get_xdata()), np.asarray(line.get_ydata())
 
 
 @pytest.mark.parametrize(("classes", "calibrated"), [("ab", True), ("abc", True), ("abc", False)])
 def test_curves_are_those_of_scikit_learn(classes: str, calibrated: bool, drawn: list[Figure]) -> None:
-    """Of each class against the rest, with the figures that a result has."""
+    """Each curve is for a class against the rest. The means of the areas are the scores of a result."""
     random, C = np.random.default_rng(0), len(classes)
     index = random.choice(C, 250, p=[0.5, 0.2, 0.3][:C] if C > 2 else [0.8, 0.2])
     g = np.eye(C)[index] + random.normal(size=(250, C)).round(1)  # with ties

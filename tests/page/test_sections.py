@@ -1,4 +1,4 @@
-"""What a report shows of a run: compared with scikit-learn, and with sums written out."""
+"""The sections of a report: results, mistakes, support vectors and features."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_a_cell_of_the_confusion_matrix_is_as_dark_as_its_share_of_the_row() -> 
 
 
 def test_the_terms_of_a_sample_are_added_up_and_zeros_left_out() -> None:
-    """Algorithm 1 adds a term whenever a sample violates the margin."""
+    """Algorithm 1 adds a term on every violation, so a sample may have several terms."""
     z, alpha = [[1.0]] * 4 + [[3.0], [0.0], [2.0]], [1.0, 1.0, 1.0, 1.0, 1.0, 1.0, -1.0]
     expansion = Expansion(torch.tensor(z), torch.tensor(alpha), 2.0, i=torch.tensor([0, 0, 0, 0, 1, 2, 3]))
     train = split([[2], [6], [0], [5]], [1, 1, 1, -1])
@@ -127,7 +127,7 @@ def test_the_terms_of_a_sample_are_added_up_and_zeros_left_out() -> None:
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> tuple[NSVM, Data]:
-    """A model of two classes, and its data."""
+    """Return a model of two classes, and its data."""
     return load(tmp_path_factory.mktemp("found"))
 
 
@@ -138,7 +138,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> tuple[NSVM, Data]:
 def test_the_strongest_support_vectors(
     table: str, solver: str, found: tuple[NSVM, Data], tmp_path: Path
 ) -> None:
-    """The terms are compared with all of them, and their sum with g."""
+    """Compare the terms with the largest of all terms, and their total with g."""
     if table:
         algorithm = {"name": "alg4", "steps": 20, "solver_steps": 100, "lam": 0.01, "solver": solver}
         found = load(tmp_path, **small_table(table, tmp_path), algorithm=algorithm)

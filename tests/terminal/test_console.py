@@ -1,4 +1,4 @@
-"""The closing table and that of nsvm evaluate, on terminals of several widths."""
+"""The tables of results after training and of nsvm evaluate, on terminals of several widths."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RESULT |= {"data": {"samples": {"train": 90, "validation": 0, "test": 10}, "clas
 
 
 def classified(C: int, validation: int = 0) -> dict[str, Any]:
-    """Return the result on C classes of 10 samples each; those of the last are taken for the first."""
+    """Return a result on C classes of 10 samples each, where the last class is mistaken for the first."""
     confusion = [[10 * (i == j) for j in range(C)] for i in range(C - 1)] + [[10] + [0] * (C - 1)]
     accuracy = {"accuracy": (C - 1) / C, "errors": 10, "balanced_accuracy": (C - 1) / C}
     held_out, empty = (
@@ -82,7 +82,7 @@ def test_the_answer_that_is_the_same_for_all_stands_beside_a_score(shown: Any) -
     assert "test accuracy of the majority class │ 80.00 %" in shown(result)
     assert sentence in shown(result)
     assert "No better" not in shown({**result, "test_accuracy": 0.81})
-    assert "No better" not in shown({**result, "metric": "f1"}), "which costs accuracy"
+    assert "No better" not in shown({**result, "metric": "f1"}), "a choice by F1 may cost accuracy"
     errors = {"test_r2": -0.1, "test_rmse": 2.0, "test_mae": 1.0, "test_mean_rmse": 1.9}
     errors |= {"train_r2": 0.5, "train_rmse": 1.0, "train_mae": 1.0}
     assert "No better than always predicting the mean (RMSE 1.900)." in shown({**RESULT, **errors})
@@ -100,7 +100,7 @@ def test_few_figures_come_first_and_each_of_the_others_with_a_word(shown: Any) -
 
 
 def test_without_an_svm_nothing_is_said_of_one(shown: Any) -> None:
-    """Neither after training nor during it, as before there is one."""
+    """This holds for models without an SVM and for records of a run before its SVM exists."""
     text = shown({**classified(2), "support_vectors": None, "violations": None})
     assert "violations" not in text
     assert "support vectors" not in text

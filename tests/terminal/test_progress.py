@@ -1,4 +1,4 @@
-"""The bars of a run: one for each part, and one after the last step."""
+"""The progress of a run: a bar for each part and for the work after the last step, or lines."""
 
 from __future__ import annotations
 
@@ -16,9 +16,7 @@ from tests.patience import PATIENCE
 
 
 def lines_of(capsys: pytest.CaptureFixture[str], solver: str, end: bool = False) -> list[str]:
-    """Return the last lines about a run that takes 10 steps of Part 1 and 3 of Part 2, and is interrupted
-    there unless it comes to its ``end``.
-    """
+    """Return the lines about a run of 10 steps in Part 1 and 3 in Part 2, interrupted unless ``end``."""
     progress = Progress("alg4")
     progress.trainer = Alg4(steps=10, solver_steps=20, solver=solver)
     with contextlib.suppress(KeyboardInterrupt), progress:
@@ -41,7 +39,7 @@ def lines_of(capsys: pytest.CaptureFixture[str], solver: str, end: bool = False)
 def test_each_part_has_its_bar(
     solver: str, counts: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing is said about the time that is left for a solver that takes its own steps."""
+    """The remaining time is unknown for a solver that chooses its number of steps."""
     monkeypatch.setenv("FORCE_COLOR", "1")
     *_, part_1, part_2 = lines_of(capsys, solver)
     assert re.match(r"alg4 +━+ +10/10 ", part_1)

@@ -1,4 +1,4 @@
-"""The progress of a sweep, with jobs that are made up."""
+"""The progress of a sweep, with made-up jobs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_the_score_of_a_job_is_by_its_metric_or_that_of_the_task() -> None:
 def test_news_are_lines_and_a_terminal_shows_a_bar(
     terminal: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And a directory that cannot be read for a moment is read again."""
+    """After an OSError, the display continues to look for news."""
     if terminal:
         monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setattr("nsvm_cli.terminal.console.INTERVAL", 0.0)

@@ -1,4 +1,4 @@
-"""The search space, and what a search may and may not do; real searches are in tests/cli/test_tune.py."""
+"""The search space and the rules for candidates; ``tests/cli/test_tune.py`` tests whole searches."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_a_suggested_space_follows_the_settings_and_what_the_user_adds_stays() -
         "kernel.gamma": (0.1, 0.2),
         "kernel.c": (0.0, 1.0),
         "optimizer.lr": (1e-6, 0.1),
-    }, "no momentum and no dropout, for there are no such settings"
+    }, "expected no momentum and no dropout, because the settings lack them"
     for space in (SUGGESTED, {}):
         with pytest.raises(InputError, match="no setting that has an effect"):
             search(space=space).suited(SUGGESTED, {})
@@ -113,7 +113,7 @@ def test_what_no_step_uses_is_left_out(algorithm: str, network: str, kernel: str
     words = [f"algorithm={algorithm}", f"network={network}", f"kernel={kernel}", "dataset.samples=100"]
     values = compose_settings([*words, "optimizer.lr=1", "engine=torch"])
     if kernel == "polynomial":
-        assert values["kernel"]["gamma"] is None, "1/n"
+        assert values["kernel"]["gamma"] is None, "expected null, which stands for 1/n"
     experiment = prepare(parse_settings(values))
     settings = effective(values, experiment)
     found = search(space=SUGGESTED).suited(SUGGESTED, settings)
@@ -124,8 +124,10 @@ def test_what_no_step_uses_is_left_out(algorithm: str, network: str, kernel: str
 @pytest.mark.parametrize(
     ("kind", "usual", "expected"),
     [
-        *(("three classes", "16 each", "16 each"), ("three classes", "17 each", 0.25)),  # of 67 of the rarest
-        *(("regression", "54 each", "54 each"), ("regression", "55 each", 0.25)),  # of 216
+        # the rarest class has 67 samples
+        *(("three classes", "16 each", "16 each"), ("three classes", "17 each", 0.25)),
+        # there are 216 samples
+        *(("regression", "54 each", "54 each"), ("regression", "55 each", 0.25)),
     ],
 )
 def test_the_usual_number_of_validation_samples_is_at_most_a_quarter_of_those_there_are(
@@ -134,7 +136,7 @@ def test_the_usual_number_of_validation_samples_is_at_most_a_quarter_of_those_th
     asked: set[str] = set()
     take = Splits.__getitem__
     monkeypatch.setattr(Splits, "__getitem__", lambda self, name: asked.add(name) or take(self, name))
-    # neither a number that is there nor what needs validation data is in the way
+    # the table's own number of validation samples has no effect; validation.every requires validation data
     values = {**SETTINGS, **small_table(kind, tmp_path), "validation": {"every": 5}}
     assert suited_validation(values, usual) == expected
     assert asked == {"train", "validation"}
@@ -147,13 +149,13 @@ def test_the_usual_number_of_validation_samples_is_at_most_a_quarter_of_those_th
 def test_the_usual_numbers_stay(dataset: str, usual: str) -> None:
     settings = compose_settings([f"dataset={dataset}", "+tune=default", USUAL])
     assert settings.pop("tune")["usual_validation"] == usual
-    if dataset != "mnist":  # whose images may not be there
+    if dataset != "mnist":  # its images may be missing
         assert suited_validation(settings, usual) == usual
 
 
 @pytest.mark.usefixtures("inline_workers")
 def test_the_first_candidate_is_the_settings_as_far_as_the_space_holds_them(tmp_path: Path) -> None:
-    """Others are rounded to two digits."""
+    """Values that the search draws are rounded to two digits."""
     default = {"algorithm.lam": 1.234e-3, "kernel.gamma": None, "optimizer.lr": 0.01234}
     values = with_values(SETTINGS, {**default, "algorithm.steps": 5, "algorithm.solver_steps": 20})
     space = {**SUGGESTED, "optimizer": {"lr": {"low": 1e-4, "high": 1e-3, "log": True}}}
@@ -161,7 +163,7 @@ def test_the_first_candidate_is_the_settings_as_far_as_the_space_holds_them(tmp_
     tried: list[Candidate] = []
     wanted = search(space=space, directory=str(tmp_path / "search"), **budget)
     [best] = tune(values, wanted, SUGGESTED, tried.append)
-    assert best.error == standard_error(best.final, 0.0, samples=80), "each seed draws its own samples"
+    assert best.error == standard_error(best.final, 0.0, samples=80), "seeds of generated data do not overlap"
     first, *others = (candidate.point for candidate in tried)
     assert first == {**default, "kernel.gamma": 1 / 8, "optimizer.lr": first["optimizer.lr"]}
     assert tried[0].scores == [validation_score(with_values(values, first), 1000)]
@@ -179,11 +181,11 @@ def prepared_score(values: dict[str, Any], metric: str) -> Any:
 
 def test_the_score_is_what_a_run_on_validation_data_records() -> None:
     assert validation_score(SETTINGS, 3) == prepared_score(SETTINGS, "accuracy")
-    assert validation_score(with_values(SETTINGS, {"optimizer.lr": 1e39}), 3) == -math.inf, "not finite"
-    assert validation_score(SETTINGS, 3, seconds=1e-9) == -math.inf, "it takes longer"
+    assert validation_score(with_values(SETTINGS, {"optimizer.lr": 1e39}), 3) == -math.inf  # diverges
+    assert validation_score(SETTINGS, 3, seconds=1e-9) == -math.inf, "expected -inf after the time limit"
     of_losses = {**SETTINGS, "metric": "log_loss", "calibration": "sigmoid"}
     assert validation_score(of_losses, 3) == prepared_score(of_losses, "log_loss")
-    assert validation_score(of_losses, 3, seconds=1e-9) == math.inf, "worse than every loss"
+    assert validation_score(of_losses, 3, seconds=1e-9) == math.inf, "expected a score worse than every loss"
 
 
 @pytest.mark.usefixtures("inline_workers")
@@ -194,7 +196,7 @@ def test_a_candidate_that_fails_is_worse_than_all_others(tmp_path: Path) -> None
     tried: list[Candidate] = []
     finalists = tune(values, wanted, {}, tried.append)
     assert {c.point["optimizer.lr"] for c in finalists} == {0.01}
-    assert {len(c.scores) for c in tried if c.point["optimizer.lr"] > 1} == {1}, "no further seeds"
+    assert {len(c.scores) for c in tried if c.point["optimizer.lr"] > 1} == {1}, "expected only one seed"
     hopeless = search(space={"optimizer": {"lr": [1e39]}}, directory=str(tmp_path / "hopeless"), **budget)
     with pytest.raises(RunError, match="no candidate completed training with every seed"):
         tune(values, hopeless, {}, tried.append)
