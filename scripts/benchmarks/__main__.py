@@ -4,9 +4,9 @@ usage: scripts/benchmark [--parts trainers svc exact] [--pairs 5]
                          [--out outputs/benchmark] [--ringnorm FILE.csv] [--mnist FOLDER] [--pmlb FOLDER]
                          [--algorithms alg1 alg2 ...] [--engine auto|torch|numba]
 
-Everything runs on one thread, and the two sides of a ratio alternate. Writes one CSV per table, and
-report.md. Without --ringnorm the data are generated; without --mnist or --pmlb the cells that need it are
-left out.
+Everything runs on one thread, and the two sides of a ratio alternate. The output is a CSV file for each
+table, and report.md. Without --ringnorm, the data are generated. Without --mnist or --pmlb, the cells that
+require it are left out.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ PARTS = {"trainers": trainers.measure, "svc": baselines.fit, "exact": exact.fit}
 
 
 def main() -> None:
-    """The command."""
     parser = argparse.ArgumentParser(usage=USAGE, add_help=True)
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS), metavar="PART")
     parser.add_argument("--algorithms", nargs="+", choices=trainers.ALGORITHMS, default=trainers.ALGORITHMS)

@@ -31,7 +31,7 @@ LONGEST = 64_000
 
 
 def samples(m: int, seed: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Standardised training and test samples, float32."""
+    """Return standardised training samples and labels, and test samples and labels, in float32."""
     drawn = Ringnorm(samples=m + TEST).load(np.random.default_rng(seed))
     x, labels = torch.from_numpy(drawn.x), torch.from_numpy(drawn.y).float()
     z = fit_scaling(x[:m], global_scaling=False)(x).float()
@@ -39,12 +39,12 @@ def samples(m: int, seed: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor
 
 
 def accuracy(predicted: torch.Tensor, y: torch.Tensor) -> float:
-    """Per cent."""
+    """Return the accuracy in percent."""
     return 100 * float(((predicted >= 0) == (y > 0)).double().mean())
 
 
 def alone(task: Callable[..., Any], *arguments: Any) -> Any:
-    """Its result, from a separate process, so that its peak memory is measured alone."""
+    """Run a task in a separate process, so that its peak memory is measured alone, and return its result."""
     with ProcessPoolExecutor(
         1, get_context("spawn"), initializer=torch.set_num_threads, initargs=(1,)
     ) as pool:
@@ -52,12 +52,12 @@ def alone(task: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def peak() -> float:
-    """MiB that this process has held at most."""
+    """Return the peak memory of this process in MiB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 def fit_svc(m: int, seed: int) -> dict[str, float]:
-    """Seconds, test accuracy, support vectors and peak memory of SVC."""
+    """Fit SVC, and return seconds, test accuracy, number of support vectors and peak memory."""
     z, y, z_test, y_test = samples(m, seed)
     svc = SVC(gamma=GAMMA, C=1.0)
     time, _ = clocked(svc.fit, z.numpy(), y.numpy())
@@ -66,13 +66,16 @@ def fit_svc(m: int, seed: int) -> dict[str, float]:
 
 
 def fit_pegasos(m: int, seed: int, wanted: float) -> dict[str, float]:
-    """The same of Algorithm 0, stopped when it is as accurate as wanted: looked at after 1000 steps, and
-    whenever their number has grown by a half. Looking is not part of the time."""
+    """Train Algorithm 0 until it reaches the wanted accuracy, and return the same figures.
+
+    The accuracy is computed after 1000 steps and whenever the number of steps has grown by half. The seconds
+    exclude this.
+    """
     z, y, z_test, y_test = samples(m, seed)
     network = build_network({"name": "identity"}, (z.shape[1],), seed=0)
     problem, F = Problem(z, y, RBF(GAMMA), seed=0), FeatureMap(network, SGD(0.0), seed=0)
     trainer, steps, reached = for_engine(NUMBA, Pegasos(LONGEST, LAM)), 1000, 0.0
-    trainer.advance(problem, trainer.start(problem, F), 10)  # loads what is compiled
+    trainer.advance(problem, trainer.start(problem, F), 10)  # loads the compiled code
     time, state = clocked(trainer.start, problem, F)
     while True:
         time += clocked(trainer.advance, problem, state, steps)[0]
@@ -85,7 +88,7 @@ def fit_pegasos(m: int, seed: int, wanted: float) -> dict[str, float]:
 
 
 def fit(report: Report, arguments: argparse.Namespace) -> None:
-    """Time to SVC's test accuracy minus 0.3 points, each fit in a separate process."""
+    """Measure the time to SVC's test accuracy minus 0.3 points, with each fit in a separate process."""
     rows = []
     for m in SIZES:
         ours, theirs = [], []

@@ -1,7 +1,7 @@
 """The paper's pseudocode in straightforward PyTorch: one step at a time, with autograd throughout.
 
-It is the baseline of all ratios, and therefore lean: it sums over the support vectors with one operation, and
-gathers, converts and keeps nothing that a step does not need.
+This code is the baseline of all ratios, and therefore lean: one operation sums over the support vectors, and
+a step gathers, converts and stores only what it needs.
 
 Each algorithm is a generator that yields after every step, so that a benchmark can time any part of a run.
 ``net(x)`` is F_theta; the network is in evaluation mode except in the forward pass of a theta step.
@@ -19,7 +19,7 @@ VectorKernel = Callable[[Tensor, Tensor], Tensor]
 
 
 def rbf(gamma: float) -> VectorKernel:
-    """(p, n), (q, n) -> (p, q)."""
+    """Return the RBF kernel as a function of matrices: (p, n), (q, n) -> (p, q)."""
     return lambda a, b: torch.exp(-gamma * (a[:, None] - b[None]).square().sum(-1))
 
 
@@ -34,12 +34,12 @@ class Eager:
     draw: Callable[[int], Tensor]
     K: VectorKernel
     lam: float = 1e-4
-    rate: Callable[[int], float] | None = None  # of step t, where it is not the optimizer's own throughout
-    alpha: Tensor = field(init=False)  # of Algorithms 0, 2, 3: one a sample
-    j: Tensor = field(init=False)  # and those that are not 0, in the order in which they joined
-    objective: Tensor = field(init=False)  # its value before the latest theta step
-    z: Tensor = field(init=False)  # of Algorithm 1: the evaluations that are kept, and their labels
-    labels: Tensor = field(init=False)
+    rate: Callable[[int], float] | None = None  # the learning rate of step t; None: the optimizer's own rate
+    alpha: Tensor = field(init=False)  # Algorithms 0, 2 and 3: a coefficient for each sample
+    j: Tensor = field(init=False)  # the samples with alpha > 0, in the order of their first violations
+    objective: Tensor = field(init=False)  # the objective before the latest theta step
+    z: Tensor = field(init=False)  # Algorithm 1: the stored features
+    labels: Tensor = field(init=False)  # the labels of z
 
     def __post_init__(self) -> None:
         self.alpha = torch.zeros_like(self.y)
@@ -95,7 +95,7 @@ class Eager:
             yield t
 
     def algorithm_2(self, T: int, begin: int = 1) -> Iterator[int]:
-        """Run from step ``begin`` on; alpha holds the result of the steps before it."""
+        """Run all steps or, if ``begin`` > 1, the steps after ``begin``, whose result alpha contains."""
         if begin == 1:
             self.add(self.draw(1), 1)
         for t in range(begin + 1, T + 1):
@@ -106,7 +106,7 @@ class Eager:
             g = ay @ self.K(self.F(x_j), self.F(x_t)) / (self.lam * (t - 1))
             if y_t * g < 1:
                 c = -y_t / (self.lam * (t - 1))
-                if self.alpha[i] > 0:  # x_t is one of the x_j: one value under dropout
+                if self.alpha[i] > 0:  # x_t is one of the x_j, and dropout must not give it other features
                     at = (j == i).nonzero()[:, 0]
                 else:
                     x_j, at = torch.cat([x_j, x_t]), torch.tensor([len(j)])
@@ -122,7 +122,7 @@ class Eager:
             yield t
 
     def algorithm_3(self, T: int, k: int, mu: float = 1.0, begin: int = 1) -> Iterator[int]:
-        """Run from step ``begin`` on, as in ``algorithm_2``."""
+        """Run all steps or the steps after ``begin``, as ``algorithm_2`` does."""
         if begin == 1:
             self.add(self.draw(1), 1 / k)
         for t in range(begin + 1, T + 1):

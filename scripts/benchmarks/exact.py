@@ -1,4 +1,4 @@
-"""``algorithm=svc`` against LIBSVM (the SVC of scikit-learn) and oneDAL, if scikit-learn-intelex is there."""
+"""``algorithm=svc`` against LIBSVM (scikit-learn's SVC) and, with scikit-learn-intelex, oneDAL."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from nsvm_cli.models.kernels import or_one_over_n
 from nsvm_cli.trainers.base import Problem
 
 MEMORY = 1000
-"""MiB of kernel values for each."""
+"""Size of the cache for kernel values in LIBSVM and oneDAL, in MiB."""
 
 WARMING_UP = 3000
-"""The samples of a first fit by each, which is not reported."""
+"""Number of samples of a first fit, which is not reported."""
 
 LONGEST = 60.0
-"""Seconds from which a fit is not repeated."""
+"""A fit that takes at least this number of seconds is not repeated."""
 
 Samples = tuple[torch.Tensor, torch.Tensor]
 RAW = ("network=identity", "network.normalize=false", "kernel=rbf", "kernel.gamma=null")
@@ -33,7 +33,7 @@ TABLES = (("magic", 1e-4), ("magic", 1e-5), ("letter", 1e-5), ("adult", 1e-4), (
 
 
 def cells(arguments: argparse.Namespace) -> Iterator[tuple[Cell, list[int | None]]]:
-    """Yield runs, and how many of their training samples to take each time."""
+    """Yield runs, and for each run the numbers of training samples to fit; None stands for all samples."""
     yield Cell("ringnorm", "svc", ("dataset=ringnorm", "dataset.samples=100000", *RAW)), [6_660, 20_000, None]
     if arguments.mnist:
         root = f"dataset.root='{arguments.mnist.resolve()}'"
@@ -48,7 +48,7 @@ def cells(arguments: argparse.Namespace) -> Iterator[tuple[Cell, list[int | None
 
 
 def prepared(cell: Cell) -> tuple[Problem, Any, Samples]:
-    """Return the problem on features, its SVM, and the test set, after Part 1 of an algorithm that has it."""
+    """Return the problem on features, the SVM and the test set; ``alg4`` first trains theta in Part 1."""
     e = cell.prepare(seed=0)
     svm: Any = e.trainer
     if cell.algorithm == "alg4":
@@ -60,7 +60,7 @@ def prepared(cell: Cell) -> tuple[Problem, Any, Samples]:
 
 
 def ours(svm: Any, problem: Problem, test: Samples) -> dict[str, float]:
-    """Fit the SVM by working sets."""
+    """Fit the SVM of nsvm, and return its seconds, accuracy and number of support vectors."""
     begin = time.process_time()
     g = svm.solve(problem, problem.x)
     seconds = time.process_time() - begin
@@ -69,7 +69,7 @@ def ours(svm: Any, problem: Problem, test: Samples) -> dict[str, float]:
 
 
 def theirs(kind: Any, svm: Any, problem: Problem, test: Samples) -> dict[str, float]:
-    """Fit the same SVM by a class of scikit-learn's interface."""
+    """Fit the same SVM with a class that has scikit-learn's interface."""
     K: Any = problem.K
     gamma = float(or_one_over_n(K.gamma, problem.x))
     machine = kind(C=svm.C(problem), gamma=gamma, tol=svm.tol, cache_size=MEMORY)
@@ -81,7 +81,7 @@ def theirs(kind: Any, svm: Any, problem: Problem, test: Samples) -> dict[str, fl
 
 
 def fit(report: Report, arguments: argparse.Namespace) -> None:
-    """Processor seconds of each, alternately."""
+    """Measure the processor seconds of all implementations in turn, and write the table."""
     kinds: dict[str, Any] = {"svc": None, "LIBSVM": SVC}
     if importlib.util.find_spec("sklearnex"):
         kinds["oneDAL"] = importlib.import_module("sklearnex.svm").SVC

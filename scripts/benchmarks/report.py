@@ -1,4 +1,4 @@
-"""Tables as files: CSV and Markdown."""
+"""Tables in CSV and Markdown files."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Row = Mapping[str, Any]
 
 
 class Report:
-    """Collects tables; each is on disk as soon as it is complete."""
+    """Writes each table to disk as soon as it is complete."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -27,7 +27,7 @@ class Report:
         self._write(f"{versions}, Python {platform.python_version()}, {platform.machine()}, 1 thread\n", "w")
 
     def table(self, name: str, title: str, rows: Sequence[Row]) -> None:
-        """Writes ``name``.csv, and the table in Markdown."""
+        """Write ``name``.csv, and append the table to ``report.md``."""
         frame = pd.DataFrame(rows)
         frame.to_csv(self.folder / f"{name}.csv", index=False)
         header = [f"| {' | '.join(frame.columns)} |", f"|{' --- |' * len(frame.columns)}"]
@@ -45,5 +45,5 @@ def _shown(value: object) -> str:
 
 
 def spread(values: Sequence[float]) -> str:
-    """The median, and the smallest and the largest value."""
+    """Return the median, the smallest and the largest value as text."""
     return f"{statistics.median(values):.3g} ({min(values):.3g} to {max(values):.3g})"

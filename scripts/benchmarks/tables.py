@@ -1,4 +1,4 @@
-"""Score nsvm's default for tables beside tuned SVMs, boosted trees and plain networks, on CSV files.
+"""Compare nsvm's default for tables with tuned SVMs, boosted trees and plain networks, on CSV files.
 
 ``python -m benchmarks.tables rows.csv churn.csv:Churn houses.csv:price:real`` trains each method on the same
 split of each file and appends its scores to ``rows.csv``. Rows that are already there are not computed again.
@@ -62,7 +62,7 @@ def folds(y: np.ndarray, real: bool, seed: int) -> Any:
 
 
 def plain(A: pd.DataFrame, B: pd.DataFrame) -> list[pd.DataFrame]:
-    """Return numbers as float, dates as their parts, and other columns as text, as other methods need."""
+    """Return the frames with numbers as floats, dates split into their parts, and other columns as text."""
     parts: list[dict[str, Any]] = [{}, {}]
     for name, column in A.items():
         numbers = pd.to_numeric(column, errors="coerce")

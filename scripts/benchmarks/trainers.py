@@ -1,6 +1,6 @@
-"""The trainers, and their steps as they are defined, against the eager loop, on the paper's settings.
+"""The trainers and their literal steps against the eager loop, on the paper's settings.
 
-All three have the same data, seeds, theta and samples; the eager loop has torch's own dropout.
+All three use the same data, seeds, theta and samples. The eager loop uses torch's own dropout.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from nsvm_cli.models.networks import CNN, MLP, MaxPool
 from nsvm_cli.models.optimizers import OPTIMIZERS
 from nsvm_cli.runs.experiment import Experiment, prepare
 
-WINDOWS, WINDOW = 10, 50  # where the eager loop would take more than ten minutes
+WINDOWS, WINDOW = 10, 50  # used if the eager loop would take more than ten minutes
 TOO_LONG = 600.0
 R = TypeVar("R")
 ALGORITHMS = ("pegasos", "alg1", "alg2", "alg3", "alg4")
@@ -34,7 +34,7 @@ ALGORITHMS = ("pegasos", "alg1", "alg2", "alg3", "alg4")
 
 @dataclass(frozen=True)
 class Cell:
-    """An algorithm on a data set, and where its data are."""
+    """An algorithm on a data set, with further overrides such as the folder of the data."""
 
     dataset: str
     algorithm: str
@@ -47,7 +47,7 @@ class Cell:
 
 
 def cells(arguments: argparse.Namespace) -> Iterator[Cell]:
-    """Each algorithm on Ringnorm and, if it is at hand, on MNIST 0-v-1."""
+    """Yield each algorithm on Ringnorm and, if its folder is given, on MNIST 0-v-1."""
     engine = f"engine={arguments.engine}"
     ringnorm: tuple[str, ...] = (engine, "dataset=ringnorm")
     if arguments.ringnorm:
@@ -61,7 +61,7 @@ def cells(arguments: argparse.Namespace) -> Iterator[Cell]:
 
 
 def eager_loop(experiment: Experiment) -> Eager:
-    """The eager loop with the theta that the experiment has now, made of torch's own modules."""
+    """Return the eager loop with the current theta of the experiment, made of torch's own modules."""
     settings: Any = build(OPTIMIZERS, "optimizer", experiment.settings.optimizer)
     problem, trainer = experiment.problem, experiment.trainer
     network = _of_torch(deepcopy(experiment.F.network))
@@ -89,7 +89,7 @@ def _of_torch(network: nn.Module) -> nn.Module:
         case MLP():
             dropout = nn.Dropout(network.dropout.p)
             layers = [part for layer in network.layers for part in (dropout, layer, nn.ReLU())]
-            return nn.Sequential(nn.Flatten(), *layers[1:])  # what comes in is never dropped
+            return nn.Sequential(nn.Flatten(), *layers[1:])  # the inputs have no dropout
         case CNN():
             return nn.Sequential(*map(_layer_of_torch, network))
         case nn.Sequential():
@@ -98,7 +98,7 @@ def _of_torch(network: nn.Module) -> nn.Module:
 
 
 def steps(experiment: Experiment, eager: Eager) -> Iterator[int]:
-    """The eager loop over the whole run of this experiment."""
+    """Run the eager loop over all steps of the experiment."""
     trainer: Any = experiment.trainer
     name, T = experiment.settings.algorithm["name"], trainer.total
     if name == "pegasos":
@@ -116,14 +116,14 @@ def steps(experiment: Experiment, eager: Eager) -> Iterator[int]:
 
 
 def clocked(task: Callable[..., R], *arguments: Any, **options: Any) -> tuple[float, R]:
-    """The seconds that it takes, and its result."""
+    """Return the seconds that a task takes, and its result."""
     begin = time.perf_counter()
     result = task(*arguments, **options)
     return time.perf_counter() - begin, result
 
 
 def train(experiment: Experiment) -> Any:
-    """The whole run, as ``nsvm train`` does it, without its records; returns the last state."""
+    """Train like ``nsvm train``, but without records, and return the last state."""
     trainer, problem = experiment.trainer, experiment.problem
     state = trainer.start(problem, experiment.F)
     trainer.advance(problem, state, trainer.total)
@@ -132,15 +132,15 @@ def train(experiment: Experiment) -> Any:
 
 
 def exhaust(iterator: Iterator[int]) -> None:
-    """Runs it to its end."""
     for _ in iterator:
         pass
 
 
 def windows(experiment: Experiment) -> tuple[float, float]:
-    """Seconds of the whole run by the eager loop and by literal steps, from WINDOWS windows of WINDOW steps.
+    """Return the estimated seconds of a whole run by the eager loop and by literal steps.
 
-    Their places are spread over the run. Each starts from the state that our trainer has there.
+    Both are measured in WINDOWS windows of WINDOW steps, which are spread over the run. Each window starts
+    from the state of our trainer at its first step.
     """
     trainer, problem = experiment.trainer, experiment.problem
     state = trainer.start(problem, experiment.F)
@@ -161,10 +161,10 @@ def windows(experiment: Experiment) -> tuple[float, float]:
 
 
 def eager_from(experiment: Experiment, state: Any) -> Eager:
-    """The eager loop of Algorithm 2 or 3 where our trainer's state is."""
+    """Return the eager loop of Algorithm 2 or 3, in the state of our trainer."""
     eager, y = eager_loop(experiment), experiment.problem.y
     eager.j = torch.from_numpy(state.coefficients.support.copy())
-    eager.alpha = torch.from_numpy(state.coefficients.alpha).to(y) * y  # in the paper, y is no part of alpha
+    eager.alpha = torch.from_numpy(state.coefficients.alpha).to(y) * y  # the paper's alpha excludes y
     for p, momentum in zip(
         eager.optimizer.param_groups[0]["params"], experiment.F.optimizer.state["momenta"], strict=True
     ):
@@ -174,11 +174,11 @@ def eager_from(experiment: Experiment, state: Any) -> Eager:
 
 
 def measure(report: Report, arguments: argparse.Namespace) -> None:
-    """The table of ratios."""
+    """Measure all cells, and write the table of ratios."""
     rows = []
     for cell in cells(arguments):
         ours, eager, literal, in_windows = [], [], [], False
-        train(warm := cell.prepare(0))  # which also loads what is compiled
+        train(warm := cell.prepare(0))  # also loads the compiled code
         for seed in range(arguments.pairs):
             experiment = cell.prepare(seed)
             loop = steps(experiment, eager_loop(experiment))

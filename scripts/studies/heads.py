@@ -4,11 +4,11 @@
 data set, condition, seed and test set, and ``heads.png``. Rows that are already there are not computed again.
 
 Conditions: ``full`` is all training samples (at most 2,000 of a table), ``wrong labels`` replaces 20 % of
-their labels by another class, and ``30 a class`` is a part of them. Models that are trained on ``full`` are
-also tested on ``noise`` and, for images, on ``rotation``. Each head chooses among six candidates by the
-accuracy on the validation samples with seed 1000, for each of ``full``, ``wrong labels`` and ``30 a class``.
-The numbers of steps give about the same processor time. All heads are calibrated in the same way: logistic
-regression from decision values to classes, fitted to the validation samples.
+their labels by another class, and ``30 a class`` is 30 samples of each class. Models that are trained on
+``full`` are also tested on ``noise`` and, for images, on ``rotation``. Each head chooses among six candidates
+by the accuracy on the validation samples with seed 1000, for each of ``full``, ``wrong labels`` and
+``30 a class``. The numbers of steps give about the same processor time. All heads are calibrated in the same
+way: logistic regression from decision values to classes, fitted to the validation samples.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from nsvm_cli.datasets.torchvision_import import import_torchvision
 TABLES = ("german", "letter", "optdigits", "segmentation", "vehicle")
 CHOICE_SEED = 1000
 FEW = 10_000
-"""Number of images up to which training takes a fifth of the steps, and for the choice of a candidate."""
+"""Maximum number of images for candidates. With at most this number, training takes a fifth of the steps."""
 
 
 class Head(NamedTuple):

@@ -9,7 +9,7 @@ import pandas as pd
 from autogluon.core.models import AbstractModel
 
 SHARE = 0.5
-"""The share of the time limit within which candidates are tried; the rest is for the final training."""
+"""The share of the time limit for trying candidates; the rest is for the final training."""
 
 METRICS = ("roc_auc", "accuracy", "balanced_accuracy")
 """Metrics by which candidates are chosen, with the same names in nsvm and in AutoGluon."""

@@ -1,15 +1,15 @@
-"""Try in the long run what the gate has no time for; to be run before a release.
+"""Run long tests for which the gate has no time, before a release.
 
 usage: scripts/try [--parts PART ...] [--kills 300] [--signals 50] [--minutes 60]
                    [--out outputs/trials]
 
 parts, by default all:
   thorough  the tests that take long and find little, which scripts/test leaves out
-  pauses    runs that pause, on each processor that this one can stand in for, and runs that are slowed down
+  pauses    runs that pause, with code for each processor that this one can imitate, and slowed-down runs
   kills     runs that are killed at random moments, and resumed
   signals   runs that are interrupted at random moments, and resumed
-  disk      runs on disks that are too small; needs root, for the disk is a small tmpfs
-  fuzz      files that are cut short, have a bit turned, or were never written in good faith, by hypothesis
+  disk      runs on disks that are too small; requires root to mount a small tmpfs
+  fuzz      files that are truncated, have a flipped bit, or are forged by hypothesis
 
 Each part writes its findings to PART.md in the output folder, and fails if a promise is broken.
 """
@@ -38,7 +38,6 @@ PARTS = {
 
 
 def main() -> None:
-    """The command."""
     parser = argparse.ArgumentParser(
         usage=USAGE,
         description=f"{ABOUT}\n{DETAILS}",
@@ -51,7 +50,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("outputs/trials"))
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    # a shell's & and nohup have these ignored, and what is started from here would inherit that
+    # processes started by a shell's & or nohup ignore these signals, and the runs would inherit this
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     arguments.out.mkdir(parents=True, exist_ok=True)

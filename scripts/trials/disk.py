@@ -1,4 +1,4 @@
-"""Runs on disks that are full."""
+"""Runs on full disks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trials.runs import start
 
 
 def disk(folder: Path, arguments: Namespace) -> list[str]:
-    """Run on a tmpfs that has room for ever more; whatever is missing, the run resumes once there is room."""
+    """Train on disks of growing size; a run without enough space must fail cleanly, and resume with more."""
     small = folder / "small"
     small.mkdir()
     words = ["algorithm=alg2", "algorithm.steps=3000", "seed=3", "log_every=10", "checkpoint.every=300"]

@@ -1,4 +1,4 @@
-"""Files that a reader should take or refuse: real ones, and what can be made of them."""
+"""Model files and checkpoints to be changed, and readers that must accept or refuse them."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ def make(folder: Path, algorithm: str) -> tuple[Path, Path]:
 
 
 def split(data: bytes) -> tuple[dict[str, Any], bytes]:
-    """Return the header of a safetensors file, and what follows it."""
+    """Return the header of a safetensors file, and the bytes after it."""
     length = int.from_bytes(data[:8], "little")
     return json.loads(data[8 : 8 + length]), data[8 + length :]
 
 
 def join(header: str, rest: bytes) -> bytes:
-    """Undo ``split``, with the right checksum where there is a place for it."""
+    """Undo ``split``, and replace the placeholder of the checksum, if there is exactly one."""
     text = header.encode(errors="surrogatepass")
     data = bytearray(len(text).to_bytes(8, "little") + text + rest)
     if data.count(BLANK.encode()) == 1:
@@ -69,7 +69,7 @@ def join(header: str, rest: bytes) -> bytes:
 
 
 class Reader:
-    """Opens files as ``nsvm evaluate`` and ``nsvm train resume=`` do, and says how that went."""
+    """Opens files like ``nsvm evaluate`` and ``nsvm train resume=``, and returns the outcome."""
 
     def __init__(self, kind: str, algorithm: str) -> None:
         self.kind = kind
@@ -77,7 +77,7 @@ class Reader:
         self.experiment = prepare(self.settings)
 
     def __call__(self, file: Path) -> str:
-        """Return 'taken', or the sentence of a refusal; anything else that is raised is a defect."""
+        """Return 'taken' or the message of a refusal. Any other exception is a defect."""
         try:
             if self.kind == MODEL:
                 model = load_model(file, {"device": "cpu", "threads": 1})

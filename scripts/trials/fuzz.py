@@ -1,4 +1,4 @@
-"""What a reader of checkpoints makes of files that nobody wrote in good faith."""
+"""Damaged and forged model files and checkpoints, which readers must accept or properly refuse."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from trials.files import Reader, join, make, split
 ALGORITHMS = ["alg1", "alg2", "alg3", "alg4", "pegasos"]
 EXAMPLES = 500
 DAMAGE = ("cut", "flip", "bytes")
-"""Ways to change a file that leave its checksum as it was: the file must be refused."""
+"""Changes that do not update the checksum of a file, so that readers must refuse the file."""
 
 TEXT = st.text(st.characters(exclude_categories=["Cc", "Cs"]), max_size=12) | st.text(max_size=2)
 ODD = st.one_of(
@@ -44,7 +44,7 @@ VALUES = st.recursive(
 
 
 def paths(tree: Any, at: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """Return every place in nested dicts and lists."""
+    """Return the path of every value in nested dicts and lists."""
     places = [at]
     if isinstance(tree, dict):
         for key, value in tree.items():
@@ -56,7 +56,7 @@ def paths(tree: Any, at: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 
 
 def changed(data: st.DataObject, tree: Any) -> Any:
-    """Return the tree with one to three of its places changed, added to or removed."""
+    """Return a copy of the tree with one to three of its values replaced, removed or added."""
     tree = copy.deepcopy(tree)
     for _ in range(data.draw(st.integers(1, 3))):
         if not (places := paths(tree)[1:]):
@@ -84,7 +84,7 @@ def changed(data: st.DataObject, tree: Any) -> Any:
 
 
 def mangled(data: st.DataObject, whole: bytes, kind: str) -> tuple[str, bytes]:
-    """Return how a file was made from a whole one, and the file."""
+    """Return the way in which an intact file was changed, and the changed file."""
     how = data.draw(st.sampled_from([*DAMAGE, "header", "content", "content", "tensors", "text"]))
     if how == "cut":
         return how, whole[: data.draw(st.integers(0, len(whole) - 1))]
@@ -117,13 +117,13 @@ def mangled(data: st.DataObject, whole: bytes, kind: str) -> tuple[str, bytes]:
 
 
 def _way(said: str) -> str:
-    """Return a refusal without what is peculiar to one file."""
+    """Return the start of a refusal without names and numbers, to count similar refusals together."""
     words = re.sub(r"^.*?: |'[^']*'|\[.*?\]|-?[0-9][0-9.e+-]*", " ", said)
     return "taken" if said == "taken" else " ".join(words.split()[:7])
 
 
 def fuzz(folder: Path, arguments: Namespace) -> list[str]:
-    """Hand files to the readers for some minutes; any error but the documented ones is a defect."""
+    """Pass changed files to the readers for some minutes; any undocumented error is a defect."""
     whole = {
         (kind, a): file.read_bytes()
         for a in ALGORITHMS

@@ -1,4 +1,4 @@
-"""The tests that the gate leaves out, and runs that pause: where and how often changes no bit."""
+"""The tests that the gate leaves out, and runs that pause, which must not change a bit of the model."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 from trials.runs import start
 
 PROCESSORS = {"haswell": "avx2", "skylake-avx512": "avx512vl", "sapphirerapids": "avx512_fp16"}
-"""What Numba may compile for in place of this processor, and the flag of a processor that can run it."""
+"""Other processors for which Numba can compile, and the flag of processors that can run this code."""
 
 SLOWED = 6
 LOG_EVERY = (37, 1_000_000)
@@ -26,12 +26,12 @@ ROOT = Path(__file__).parents[2]
 
 
 def thorough(folder: Path, arguments: Namespace) -> list[str]:
-    """Run what is marked as thorough; all of it must pass."""
+    """Run the tests that are marked as thorough."""
     return [passed(folder, "-m", "thorough")]
 
 
 def passed(folder: Path, *selection: str, **environment: str) -> str:
-    """Return the last line of pytest, all of whose selected tests must pass."""
+    """Run the selected tests, all of which must pass, and return the last line of pytest."""
     command = [sys.executable, "-m", "pytest", *selection, "-n", "2", "--basetemp", str(folder / "pytest")]
     done = subprocess.run(
         command, cwd=ROOT, env={**os.environ, **environment}, capture_output=True, text=True
@@ -42,12 +42,12 @@ def passed(folder: Path, *selection: str, **environment: str) -> str:
 
 
 def pauses(folder: Path, arguments: Namespace) -> list[str]:
-    """Run the tests of pauses in a process for each processor, without code that was compiled before."""
+    """Run the tests of pauses with newly compiled code for each processor, and slow down a run."""
     facts = Path("/proc/cpuinfo").read_text()
     (own,) = {line.partition(": ")[2] for line in facts.splitlines() if line.startswith("model name")}
     lines = []
     for name in (None, *(name for name, flag in PROCESSORS.items() if flag in facts.split())):
-        # without its own features, it would have this processor's
+        # unless its features are reset, Numba uses the features of this processor
         imitated = {} if name is None else {"NUMBA_CPU_NAME": name, "NUMBA_CPU_FEATURES": ""}
         tests = "test_no_pause" if name is None else "test_no_pause and numba"
         selection = ["tests/engines/test_contract.py", "-k", tests, "-m", "thorough or not thorough"]
@@ -57,7 +57,7 @@ def pauses(folder: Path, arguments: Namespace) -> list[str]:
 
 
 def _slowed(folder: Path) -> str:
-    """Stop and continue a run at random, so that it pauses elsewhere; its model must stay the same."""
+    """Stop and continue runs at random, which moves their pauses, and check that all models are equal."""
     rng, stops, models = random.Random(0), 0, []
     for n, log_every in enumerate((*LOG_EVERY, *SLOWED * LOG_EVERY[:1])):
         run = start([*RUN, f"log_every={log_every}", f"hydra.run.dir=run{n}"], folder)

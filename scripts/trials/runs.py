@@ -16,7 +16,7 @@ from pathlib import Path
 
 ALGORITHMS = ["pegasos", "alg1", "alg2", "alg3", "alg4"]
 NSVM = [sys.executable, "-m", "nsvm_cli"]
-# each is interrupted some seconds after its start; imports take most of this time
+# the runs are interrupted some seconds after their start, and imports take most of this time
 RUNS = {
     "pegasos": ["algorithm.steps=400000", "network=mlp", "algorithm.lam=1e-3"],
     "alg1": ["algorithm.steps=60000"],
@@ -29,9 +29,9 @@ VARIANTS = ["checkpoint.every=0.05s", "checkpoint.every=17", "checkpoint.every=0
 
 
 def command(algorithm: str, seed: int) -> list[str]:
-    """Return the words of a run that takes some seconds on generated data."""
+    """Return the overrides of a run that takes some seconds on generated data."""
     every = VARIANTS[seed % len(VARIANTS)]
-    if every.endswith("17") and algorithm != "alg3":  # of the others, 17 steps take less than a millisecond
+    if every.endswith("17") and algorithm != "alg3":  # 17 steps of the others take less than a millisecond
         every += "00"
     extra = ["dataset.validation=100", "validation.every=1000"] if seed % 2 else []
     return [f"algorithm={algorithm}", *RUNS[algorithm], f"seed={seed}", every, *extra, "curves=false"]
@@ -59,7 +59,7 @@ def finished(words: list[str], folder: Path) -> None:
 
 
 def bits(run: Path) -> dict[str, object]:
-    """Return what a run has written, except its time, how often it was resumed, and with which words."""
+    """Return what a run has written, except times, checkpoints, and how and how often it was resumed."""
     result = json.loads((run / "result.json").read_text())
     for key in ("train_seconds", "resumed", "date"):
         del result[key]
@@ -70,7 +70,7 @@ def bits(run: Path) -> dict[str, object]:
 
 
 def lines_are_whole(run: Path) -> None:
-    """Check that no line of the metrics is torn or written twice, whatever has just happened."""
+    """Check that no line of the metrics is truncated or written twice."""
     if not (run / "metrics.jsonl").exists():
         return
     text = (run / "metrics.jsonl").read_text()
@@ -82,13 +82,13 @@ def lines_are_whole(run: Path) -> None:
 
 
 def begun(words: list[str], folder: Path) -> subprocess.Popen[str]:
-    """Start the run in ``run``, or resume it if it is there."""
+    """Start the run in the directory ``run``, or resume it if the directory contains a configuration."""
     there = (folder / "run" / "config.yaml").exists()
     return start([*words, "resume=run" if there else "hydra.run.dir=run"], folder)
 
 
 def compared(words: list[str], folder: Path) -> None:
-    """Check that a run has ended with the bits of its undisturbed twin, and delete both."""
+    """Check that a run ended with the same bits as its uninterrupted twin, and delete both."""
     ours, theirs = bits(folder / "run"), bits(folder / "twin")
     if ours != theirs:
         differing = [key for key in theirs if ours.get(key) != theirs[key]]
@@ -98,7 +98,7 @@ def compared(words: list[str], folder: Path) -> None:
 
 
 def kills(folder: Path, arguments: Namespace) -> list[str]:
-    """Kill runs at random moments, and resume them; each must end with the bits of an undisturbed twin."""
+    """Kill runs at random moments and resume them; each must end with the bits of an uninterrupted twin."""
     rng = random.Random(0)
     killed: Counter[str] = Counter()
     runs = in_training = without_run = 0
@@ -136,9 +136,9 @@ def kills(folder: Path, arguments: Namespace) -> list[str]:
 
 
 def signals(folder: Path, arguments: Namespace) -> list[str]:
-    """Signal at random moments of training: a checkpoint soon, and in the end the twin's bits.
+    """Interrupt runs by signals during training, and resume them; each must end with the bits of its twin.
 
-    Before each signal that ends a run, it gets a SIGUSR1, which it survives.
+    Before the signal that ends a run, the run receives a SIGUSR1, which must not end it.
     """
     rng = random.Random(1)
     waits: list[float] = []
@@ -155,7 +155,7 @@ def signals(folder: Path, arguments: Namespace) -> list[str]:
         signum, sent = ENDING[len(waits) % len(ENDING)], time.monotonic()
         run.send_signal(signum)
         _, errors = run.communicate(timeout=120)
-        if run.returncode != 0:  # otherwise it was just done
+        if run.returncode != 0:  # otherwise the run ended before the signal
             waits.append(time.monotonic() - sent)
             requested += "checkpoint after step" in errors
             if run.returncode != 128 + signum or "Traceback" in errors:
