@@ -26,6 +26,11 @@ def message_of(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}".removesuffix(": ")
 
 
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error's message, or the name of its class if it has no message."""
+    return next(iter(str(error).splitlines()), type(error).__name__)
+
+
 def out_of_memory(error: Exception) -> RunError | None:
     """Return a RunError with a short message if ``error`` means that memory ran out, otherwise None."""
     phrases = ["can't allocate memory", "cannot allocate memory", "out of memory"]

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float64
 from torch import Tensor, nn
 
-from nsvm_cli.errors import InputError, RunError
+from nsvm_cli.errors import InputError, RunError, first_line
 from nsvm_cli.models.nsvm import NSVM, probabilities
 from nsvm_cli.plugins import location
 from nsvm_cli.tasks import Classification
@@ -90,7 +90,7 @@ def _exported(graph: Graph, example: Tensor) -> torch.onnx.ONNXProgram:
         cause: BaseException = error
         while cause.__cause__ is not None:
             cause = cause.__cause__
-        reason = f"{str(cause).splitlines()[0]}{location(cause)}"
+        reason = f"{first_line(cause)}{location(cause)}"
         raise RunError(f"the model cannot be written as ONNX: {reason}") from cause
     assert program is not None
     return program

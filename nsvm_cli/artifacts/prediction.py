@@ -18,7 +18,7 @@ from nsvm_cli.datasets.unlabelled import blocks
 from nsvm_cli.errors import InputError
 from nsvm_cli.models.nsvm import NSVM, rivals
 from nsvm_cli.output import say
-from nsvm_cli.tasks import Classification, Regression
+from nsvm_cli.tasks import Classification, MulticlassClassification, Regression
 
 Terms = list[tuple[float, int]]
 """Terms of a decision value: the value of each term and the index of its training sample."""
@@ -111,12 +111,15 @@ def _for_decisions(
     For real targets, the coefficients are in the units of the targets.
     """
     task, metadata = model.task, model.metadata
-    if c.ndim == 1:
+    if not isinstance(task, MulticlassClassification):
         return (task.std if isinstance(task, Regression) else 1.0) * c.expand(len(decided), -1)
+    names = metadata.trained.classes
+    columns = [names.index(task.classes[int(r)]) for r in decided]
+    if c.ndim == 1:  # all other classes are absent
+        return torch.stack([-c, c], 1)[:, columns].mT
     if model.expansion.one_vs_one:
-        names = metadata.trained.classes
-        pairs = rivals(len(names))[[names.index(task.classes[int(r)]) for r in decided]].to(c.device)
+        pairs = rivals(len(names))[columns].to(c.device)
         c = torch.cat([c, -c], 1)
         nearest = (K @ c).gather(1, pairs).argmin(1, keepdim=True)
         return c[:, pairs.gather(1, nearest)[:, 0]].mT
-    return metadata.fill_absent(c)[:, decided.long()].mT
+    return c[:, columns].mT

@@ -41,6 +41,8 @@ def runs(options: argparse.Namespace) -> None:
 
     if options.escape_formulas and not options.csv:
         raise InputError("--escape-formulas requires --csv, since it changes only CSV cells")
+    if options.descending and not options.sort:
+        raise InputError("--descending requires --sort KEY")
     records = find_runs(options.paths, options.filter)
     if options.sort:
         records = in_order(records, options.sort, options.descending)

@@ -73,8 +73,7 @@ def tune(options: argparse.Namespace) -> None:
 
     search = construct(Search, "tune", section)
     if values["dataset"]["validation"] is None:
-        own = values["dataset"].get("validation_path")
-        values["dataset"]["validation"] = 0 if own else suited_validation(values, usual)
+        values["dataset"]["validation"] = suited_validation(values, usual)
     suggested = yaml.safe_load(DEFAULT.read_text())["space"]
     finalists = run(values, search, suggested, Progress(search.seeds).show)
     _show(finalists)

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import yaml
+
 from nsvm_cli.config.settings import flat
 from nsvm_cli.errors import InputError, did_you_mean
 from nsvm_cli.metrics import figure_of
@@ -142,8 +144,9 @@ def setting_of(key: str, names: Iterable[str]) -> str:
 
 def values_of(records: Sequence[RunRecord], key: str) -> list[Any]:
     """Return each run's value of a setting or metric, or None. Raise an InputError if no run has a value."""
-    rows = rows_of(records)
-    names = [*rows[0]] if rows else []
+    if not (rows := rows_of(records)):
+        return []
+    names = [*rows[0]]
     if (name := setting_of(key, names)) not in names:
         raise InputError(f"{key}: no run has such a setting or metric; {did_you_mean(key, names)}")
     return [row[name] for row in rows]
@@ -164,10 +167,11 @@ def matching(records: Sequence[RunRecord], condition: str) -> list[RunRecord]:
 
 
 def _is_equal(value: Any, wanted: str) -> bool:
-    if type(value) in (int, float):
-        with contextlib.suppress(ValueError):
-            return bool(value == float(wanted))
-    return wanted == (value if isinstance(value, str) else json.dumps(value))
+    if isinstance(value, str):
+        return wanted == value
+    with contextlib.suppress(ValueError, yaml.YAMLError):
+        return bool(value == (float(wanted) if type(value) in (int, float) else yaml.safe_load(wanted)))
+    return False
 
 
 def in_order(records: Sequence[RunRecord], key: str, descending: bool = False) -> list[RunRecord]:

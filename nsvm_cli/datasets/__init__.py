@@ -189,6 +189,8 @@ def load_data(
             )
         if task is None:
             expect_two_of_each(samples)
+            if samples.official_test == len(samples.y):
+                raise InputError(f"{samples.source}: the test set has no labelled samples")
         shared = samples.x.ndim > 2 if source.global_scaling is None else source.global_scaling
         return split_data(samples, source.validation, seed, shared, kind, task, encoder, source.fold, table)
 

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from nsvm_cli.config.registry import NAMED, OWN_PART, build, shown
 from nsvm_cli.datasets.torchvision_import import import_torchvision
-from nsvm_cli.errors import InputError, did_you_mean
+from nsvm_cli.errors import InputError, did_you_mean, first_line
 from nsvm_cli.plugins import location
 from nsvm_cli.randomness import number_at, seed_generators, seeded
 
@@ -103,8 +103,7 @@ def build_augmentation(
             with seeded(0):  # torchvision rejects some arguments only when a transform is applied
                 sample = torch.as_tensor(transform(torch.zeros(shape, dtype=torch.float64)))
         except (TypeError, ValueError, RuntimeError) as error:
-            reason = next(iter(str(error).splitlines()), type(error).__name__)
-            raise InputError(f"dataset.augment: {name}: {reason}{location(error)}") from None
+            raise InputError(f"dataset.augment: {name}: {first_line(error)}{location(error)}") from None
         if sample.shape != shape:
             raise InputError(
                 f"dataset.augment: expected {name} to return samples of shape {[*shape]}, "

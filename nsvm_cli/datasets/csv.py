@@ -56,11 +56,12 @@ class CSV(Dialect, TableSource):
         files = {"path": self.path, "validation_path": self.validation_path, "test_path": self.test_path}
         paths = {name: path for name, path in files.items() if path is not None}
         tables: list[pd.DataFrame] = []
-        remarks, text = list[str](), [*self.text]
+        remarks, text, left_out = list[str](), [*self.text], [""] * self.skip_unlabelled
         for name, path in paths.items():
             cells, lines = read_cells(path, f"dataset.{name}", self, self.label, text)
-            counts = (tables[0] if tables else cells)[self.label].value_counts().drop("", errors="ignore")
-            left_out = [*counts.index[counts < self.min_count], *[""] * self.skip_unlabelled]
+            if not tables:
+                counts = cells[self.label].value_counts().drop("", errors="ignore")
+                left_out += [*counts.index[counts < self.min_count]]
             kept = cells[~cells[self.label].isin(left_out)] if left_out else cells
             tables.append(kept)
             remarks += lines
@@ -102,7 +103,7 @@ def read_cells(
     """
     what, file = f"{setting}={path}" if setting else path, Path(os.path.expanduser(path))
     labels = [] if label is None else [label]
-    with pandas_errors(what):
+    with pandas_errors(what, file):
         kind = kind_of(file)
         if not (file.is_file() or (file.is_dir() and kind == "Parquet")):
             problem = "is not a file" if file.exists() else "does not exist"
@@ -309,7 +310,7 @@ def parsing(
 
 
 @contextmanager
-def pandas_errors(what: str) -> Iterator[None]:
+def pandas_errors(what: str, file: Path) -> Iterator[None]:
     """Context manager: turn pandas' errors and warnings into an InputError, or a RunError about memory."""
     import pandas as pd
 
@@ -326,5 +327,5 @@ def pandas_errors(what: str) -> Iterator[None]:
             "dataset.encoding=NAME or --encoding NAME, where NAME is for example cp1252, latin-1 or utf-16"
         ) from None
     except Exception as error:
-        kind = kind_of(Path(what))
-        raise out_of_memory(error) or InputError(f"{what} cannot be read as {kind}: {error}") from None
+        reason = f"{what} cannot be read as {kind_of(file)}: {error}"
+        raise out_of_memory(error) or InputError(reason) from None

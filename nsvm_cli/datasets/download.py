@@ -6,14 +6,7 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
-import platformdirs
-
 from nsvm_cli.output import say
-
-
-def cache_folder() -> Path:
-    """Return the folder for downloads: on Linux ``$XDG_CACHE_HOME/nsvm``, by default ``~/.cache/nsvm``."""
-    return platformdirs.user_cache_path("nsvm", appauthor=False)
 
 
 def fetch(address: str, sha256: str | None, folder: Path) -> Path:

@@ -19,9 +19,9 @@ from torch.nn import functional
 
 from nsvm_cli.config.registry import STRICT, Text
 from nsvm_cli.datasets.base import Samples, Source
-from nsvm_cli.datasets.download import cache_folder, fetch
+from nsvm_cli.datasets.download import fetch
 from nsvm_cli.errors import InputError, did_you_mean, message_of
-from nsvm_cli.storage.files import read_regular
+from nsvm_cli.storage.files import cache_folder, read_regular
 from nsvm_cli.tasks import encode
 
 

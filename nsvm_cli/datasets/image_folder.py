@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -23,16 +24,16 @@ from pydantic.dataclasses import dataclass
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
+from nsvm_cli import __version__
 from nsvm_cli.config.registry import STRICT
 from nsvm_cli.datasets.base import Samples, expect_column
 from nsvm_cli.datasets.csv import read_cells
-from nsvm_cli.datasets.download import cache_folder
 from nsvm_cli.datasets.image_files import Images
 from nsvm_cli.datasets.layout import Dialect
 from nsvm_cli.errors import InputError
 from nsvm_cli.memory import expect_room
 from nsvm_cli.output import shortened
-from nsvm_cli.storage.files import open_regular, write_atomically
+from nsvm_cli.storage.files import cache_folder, open_regular, write_atomically
 
 FORMATS = {
     ".png": "PNG",
@@ -184,7 +185,7 @@ class ImageReader:
 
     def all_cached(self, files: Sequence[Path]) -> tuple[UInt8[np.ndarray, "m c h w"], dict[int, str]]:
         """Return the result of ``all``, using the user's cache folder if the files were decoded before."""
-        settings: list[Any] = [self.shape, self.background]
+        settings: list[Any] = [__version__, version("pillow"), self.shape, self.background]
         for file in files:
             settings.append(str(file.absolute()))
             with contextlib.suppress(OSError):  # errors are reported when the file is read

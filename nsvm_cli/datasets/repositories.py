@@ -15,11 +15,11 @@ from pydantic.dataclasses import dataclass
 from nsvm_cli.config.registry import STRICT
 from nsvm_cli.datasets.base import Table, TableSource, expect_column
 from nsvm_cli.datasets.csv import CSV, layout_of, pandas_errors, read_cells
-from nsvm_cli.datasets.download import cache_folder, fetch, reason
+from nsvm_cli.datasets.download import fetch, reason
 from nsvm_cli.datasets.layout import Dialect
 from nsvm_cli.errors import InputError, did_you_mean
 from nsvm_cli.output import say
-from nsvm_cli.storage.files import locked
+from nsvm_cli.storage.files import cache_folder, locked
 from nsvm_cli.tasks import TASKS
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ class PMLB(TableSource):
     def load(self, rng: np.random.Generator) -> Table:
         root = self.root
         file = self._downloaded() if root is None else self._local(Path(os.path.expanduser(root)))
-        with pandas_errors(str(file)):
+        with pandas_errors(str(file), file):
             # the first releases of PMLB use "class"
             label = "class" if "class" in layout_of(file, Dialect()).names else "target"
         settings = {field.name: getattr(self, field.name) for field in fields(TableSource)}

@@ -82,7 +82,7 @@ def _validation_set(
             of_class = f" of class {name}" if name else ""
             expected = f"expected fewer than {size}, the number of training samples{of_class}"
             raise InputError(f"dataset.validation={validation}: {expected}")
-    count = round(amount * len(train)) if share else min(int(amount), len(train))
+    count = round(amount * len(train)) if share else min(int(amount) * len(whole), len(train))
     if amount and samples.times is not None:
         return _latest(samples, train, max(1, count))
     if amount and samples.groups is not None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from nsvm_cli.errors import RunError
+from nsvm_cli.errors import RunError, first_line
 
 _IMPORTING = threading.RLock()
 
@@ -33,8 +33,7 @@ def import_torchvision(module: str) -> Any:
                 torch.library.define(f"torchvision::{operator}", schema)
             return importlib.import_module(name)
     except (ImportError, RuntimeError) as error:
-        reason = str(error).splitlines()[0]
         raise RunError(
-            f"torchvision cannot be imported ({reason}); install the version of torchvision that requires "
-            f"torch {torch.__version__}"
+            f"torchvision cannot be imported ({first_line(error)}); install the version of torchvision that "
+            f"requires torch {torch.__version__}"
         ) from None

@@ -74,7 +74,7 @@ def _rows(
     numbers: int,
     keep: Sequence[str],
 ) -> Iterator[Block]:
-    with pandas_errors(str(path)):
+    with pandas_errors(str(path), path):
         layout = layout_of(path, dialect)
         if encoder is None and len(layout.names) != (n := math.prod(shape)):
             raise InputError(

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from nsvm_cli.config.registry import OneLine
 from nsvm_cli.config.settings import Init, Settings, is_within
 from nsvm_cli.datasets.scaling import ScaledSamples
-from nsvm_cli.errors import InputError, NotFiniteError
+from nsvm_cli.errors import InputError, NotFiniteError, first_line
 from nsvm_cli.models.composed_kernels import kernel_of, learnt, with_initial_parameters
 from nsvm_cli.models.dropout import Masks, dropout_masks
 from nsvm_cli.models.kernel_gradients import Differences, WithGradient, directions
@@ -314,7 +314,7 @@ def _theta_in(path: Path) -> Mapping[str, Tensor]:
     except (OSError, ValueError, RuntimeError, AttributeError, SafetensorError, UnpicklingError) as error:
         is_other = isinstance(error, AttributeError | UnpicklingError)
         advice = "expected a state dict, as torch.save(network.state_dict(), FILE) writes it"
-        reason = advice if is_other else next(iter(str(error).splitlines()), "")
+        reason = advice if is_other else first_line(error)
         raise InputError(f"init.run={path}: theta cannot be read from {file}: {reason}") from None
     tensors = tensor_file.read(file, MODEL).tensors()  # alpha, z and other tensors do not belong to theta
     return {n.removeprefix(NETWORK): t for n, t in tensors.items() if n.startswith((NETWORK, KERNEL))}

@@ -20,7 +20,7 @@ from torch.nn import functional
 
 from nsvm_cli.config.registry import STRICT, Fraction, Positive, Registry, build, construct, keeps
 from nsvm_cli.datasets.torchvision_import import import_torchvision
-from nsvm_cli.errors import InputError, out_of_memory
+from nsvm_cli.errors import InputError, first_line, out_of_memory
 from nsvm_cli.models.dropout import TORCH_LAYERS, Dropout, TorchDropout
 from nsvm_cli.plugins import location
 from nsvm_cli.randomness import seeded
@@ -235,9 +235,8 @@ def build_network(settings: Mapping[str, Any], shape: Shape, seed: int, outputs:
         try:
             network = build(NETWORKS, "network", values, shape)
         except (RuntimeError, MemoryError, OverflowError) as error:  # torch's messages may be long
-            reason = next(iter(str(error).splitlines()), type(error).__name__)
             raise out_of_memory(error) or InputError(
-                f"network {settings['name']} cannot be built: {reason[:200]}{location(error)}"
+                f"network {settings['name']} cannot be built: {first_line(error)[:200]}{location(error)}"
             ) from error
         if output.normalize:
             network = WithOutput(network, Normalize(output.scale, output.eps))

@@ -245,7 +245,7 @@ class CheckpointManager(Callback):
         """Raise an InputError if the run has taken all its steps."""
         path, total = self.directory.path, self.experiment.trainer.total
         if checkpoint is not None and is_finished(path) and checkpoint.step == total:
-            if total == 0:
+            if self.experiment.trainer.parts[-1].chooses_steps:
                 raise InputError(f"{path} has no steps to resume: start a new run")
             raise InputError(f"{path} has taken all {total} steps: to resume, set more steps")
 

@@ -112,8 +112,11 @@ class Experiment(OneLine):
         if self.F.learnt and not self.trainer.moves_theta:
             name = s.algorithm["name"]
             lines += [f"kernel parameters keep their initial values: algorithm={name} does not change theta"]
-        if self.F.fixed and self.trainer.part_steps[1:]:
-            lines += ["Part 1 has no effect, because theta is fixed; to skip Part 1, set algorithm.steps=1"]
+        if self.F.fixed and self.trainer.part_steps[1:] and self.trainer.part_steps[0] > 1:
+            advice = "algorithm.steps=1"
+            if not self.trainer.parts[-1].chooses_steps:
+                advice += f" algorithm.solver_steps={self.trainer.part_steps[1]}"
+            lines += [f"Part 1 has no effect, because theta is fixed; to skip it, set {advice}"]
         slower = why_slower(self.engine, self.algorithm, self.problem, self.F)
         if slower and s.engine != self.engine:
             lines += [slower]

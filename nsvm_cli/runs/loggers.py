@@ -18,7 +18,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
-from platformdirs import user_cache_path
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
@@ -28,7 +27,7 @@ from nsvm_cli.errors import InputError, RunError
 from nsvm_cli.output import say
 from nsvm_cli.plugins import location
 from nsvm_cli.runs.loop import Callback, Record
-from nsvm_cli.storage.files import locked
+from nsvm_cli.storage.files import cache_folder, locked
 from nsvm_cli.storage.run_directory import CONFIG, RESULT, TRACKING, Status, read_json, write_json
 from nsvm_cli.trainers import State
 
@@ -99,7 +98,7 @@ class MLflow(Logger):
 
         logging.getLogger("mlflow").setLevel(logging.CRITICAL)  # MLflow's exceptions contain its messages
         # MLflow cannot create a database in several processes
-        with locked(user_cache_path("nsvm", appauthor=False) / "mlflow", wait=True):
+        with locked(cache_folder() / "mlflow", wait=True):
             self._client = mlflow.MlflowClient()
             experiment = mlflow.set_experiment(self.experiment).experiment_id
         if (run_id := run.id) is None:

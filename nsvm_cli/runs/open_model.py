@@ -103,8 +103,8 @@ def evaluate_model(
     """Return the scores of a model on one split of a data set.
 
     Args:
-        split: ``test``, ``train``, ``validation`` or ``all``. The default is the validation set if the run
-            had a validation set, otherwise the test set.
+        split: ``test``, ``train``, ``validation`` or ``all``. The default is the validation set if the data
+            have one, otherwise the test set.
         dataset: the ``dataset:`` section of a different data set; None for the data set of the run.
         changes: settings that override the settings of the data set.
 
@@ -116,8 +116,7 @@ def evaluate_model(
     for key in {"test_path", "validation_path"} - {*changes} if "path" in changes else ():
         section.pop(key, None)  # these files belong to the replaced table
     data = data_for(model, section)
-    has_validation = settings.dataset.get("validation") or settings.dataset.get("validation_path")
-    name = split or ("validation" if has_validation else "test")
+    name = split or data.splits.held_out
     chosen = checked_split(metadata, data, name)
     svm = TRAINERS[settings.algorithm["name"]].trains_svm
     for remark in (*data.samples.remarks, *_column_remarks(metadata, data), *data.unseen):

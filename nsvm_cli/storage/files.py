@@ -14,6 +14,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from platformdirs import user_cache_path
+
 from nsvm_cli.errors import InputError
 
 ORPHANS = f".*.{'[0-9a-f]' * 8}.tmp"
@@ -21,6 +23,11 @@ ORPHANS = f".*.{'[0-9a-f]' * 8}.tmp"
 
 PROBE_SECONDS = 0.2
 """Seconds to keep trying to lock a folder; ``is_locked`` holds a lock for a shorter time."""
+
+
+def cache_folder() -> Path:
+    """Return the user's cache folder: on Linux ``$XDG_CACHE_HOME/nsvm``, by default ``~/.cache/nsvm``."""
+    return user_cache_path("nsvm", appauthor=False)
 
 
 def write_atomically(path: Path, content: bytes | bytearray, named: bool = False) -> None:

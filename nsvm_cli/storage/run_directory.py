@@ -13,7 +13,7 @@ from typing import Any, Literal
 import yaml
 
 from nsvm_cli.config.settings import Checkpoints
-from nsvm_cli.errors import InputError, message_of
+from nsvm_cli.errors import InputError, first_line, message_of
 from nsvm_cli.storage.files import is_locked, locked, read_regular, write_atomically
 from nsvm_cli.storage.metrics_file import JSONLines, read_metrics
 
@@ -109,7 +109,8 @@ def has_run(path: Path) -> bool:
 
 def has_records(path: Path) -> bool:
     """Return whether a run has recorded metrics; methods without steps record none."""
-    return (path / METRICS).stat().st_size > 0
+    file = path / METRICS
+    return file.is_file() and file.stat().st_size > 0
 
 
 def is_finished(path: Path) -> bool:
@@ -226,7 +227,7 @@ def read_config(path: Path) -> dict[str, Any]:
                 raise yaml.YAMLError(f"expected at most {LEVELS} nested levels")
         values = yaml.load(text, Loader=loader)
     except (OSError, ValueError, yaml.YAMLError) as error:
-        raise InputError(f"{file} cannot be read: {str(error).splitlines()[0]}") from None
+        raise InputError(f"{file} cannot be read: {first_line(error)}") from None
     if not isinstance(values, dict):
         raise InputError(f"{file} cannot be read: expected the settings of a run")
     return {str(key): value for key, value in values.items()}

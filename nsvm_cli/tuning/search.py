@@ -16,7 +16,6 @@ from typing import Annotated, Any
 
 import optuna
 import pydantic
-import torch
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import Trial, TrialState
@@ -190,11 +189,13 @@ MOST_VALIDATION = 0.25
 def suited_validation(values: Mapping[str, Any], usual: str) -> str | float:
     """Return the size of the validation set: ``usual``, or ``MOST_VALIDATION`` if some class is too small.
 
-    A class is too small if ``usual`` (such as ``200 each``) is more than this fraction of the class.
+    A class is too small if ``usual`` (such as ``200 each``) is more than this fraction of the class. The size
+    is 0 if the data have their own validation set.
     """
-    data = load(parse_settings(with_values(values, {"dataset.validation": MOST_VALIDATION})))
-    y = torch.cat([data.splits[name].y for name in ("train", "validation")]).numpy()
-    rarest = min(int(members.sum()) for _, members in data.task.strata(y))
+    data = load(parse_settings(with_values(values, {"dataset.validation": 0})))
+    if data.splits.sizes["validation"]:
+        return 0
+    rarest = min(int(members.sum()) for _, members in data.task.strata(data.splits["train"].y.numpy()))
     return usual if int(usual.removesuffix(EACH)) <= MOST_VALIDATION * rarest else MOST_VALIDATION
 
 

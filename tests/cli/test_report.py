@@ -105,6 +105,9 @@ def test_runs_that_have_not_finished(folder: Path, tmp_path: Path) -> None:
     page = report("run", cwd=tmp_path)
     assert [*page.sections] == ["Training", "Settings", "All settings"]
     assert f"interrupted, interrupted {HOSTILE}" in page.all("header")[0].text
+    shutil.copytree(folder / "run", tmp_path / "without")
+    (tmp_path / "without" / "metrics.jsonl").unlink()
+    assert "Result" in report("without", cwd=tmp_path).sections
     write_status(tmp_path / "early", "failed", HOSTILE)
     page = report("early", cwd=tmp_path)
     assert page.all("h1")[0].text == "early"

@@ -15,8 +15,12 @@ from nsvm_cli.storage.files import locked
 from nsvm_cli.storage.run_directory import write_config, write_json, write_status
 
 
-def settings(lam: float = 1e-4, kernel: str = "rbf") -> dict[str, Any]:
-    return {"algorithm": {"name": "alg1", "lam": lam}, "kernel": {"name": kernel}, "seed": 0}
+def settings(lam: float = 1e-4, kernel: str = "rbf", learn: tuple[str, ...] = ()) -> dict[str, Any]:
+    return {
+        "algorithm": {"name": "alg1", "lam": lam},
+        "kernel": {"name": kernel, "learn": list(learn)},
+        "seed": 0,
+    }
 
 
 def finished(path: Path, accuracy: float = 0.9, overrides: tuple[str, ...] = (), **about: Any) -> Path:
@@ -83,7 +87,7 @@ def test_telling_settings(tmp_path: Path) -> None:
 
 
 def test_conditions(tmp_path: Path) -> None:
-    finished(tmp_path / "1", 0.8, lam=0.1)
+    finished(tmp_path / "1", 0.8, lam=0.1, learn=("gamma",))
     finished(tmp_path / "2", 0.9, kernel="linear")
     started(tmp_path / "3")
     records = find_runs([tmp_path])
@@ -95,6 +99,7 @@ def test_conditions(tmp_path: Path) -> None:
     assert found("kernel!=linear") == ["1", "3"]
     assert found("algorithm.lam=1e-1") == ["1"]
     assert found("algorithm.lam != 1e-1") == ["2", "3"]
+    assert found("kernel.learn=[gamma]") == ["1"]
     assert found("status=finished") == ["1", "2"]
     assert found("test_accuracy=null") == ["3"]
     assert found(f"path!={tmp_path}/1") == ["2", "3"]

@@ -368,6 +368,11 @@ def test_rare_classes_are_named_at_once(write: Write) -> None:
     data = load("csv", path=path, min_count=3)
     assert (data.task.classes, data.splits.sizes["all"]) == (("no", "yes"), ROWS - 3)
     assert f"{path}: skipped 3 rows without a label or in rare classes" in data.remarks()
+    data = load("csv", path=path, test_path=path, min_count=3)
+    assert data.splits.sizes["test"] == ROWS - 3
+    unlabelled = write(TABLE.assign(label=""), "unlabelled.csv")
+    message = refusal("csv", path=path, min_count=3, test_path=unlabelled, skip_unlabelled=True)
+    assert "the test set has no labelled samples" in message
 
 
 def test_leaks_doubles_codes_and_identifiers_are_said(write: Write) -> None:

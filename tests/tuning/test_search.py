@@ -139,7 +139,7 @@ def test_the_usual_number_of_validation_samples_is_at_most_a_quarter_of_those_th
     # the table's own number of validation samples has no effect; validation.every requires validation data
     values = {**SETTINGS, **small_table(kind, tmp_path), "validation": {"every": 5}}
     assert suited_validation(values, usual) == expected
-    assert asked == {"train", "validation"}
+    assert asked == {"train"}
 
 
 @pytest.mark.parametrize(

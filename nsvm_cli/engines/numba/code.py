@@ -20,11 +20,9 @@ from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
-from platformdirs import user_cache_path
-
 from nsvm_cli.errors import RunError
 from nsvm_cli.output import Say
-from nsvm_cli.storage.files import locked, write_atomically
+from nsvm_cli.storage.files import cache_folder, locked, write_atomically
 
 
 @cache
@@ -48,7 +46,7 @@ def code_folder() -> Path:
     """Return the user's cache folder for machine code, or a temporary folder if it is not writable."""
     if COMPILES in os.environ:
         return Path(os.environ[COMPILES])
-    folder = user_cache_path("nsvm", appauthor=False) / "compiled" / _key()
+    folder = cache_folder() / "compiled" / _key()
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
@@ -67,7 +65,8 @@ def _key() -> str:
     python = f"{sys.implementation.cache_tag} {platform.python_version()} {sys.flags.optimize}"
     versions = f"{python} {version('numba')} {version('numpy')}"
     key = hashlib.sha256(f"{versions} {_processor()}".encode())
-    for file in [*sorted(here.rglob("*.py")), package / "randomness.py", package / "models/losses.py"]:
+    imported = ("randomness.py", "models/losses.py", "models/kernels.py", "trainers/dual.py")
+    for file in [*sorted(here.rglob("*.py")), *(package / name for name in imported)]:
         key.update(f"{file}\0{file.stat().st_mtime_ns}\0".encode() + file.read_bytes())
     return key.hexdigest()[:16]
 
