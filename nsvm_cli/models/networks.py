@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from itertools import pairwise
 from typing import Annotated, Any, Literal, cast
 
 import torch
@@ -106,14 +107,47 @@ class CNN(nn.Sequential):
         )
 
 
+Norm = Literal["group", "batch"]
+
+GROUPS = 8
+"""Number of groups in GroupNorm, which divides the number of channels of every layer."""
+
+
+def group_norm(channels: int) -> nn.Module:
+    return nn.GroupNorm(GROUPS, channels)
+
+
+class DeepCNN(nn.Sequential):
+    """A 5x5 convolution and blocks of two 3x3 convolutions, with max-pooling before each block.
+
+    Each convolution is followed by normalisation and ReLU, and ``channels`` contains the number of channels
+    of each block, as in VGG networks (Simonyan and Zisserman 2015). The features are the means of the last
+    channels over all pixels.
+    """
+
+    def __init__(
+        self,
+        shape: Shape,
+        channels: Annotated[tuple[Width, ...], Field(min_length=2, max_length=4)] = (32, 64, 128),
+        norm: Norm = "group",
+    ) -> None:
+        expect_images("deep_cnn", shape, 4 + 2 ** (len(channels) - 1))
+        normalise = group_norm if norm == "group" else nn.BatchNorm2d
+
+        def convolution(c: int, d: int, side: int, padding: int) -> list[nn.Module]:
+            return [nn.Conv2d(c, d, side, padding=padding, bias=False), normalise(d), nn.ReLU()]
+
+        layers = convolution(shape[0], channels[0], 5, 0)
+        for c, d in pairwise(channels):
+            layers += [MaxPool(), *convolution(c, d, 3, 1), *convolution(d, d, 3, 1)]
+        super().__init__(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten())
+
+
 SMALLEST_SIDE = 17
 """Minimum number of pixels per side, with which the last layers receive 2x2 pixels."""
 
 LARGE_SIDE = 64
 """Minimum number of pixels per side for torchvision's own first layers, which divide the sides by 2 or 4."""
-
-GROUPS = 8
-"""Number of groups in GroupNorm, which divides the number of channels of every layer."""
 
 Model = Literal[
     "resnet18",
@@ -127,9 +161,7 @@ Model = Literal[
 """The supported classifiers of torchvision, which have no dropout before the features."""
 
 
-def torchvision_network(
-    shape: Shape, model: Model = "resnet18", norm: Literal["group", "batch"] = "group"
-) -> nn.Module:
+def torchvision_network(shape: Shape, model: Model = "resnet18", norm: Norm = "group") -> nn.Module:
     """Return one of torchvision's classifiers, randomly initialised and without its last layer.
 
     With GroupNorm instead of BatchNorm, F_theta(x) depends on x alone, also in training. For images below 64
@@ -137,8 +169,7 @@ def torchvision_network(
     """
     expect_images(model, shape, SMALLEST_SIDE)
     factory = getattr(import_torchvision("models"), model)
-    group = lambda channels: nn.GroupNorm(GROUPS, channels)  # noqa: E731
-    network: Any = factory(weights=None, norm_layer=group if norm == "group" else None)
+    network: Any = factory(weights=None, norm_layer=group_norm if norm == "group" else None)
     place, first = next((n, m) for n, m in network.named_modules() if isinstance(m, nn.Conv2d))
     size, stride = first.kernel_size[0], first.stride[0]
     if min(shape[1:]) < LARGE_SIDE:
@@ -197,6 +228,7 @@ NETWORKS: Registry[Callable[..., nn.Module]] = Registry("network", nn.Module, 1,
 NETWORKS |= {
     "mlp": MLP,
     "cnn": CNN,
+    "deep_cnn": DeepCNN,
     "identity": Identity,
     "torchvision": torchvision_network,
 }
@@ -204,7 +236,7 @@ NETWORKS |= {
 
 _NO_MODES = {nn.Sequential, nn.ModuleList, nn.Flatten, nn.Linear, nn.Conv2d, nn.ReLU, nn.Tanh, nn.MaxPool2d}
 _NO_MODES |= {nn.GroupNorm, nn.AdaptiveAvgPool2d, nn.Hardswish, nn.Hardsigmoid, nn.ReLU6, nn.Identity}
-_NO_MODES |= {MLP, MaxPool, Normalize, Dropout}
+_NO_MODES |= {MLP, DeepCNN, MaxPool, Normalize, Dropout}
 _CONTAINERS = "torchvision.models.", "torchvision.ops.misc"  # have modes only if their submodules have
 
 

@@ -15,6 +15,7 @@ from scipy import stats
 from torch import nn
 
 from nsvm_cli.datasets.torchvision_import import import_torchvision
+from nsvm_cli.errors import InputError
 from nsvm_cli.models.dropout import Dropout, Masks, dropout_masks
 from nsvm_cli.models.feature_map import FeatureMap, at_start, features
 from nsvm_cli.models.kernels import Linear
@@ -43,6 +44,17 @@ def test_the_papers_networks() -> None:
     ]
     assert cnn(torch.randn(3, 1, 28, 28)).shape == (3, 320)
     assert count(cnn) == 10 * 25 + 10 + 20 * 10 * 25 + 20
+
+
+def test_the_deep_cnn() -> None:
+    network = build_network({"name": "deep_cnn", "channels": [8, 16, 24]}, (1, 28, 28), seed=0)
+    assert network(torch.randn(3, 1, 28, 28)).shape == (3, 24)
+    convolutions = 8 * 25 + 9 * (8 * 16 + 16 * 16 + 16 * 24 + 24 * 24)
+    assert count(network) == convolutions + 2 * (8 + 16 + 16 + 24 + 24)
+    assert not trains_otherwise(network)
+    assert trains_otherwise(build_network({"name": "deep_cnn", "norm": "batch"}, (1, 8, 8), seed=0))
+    with pytest.raises(InputError, match="images of at least 8x8 pixels"):
+        build_network({"name": "deep_cnn"}, (1, 7, 8), seed=0)
 
 
 def test_output_normalisation() -> None:
