@@ -23,7 +23,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, chec
 
 from nsvm_cli.artifacts.model_file import save_model
 from nsvm_cli.compose.composition import compose_settings
-from nsvm_cli.config.registry import OWN_PART, Given, Registry, build, construct, fields_of, shown
+from nsvm_cli.config.registry import OWN_PART, Instance, Registry, build, construct, fields_of, shown
 from nsvm_cli.config.settings import Settings, parse_settings, plain, with_values
 from nsvm_cli.datasets import Samples, Table, build_source, split_data
 from nsvm_cli.datasets.base import ARRAYS, BLOCK_ROWS, as_float
@@ -196,7 +196,7 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
         with contextlib.suppress(TypeError):  # raised for fields that JSON cannot represent
             if names and (settings := fields_of(value)) is not None:
                 return {"name": names[0], **json.loads(json.dumps(settings, default=np.generic.item))}
-        return {"name": Given(value)}
+        return {"name": Instance(value)}
 
     def _settings(self) -> Settings:
         """Return the settings that ``nsvm train dataset=csv`` would compose."""
@@ -274,7 +274,7 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
                 self._take(run.fit([*self.callbacks, keep_record, shown]))
 
     def _joined(self, X: Any, y: np.ndarray, X_val: Any, y_val: Any) -> tuple[Any, np.ndarray, int]:
-        """Return all samples, those for validation last, their labels, and the number of training samples."""
+        """Return the samples for training and validation, their labels, and the number of the former."""
         if (X_val is None) != (y_val is None):
             raise InputError("X_val and y_val: expected both or neither")
         if X_val is None:

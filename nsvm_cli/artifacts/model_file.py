@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from nsvm_cli.config.registry import Given
+from nsvm_cli.config.registry import Instance
 from nsvm_cli.config.settings import Init, Settings, flat, parse_settings, plain, with_values
 from nsvm_cli.datasets import build_source
 from nsvm_cli.datasets.scaling import Scaling
@@ -43,10 +43,10 @@ def save_model(path: str | Path, model: NSVM, named: bool = False, only_check: b
 
 def expect_tensors(settings: Mapping[str, Any]) -> None:
     """Raise an InputError if models with these settings cannot be saved in a file."""
-    for key in (key for key, value in flat(settings).items() if isinstance(value, Given)):
+    if keys := [key for key, value in flat(settings).items() if isinstance(value, Instance)]:
         raise InputError(
-            f"{key.removesuffix('.name')} was passed as an object, so the model cannot be saved: make its "
-            "class a dataclass, or register it (for example with @KERNELS.register('NAME')) and pass 'NAME'"
+            f"{keys[0].removesuffix('.name')} was passed as an object, so the model cannot be saved: make "
+            "its class a dataclass, or register it, such as with @KERNELS.register('NAME'), and pass 'NAME'"
         )
     name = flat(settings).get("algorithm.name", "")
     if not TRAINERS.get(name, Trainer).saves_model:

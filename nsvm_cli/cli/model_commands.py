@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from nsvm_cli.cli.parser import DIALECT, MODEL, RUNTIME, CommandParser, output_file, specified
+from nsvm_cli.cli.parser import DIALECT, MODEL_HELP, RUNTIME, CommandParser, output_file, specified
 from nsvm_cli.errors import InputError, did_you_mean
 from nsvm_cli.output import answer, answer_lines, say
 from nsvm_cli.storage.files import csv_lines, write_atomically, writing
@@ -59,7 +59,7 @@ KEYS = {
 
 
 def evaluate_arguments(parser: CommandParser) -> None:
-    parser.add("path", "PATH", f"{MODEL}; can be repeated")
+    parser.add("path", "PATH", f"{MODEL_HELP}; can be repeated")
     splits = ("test", "train", "validation", "all")
     parser.add("--split", "NAME", "split to evaluate on: test, train, validation or all", choices=splits)
     as_json = "print a JSON object for each PATH instead of a table"
@@ -126,7 +126,7 @@ def _changes(words: Sequence[str]) -> dict[str, Any]:
 
 
 def predict_arguments(parser: CommandParser) -> None:
-    parser.add("model", "MODEL", MODEL)
+    parser.add("model", "MODEL_HELP", MODEL_HELP)
     parser.add("file", "FILE", "table, image or folder of images", type=Path)
     parser.add("--output", "FILE", "CSV or .parquet file to write (default: print CSV)", type=output_file)
     parser.add("--keep", "COLUMN", "columns of the table to copy to the output", nargs="+", default=[])
@@ -177,7 +177,7 @@ def _csv_text(columns: Mapping[str, Sequence[Any]], header: bool, escape: bool) 
 
 
 def export_arguments(parser: CommandParser) -> None:
-    parser.add("model", "MODEL", MODEL)
+    parser.add("model", "MODEL_HELP", MODEL_HELP)
     target = "file to write (default: the path of the model file, ending in .onnx)"
     parser.add("file", "FILE", target, type=output_file, nargs="?")
     parser.add_argument("--onnx", action="store_true", required=True, help="write an ONNX graph (required)")
@@ -204,7 +204,7 @@ def export(options: argparse.Namespace) -> None:
 
 
 def diagnose_arguments(parser: CommandParser) -> None:
-    parser.add("path", "RUN", MODEL, type=Path)
+    parser.add("path", "RUN", MODEL_HELP, type=Path)
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
     parser.add_runtime()
 

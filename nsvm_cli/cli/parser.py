@@ -43,7 +43,7 @@ examples:
 Every command has its own help: nsvm COMMAND --help
 """
 
-MODEL = "run directory, model file or checkpoint"
+MODEL_HELP = "run directory, model file or checkpoint"
 
 
 def output_file(text: str) -> Path:

@@ -15,7 +15,7 @@ from jaxtyping import Float64
 from nsvm_cli.comparison.compare import Cell, Comparison, Ranking
 from nsvm_cli.page.plotting import BLUE, GRAY, SERIES, new_figure, style_axis
 from nsvm_cli.storage.metrics_file import read_metrics, read_times
-from nsvm_cli.storage.run_directory import METRICS, TIMES
+from nsvm_cli.storage.run_directory import METRICS_FILE, TIMES_FILE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -82,7 +82,7 @@ def _course(cell: Cell) -> Course:
     """Return the scores that the runs of a cell recorded during training; negative scores are 0."""
     name, scale, runs = f"{cell.split}_{cell.figure}", 1 if cell.samples is None else 100, []
     for run in cell.runs.values():
-        file, times = run.path / METRICS, read_times(run.path / TIMES)
+        file, times = run.path / METRICS_FILE, read_times(run.path / TIMES_FILE)
         points = {
             r["step"]: (max(0.0, scale * r[name]), r["step"], times.get(r["step"]), r.get("support_vectors"))
             for r in (read_metrics(file) if file.is_file() else [])

@@ -112,13 +112,13 @@ def keeps(kind: type, base: type, *names: str) -> bool:
     return issubclass(kind, base) and all(same)
 
 
-class Given:
+class Instance:
     """A wrapper of an object that is used in place of the name of a class. Files cannot store it."""
 
     def __init__(self, part: object) -> None:
         self.part = part
 
-    def __deepcopy__(self, _: object) -> Given:
+    def __deepcopy__(self, _: object) -> Instance:
         return self
 
     def __repr__(self) -> str:
@@ -169,7 +169,7 @@ def build(registry: Mapping[str, Callable[..., T]], kind: str, settings: Mapping
     """
     values = {key: value for key, value in settings.items() if str(value) != REQUIRED}
     name = values.pop("name", None)
-    if isinstance(name, Given):
+    if isinstance(name, Instance):
         if values:
             key = next(iter(values))
             reason = f"{kind} was passed as an object; set {key} in the constructor of {name}"
@@ -269,7 +269,7 @@ class OneLine:
     """Base class of objects that are shown in one line, with the shapes of arrays and no long values."""
 
     def __init_subclass__(cls) -> None:
-        cls.__repr__ = cls.__repr__  # type: ignore[method-assign]  # a dataclass replaces only what it inherits
+        cls.__repr__ = cls.__repr__  # type: ignore[method-assign]  # @dataclass keeps only a class's own __repr__
 
     def __repr__(self) -> str:
         values = ", ".join(f"{name}={_brief(value)}" for name, value in vars(self).items())

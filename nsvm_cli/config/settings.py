@@ -15,7 +15,7 @@ from nsvm_cli.config.registry import (
     NAMED,
     STRICT,
     Count,
-    Given,
+    Instance,
     Positive,
     Registry,
     Text,
@@ -151,7 +151,7 @@ def plain(settings: Settings) -> dict[str, Any]:
 
 
 def with_effect(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return those settings in ``values`` that affect the result or the metrics of a run."""
+    """Return the settings in ``values`` that affect the result or the metrics of a run."""
     without = ("checkpoint", "curves", "logger", "plugins")
     return {key: value for key, value in values.items() if key not in without}
 
@@ -164,7 +164,7 @@ def code_of(settings: Settings) -> str | None:
     parts = [named.get(name) for name in names for named in (metrics, *NAMED)]
     for kind, registry in with_effect(Registry.kinds).items():
         for name in _leaves(getattr(settings, kind, settings.callbacks)):
-            parts += [type(name.part) if isinstance(name, Given) else registry.get(name)]
+            parts += [type(name.part) if isinstance(name, Instance) else registry.get(name)]
     modules = [getattr(part, "__module__", "") for part in parts if part is not None]
     return code_sha256(modules)
 

@@ -114,17 +114,15 @@ class Samples(OneLine):
         if not len(self.x) == len(self.y) == len(weight):
             got = f"{len(self.x)} samples, {len(self.y)} labels and {len(weight)} weights"
             raise ValueError(f"Samples: expected a label and a weight for each sample, got {got}")
-        for row in np.argwhere(~np.isfinite(self.x))[:1, 0].tolist() if x == "float64" else ():
-            raise InputError(
-                f"{self.source}: sample {row + 1}: expected finite features, got NaN or infinity"
-            )
-        for row in np.flatnonzero(~np.isfinite(self.y))[:1].tolist():
-            raise InputError(
-                f"{self.source}: sample {row + 1}: expected a finite target, got {self.y[row]:g}"
-            )
-        for row in np.flatnonzero(~((weight >= 0) & (weight < np.inf)))[:1].tolist():
-            at = f"{self.source}: sample {row + 1}"
-            raise InputError(f"{at}: expected a finite weight of 0 or more, got {weight[row]:g}")
+        if x == "float64" and len(bad := np.argwhere(~np.isfinite(self.x))[:, 0]):
+            sample = f"{self.source}: sample {bad[0] + 1}"
+            raise InputError(f"{sample}: expected finite features, got NaN or infinity")
+        if len(bad := np.flatnonzero(~np.isfinite(self.y))):
+            sample = f"{self.source}: sample {bad[0] + 1}"
+            raise InputError(f"{sample}: expected a finite target, got {self.y[bad[0]]:g}")
+        if len(bad := np.flatnonzero(~((weight >= 0) & (weight < np.inf)))):
+            sample = f"{self.source}: sample {bad[0] + 1}"
+            raise InputError(f"{sample}: expected a finite weight of 0 or more, got {weight[bad[0]]:g}")
         for start in (self.official_validation, self.official_test):
             if start is not None and not 0 < start <= len(self.y):
                 expected = f"the index of one of the {len(self.y)} rows"
@@ -132,15 +130,15 @@ class Samples(OneLine):
         if (C := len(self.classes)) == 1:
             raise InputError(f"{self.source}: expected at least 2 classes, got 1 class: {self.classes[0]}")
         codes = [-1, 1] if C == 2 else range(C)
-        for code in np.setdiff1d(self.y, codes)[:1] if C else ():
+        if C and len(wrong := np.setdiff1d(self.y, codes)):
             expected = "-1 and +1" if C == 2 else f"0 to {C - 1}"
             raise InputError(
-                f"{self.source}: expected the codes {expected} in y for {C} classes, got {code:g}"
+                f"{self.source}: expected the codes {expected} in y for {C} classes, got {wrong[0]:g}"
             )
 
     @property
     def task(self) -> Task:
-        """Classification if there are class names, otherwise regression with targets as they are in y."""
+        """Classification if there are class names, otherwise regression with unscaled targets."""
         return task_for(self.classes) if self.classes else Regression()
 
     @functools.cached_property

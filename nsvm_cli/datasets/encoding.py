@@ -396,10 +396,10 @@ def numbers(
 
 def expect_cells(table: Table, cells: pd.Series, wrong: pd.Series, what: str, hint: str = "") -> None:
     """Raise an InputError about the first ``wrong`` cell; ``what`` describes cells that are right."""
-    for row in np.flatnonzero(wrong)[:1].tolist():
-        cell = cells.iloc[[row]]
+    if rows := np.flatnonzero(wrong)[:1].tolist():
+        cell = cells.iloc[rows]
         got = shown(cell.item()) if texts(cell).item() else "an empty cell"
-        raise InputError(f"{table.place(row, cells.name)}: expected {what}, got {got}{hint}")
+        raise InputError(f"{table.place(rows[0], cells.name)}: expected {what}, got {got}{hint}")
 
 
 def _format_of(cells: pd.Series) -> str | None:

@@ -43,8 +43,9 @@ class Images(Source):
         """
         label = {name: r for r, name in enumerate(names)}
         classes = tuple(dict.fromkeys(self.classes or label))
-        for name in [name for name in classes if name not in label][:1]:
-            raise InputError(f"dataset.classes: there is no class {name!r}; {did_you_mean(name, label)}")
+        if unknown := [name for name in classes if name not in label]:
+            known = did_you_mean(unknown[0], label)
+            raise InputError(f"dataset.classes: there is no class {unknown[0]!r}; {known}")
         labels = [label[name] for name in classes]
         used = {split: (x[rows], y[rows]) for split, (x, y) in parts.items() for rows in [np.isin(y, labels)]}
         x, y = map(np.concatenate, zip(*used.values(), strict=True))

@@ -21,7 +21,7 @@ from nsvm_cli.config.registry import STRICT
 if TYPE_CHECKING:
     import pandas as pd
 
-PLAIN = str.maketrans({"\u2212": "-", "\u2019": "'", "\u00a0": " ", "\u202f": " ", "\u2009": " "})
+ASCII = str.maketrans({"\u2212": "-", "\u2019": "'", "\u00a0": " ", "\u202f": " ", "\u2009": " "})
 """Maps typographic minus signs, apostrophes and blanks to ASCII."""
 
 CURRENCY = "$€£¥₹₽₩₺₪₫₦฿"
@@ -45,7 +45,7 @@ Thousands = Literal["", ".", ",", "'", " "]
 @functools.lru_cache(2**16)
 def number_parts(text: str) -> tuple[tuple[str, str], str, str] | None:
     """Return (prefix, suffix), the sign and the digits of a number; None if the text is not a number."""
-    match = NUMBER.fullmatch(text.translate(PLAIN).strip())
+    match = NUMBER.fullmatch(text.translate(ASCII).strip())
     if match is None or (match["before"] and match["sign"]):
         return None
     return (match["prefix"], match["suffix"].strip()), match["before"] + match["sign"], match["core"]
@@ -92,7 +92,7 @@ class NumberFormat:
     def number(self, text: str) -> float | None:
         """Return the value of a number in this notation; None for other text."""
         if self.clock:
-            if (time := CLOCK.fullmatch(text.translate(PLAIN).strip())) is None:
+            if (time := CLOCK.fullmatch(text.translate(ASCII).strip())) is None:
                 return None
             hours = int(time[2]) if time[5] is None else int(time[2]) % 12 + 12 * (time[5] in "Pp")
             seconds = hours * 3600 + int(time[3]) * 60 + float(time[4] or 0)
@@ -226,7 +226,7 @@ class _Column:
     def of(cls, cells: pd.Series) -> _Column | None:
         """Return the column with the affixes of most cells; None if most cells are not numbers."""
         counts: dict[Any, int] = cells.groupby(cells, sort=False).size().to_dict()
-        clocks = [text for text in counts if ":" in text and CLOCK.fullmatch(text.translate(PLAIN).strip())]
+        clocks = [text for text in counts if ":" in text and CLOCK.fullmatch(text.translate(ASCII).strip())]
         if clocks and 2 * len(clocks) >= len(counts):
             return cls(counts, ("", ""), dict.fromkeys(clocks, ""), clock=True)
         numbers = {text: parts for text in counts if (parts := number_parts(text))}

@@ -324,7 +324,7 @@ def is_linear(K: Kernel) -> bool:
 def check_kernel(
     K: Kernel, name: str, a: Float[Tensor, "p n"], b: Float[Tensor, "q n"], differentiable: bool
 ) -> None:
-    """Raise an InputError unless a user-defined kernel returns valid values at features a and b.
+    """Raise an InputError unless a kernel returns valid values at features a and b.
 
     Values must have shape (p, q) and the dtype of the features, and must not be random. They may have
     gradients with respect to the features only, and these gradients must be finite if ``differentiable``.

@@ -10,15 +10,15 @@ from pathlib import Path
 from statistics import mean, median
 from typing import TYPE_CHECKING, Any
 
-from nsvm_cli import metrics
 from nsvm_cli.config.settings import parse_settings
 from nsvm_cli.errors import InputError, message_of
+from nsvm_cli.metrics import METRICS
 from nsvm_cli.output import flash, say, shortened
 from nsvm_cli.page.plotting import BLUE, ORANGE, new_figure, style_axis, write_figure
 from nsvm_cli.storage.metrics_file import read_metrics
 from nsvm_cli.storage.run_directory import (
     CURVES,
-    METRICS,
+    METRICS_FILE,
     RESULT,
     has_records,
     is_finished,
@@ -88,7 +88,7 @@ def panels_of(run: Path) -> list[Panel]:
     Raises:
         InputError: the folder is not a run directory, or its metrics are damaged or still empty.
     """
-    file = run / METRICS
+    file = run / METRICS_FILE
     if not file.is_file():
         raise InputError(f"{run} has no metrics.jsonl: expected a run directory")
     score = score_of(read_json(run / RESULT)) if is_finished(run) else None
@@ -128,7 +128,7 @@ def _curves(records: Sequence[Figures], score: tuple[str, str, float] | None) ->
         "accuracy, %": [running, held_out],
         **{
             f"{f.name.replace('^2', '²')} on validation data": [curve(f"validation_{metric}", color=ORANGE)]
-            for metric, f in metrics.METRICS.items()
+            for metric, f in METRICS.items()
             if metric != "accuracy"
         },
     }

@@ -43,7 +43,7 @@ MOST_POINTS, MOST_HELD_OUT = 1000, 200
 BINS = 10
 """Number of points of a reliability curve."""
 
-FIGURES = ("figure", "value", "meaning")
+COLUMNS = ("figure", "value", "meaning")
 """The head of a table of metrics and other values."""
 
 SIZE = (4.6, 3.9)
@@ -83,7 +83,7 @@ def _result(result: Figures) -> Blocks:
         yield sentence
     elif sentence := words.generalisation(result):
         yield f"Overfitted: {sentence}."
-    yield Table("Effects of training", FIGURES, words.training_rows(result), range(1, 2))
+    yield Table("Effects of training", COLUMNS, words.training_rows(result), range(1, 2))
 
 
 def settings_tables(settings: Mapping[str, Any]) -> list[Block]:
@@ -172,7 +172,7 @@ def _diagnosis(model: NSVM, data: Data) -> Blocks:
     if TRAINERS[model.settings.algorithm["name"]].trains_svm:
         figures = diagnose(model, data, 1000)  # fewer samples than by default, to be fast
         yield f"{figures['verdict'].capitalize()}: {figures['why']}."
-        yield Table("Measurements", FIGURES, words.diagnosis_rows(figures), range(1, 2))
+        yield Table("Measurements", COLUMNS, words.diagnosis_rows(figures), range(1, 2))
 
 
 def mistakes(model: NSVM, data: Data, values: Callable[[], Float[Tensor, " m *outputs"]]) -> Blocks:

@@ -30,7 +30,13 @@ from nsvm_cli.runs.experiment import Experiment
 from nsvm_cli.runs.loop import Callback, Record, record
 from nsvm_cli.storage import tensor_file
 from nsvm_cli.storage.metrics_file import check_metrics
-from nsvm_cli.storage.run_directory import METRICS, RunDirectory, checkpoints_in, is_finished, resume_command
+from nsvm_cli.storage.run_directory import (
+    METRICS_FILE,
+    RunDirectory,
+    checkpoints_in,
+    is_finished,
+    resume_command,
+)
 from nsvm_cli.storage.state_dict import StateDict, expect_keys, nested
 from nsvm_cli.storage.tensor_file import unusable
 from nsvm_cli.trainers import State
@@ -234,7 +240,7 @@ class CheckpointManager(Callback):
         return state
 
     def _newest(self) -> Checkpoint | None:
-        paths, metrics = checkpoints_in(self.directory.path), self.directory.path / METRICS
+        paths, metrics = checkpoints_in(self.directory.path), self.directory.path / METRICS_FILE
         try:
             newest = newest_intact(paths, lambda c: check_metrics(metrics, c.metrics))
         except ValueError as error:

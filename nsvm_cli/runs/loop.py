@@ -92,7 +92,7 @@ class Scores(Callback):
 
     def on_log(self, state: State, record: Record) -> None:
         e, p, every = self.experiment, self.experiment.problem, self.log_every
-        if not e.trainer.classifies(state):
+        if not e.trainer.has_svm(state):
             return
         if every and (state.t % every == 0 or state.t == e.trainer.total):
             self._validate(state, record)
@@ -250,7 +250,7 @@ def _log(trainer: Trainer[Any], state: State, callbacks: Sequence[Callback], mea
     else:
         figures |= dict.fromkeys(state.tally.means())
     reasons = [reason for callback in callbacks if (reason := callback.on_log(state, figures))]
-    if reasons and not (trainer.parts[-1].chooses_steps or trainer.classifies(state)):
+    if reasons and not (trainer.parts[-1].chooses_steps or trainer.has_svm(state)):
         advice = "use a metric of Part 2, such as a validation score, or set algorithm.solver=svc"
         problem = f"training cannot stop at step {state.t}, because Part 1 has no SVM yet"
         raise InputError(f"callbacks: {reasons[0]}, but {problem}: {advice}")

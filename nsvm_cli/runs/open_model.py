@@ -80,7 +80,7 @@ def _model_of(file: Path, checkpoint: Checkpoint, runtime: Mapping[str, Any]) ->
     _expect_same(e.data, checkpoint.environment.get("data"), f"{file}: ")
     state = restore_state(e, checkpoint)
     step = f"step {state.t} of {e.trainer.total}"
-    if not (e.trainer.parts[-1].chooses_steps or e.trainer.classifies(state)):
+    if not (e.trainer.parts[-1].chooses_steps or e.trainer.has_svm(state)):
         raise NoModelYetError(f"{file} has no SVM yet, at {step}: expected a checkpoint of Part 2")
     say(f"{file}: using the model after {step}")
     try:

@@ -22,7 +22,7 @@ ORPHANS = f".*.{'[0-9a-f]' * 8}.tmp"
 """Glob pattern of temporary files that a killed process has left behind."""
 
 PROBE_SECONDS = 0.2
-"""Seconds to keep trying to lock a folder; ``is_locked`` holds a lock for a shorter time."""
+"""Seconds for which a failed lock is tried again, since ``is_locked`` may hold the lock for a moment."""
 
 
 def cache_folder() -> Path:

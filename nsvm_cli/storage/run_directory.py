@@ -17,8 +17,8 @@ from nsvm_cli.errors import InputError, first_line, message_of
 from nsvm_cli.storage.files import is_locked, locked, read_regular, write_atomically
 from nsvm_cli.storage.metrics_file import JSONLines, read_metrics
 
-METRICS = "metrics.jsonl"
-TIMES = "times.jsonl"
+METRICS_FILE = "metrics.jsonl"
+TIMES_FILE = "times.jsonl"
 CURVES = "curves.png"
 REPORT = "report.html"
 STATUS = "status.json"
@@ -29,7 +29,7 @@ TRACKING = "tracking.json"
 AT_THE_END = (RESULT, "final.safetensors", "final.onnx", CURVES, REPORT)
 """Files that only finished runs have."""
 
-FILES = (*AT_THE_END, "best.safetensors", "best.onnx", METRICS, TIMES, TRACKING, STATUS, CONFIG)
+FILES = (*AT_THE_END, "best.safetensors", "best.onnx", METRICS_FILE, TIMES_FILE, TRACKING, STATUS, CONFIG)
 """Files of a run except checkpoints. If deletion in this order is interrupted, a valid run remains."""
 
 IfExists = Literal["refuse", "resume", "overwrite"]
@@ -75,8 +75,8 @@ class RunDirectory(contextlib.ExitStack):
                 (self.path / name).unlink(missing_ok=True)
         if self.recorded != settings:
             write_config(self.path, settings)
-        self.metrics = self.enter_context(JSONLines(self.path / METRICS, size))
-        self.times = self.enter_context(JSONLines(self.path / TIMES))
+        self.metrics = self.enter_context(JSONLines(self.path / METRICS_FILE, size))
+        self.times = self.enter_context(JSONLines(self.path / TIMES_FILE))
 
     def add_checkpoint(self, write: Callable[[Path], None], step: int, schedule: Checkpoints) -> None:
         """Write a checkpoint with ``write(path)``; delete all but the newest max(2, ``schedule.n_kept``)."""
@@ -104,12 +104,12 @@ def checkpoints_in(path: Path) -> list[Path]:
 
 def has_run(path: Path) -> bool:
     """Return whether a directory holds a run, finished or not."""
-    return any((path / name).exists() for name in (CONFIG, METRICS, RESULT))
+    return any((path / name).exists() for name in (CONFIG, METRICS_FILE, RESULT))
 
 
 def has_records(path: Path) -> bool:
     """Return whether a run has recorded metrics; methods without steps record none."""
-    file = path / METRICS
+    file = path / METRICS_FILE
     return file.is_file() and file.stat().st_size > 0
 
 
@@ -188,7 +188,7 @@ def outcome_of(path: Path, status: Mapping[str, Any]) -> tuple[str, str]:
         step = int(files[0].stem.partition("-")[2])
     else:
         with contextlib.suppress(InputError, OSError, IndexError):
-            step = int(read_metrics(path / METRICS)[-1]["step"])
+            step = int(read_metrics(path / METRICS_FILE)[-1]["step"])
     return "interrupted", f"interrupted at step {step}; resume with {resume_command(path, plugins)}"
 
 

@@ -58,8 +58,8 @@ class TensorFile:
                 tensors = {name: opened.get_tensor(name).clone() for name in self.specs}
         except (SafetensorError, OSError) as error:
             raise InputError(f"{self.path} cannot be read: {error}") from None
-        for name in not_finite(tensors):
-            raise unusable(self.path, f"tensor {shown(name)} contains NaN or infinity")
+        if names := not_finite(tensors):
+            raise unusable(self.path, f"tensor {shown(names[0])} contains NaN or infinity")
         return tensors
 
 
@@ -87,8 +87,8 @@ def write(
         name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
         for name, tensor in tensors.items()
     }
-    for name in not_finite(ready):
-        raise RunError(f"{path} cannot be written: tensor {shown(name)} contains NaN or infinity")
+    if names := not_finite(ready):
+        raise RunError(f"{path} cannot be written: tensor {shown(names[0])} contains NaN or infinity")
     data = bytearray(save(ready, {kind: text}))
     at = data.index(BLANK.encode())
     data[at : at + len(BLANK)] = hashlib.sha256(data).hexdigest().encode()

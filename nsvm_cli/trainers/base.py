@@ -223,7 +223,7 @@ class Trainer(ABC, Generic[S]):
         return self.part_steps[0]
 
     def usual_loss(self, kind: str) -> str | None:
-        """Return the name of the loss that replaces null for a kind of task, if it is not the task's own."""
+        """Return the name of the loss to use if none is set, or None for the default of the task."""
         return None
 
     def for_samples(self, m: int) -> Trainer[S]:
@@ -324,7 +324,7 @@ class Trainer(ABC, Generic[S]):
         if state.mean:
             state.mean.follow(t)
 
-    def classifies(self, state: S) -> bool:
+    def has_svm(self, state: S) -> bool:
         """Return whether this state has an SVM. In Part 1 of an algorithm with two parts, it has none."""
         return state.part != 1 or state.t == self.total
 

@@ -36,7 +36,7 @@ class Mine(Callback):
 
     def on_log(self, state: State, record: Record) -> str | None:
         self.count += 1
-        if self.experiment.trainer.classifies(state):
+        if self.experiment.trainer.has_svm(state):
             x = self.experiment.data.splits["train"].x
             self.total[1] += self.experiment.model(state).decision_function(x).double().abs().mean()
         record |= {"count": self.count, "mean_total": float(self.total[1]) / self.count}

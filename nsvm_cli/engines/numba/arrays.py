@@ -15,7 +15,7 @@ import numpy as np
 from numba import types
 from numba.extending import overload
 
-from nsvm_cli.engines.numba.jit import OPTIONS, jit
+from nsvm_cli.engines.numba.jit import JIT_OPTIONS, jit
 
 EXP2_TERMS = tuple(math.log(2) ** n / math.factorial(n) for n in range(14))
 """Taylor coefficients of 2^x at 0. For x in [-1/2, 1/2], float32 needs the first 8, and float64 all 14."""
@@ -26,7 +26,7 @@ def exp2(x: Any) -> Any:
     raise NotImplementedError("exp2 can only be called from compiled functions")
 
 
-@overload(exp2, jit_options=OPTIONS)
+@overload(exp2, jit_options=JIT_OPTIONS)
 def _exp2_of_type(x: Any) -> Any:
     single, double = (np.float32, np.int32, 8, 23, 127), (np.float64, np.int64, 14, 52, 1023)
     layout: Any = single if x == types.float32 else double

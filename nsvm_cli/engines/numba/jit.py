@@ -20,10 +20,10 @@ from nsvm_cli.errors import RunError
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-OPTIONS: Any = {"fastmath": {"reassoc", "contract", "arcp", "nsz"}, "error_model": "numpy"}
+JIT_OPTIONS: Any = {"fastmath": {"reassoc", "contract", "arcp", "nsz"}, "error_model": "numpy"}
 """Options that let LLVM rearrange sums and quotients, but preserve NaN and infinity for checks."""
 
-INNER: Any = {"nopython": True, **OPTIONS, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+INNER: Any = {"nopython": True, **JIT_OPTIONS, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 """Options of functions without an entry point for Python, which only compiled functions call."""
 
 
@@ -75,7 +75,7 @@ def loaded(stretch: Callable[..., Any], unit: str) -> Any:
     """Return the machine code of a stretch (see ``stretches``), after compiling its unit if necessary."""
     compile_once([unit])
     plain = inspect.unwrap(stretch)
-    compiled: Any = numba.njit(**OPTIONS)(plain)
+    compiled: Any = numba.njit(**JIT_OPTIONS)(plain)
     config: Any = numba.core.config
     folder, config.CACHE_DIR = config.CACHE_DIR, str(unit_folder(unit))
     try:
