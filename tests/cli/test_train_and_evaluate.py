@@ -85,9 +85,8 @@ def test_a_picture_never_decides_whether_a_run_is_finished(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An error while drawing is only a warning, and resuming the finished run draws the curves."""
-    run = tmp_path / "a$x_$b"
-    digits = ["dataset=digits", "dataset.classes=null"]
-    words = ["train", "algorithm=pegasos", *digits, "algorithm.steps=20", f"hydra.run.dir='{run}'"]
+    run, digits = tmp_path / "run", ["dataset=digits", "dataset.classes=null"]
+    words = ["train", "algorithm=pegasos", *digits, "algorithm.steps=20", "hydra.run.dir=run"]
     with monkeypatch.context() as broken:
         broken.setattr("matplotlib.figure.Figure.draw", lambda *_, **__: 1 / 0)
         done = nsvm(*words, cwd=tmp_path, code=0)
