@@ -126,7 +126,7 @@ def _changes(words: Sequence[str]) -> dict[str, Any]:
 
 
 def predict_arguments(parser: CommandParser) -> None:
-    parser.add("model", "MODEL_HELP", MODEL_HELP)
+    parser.add("model", "MODEL", MODEL_HELP)
     parser.add("file", "FILE", "table, image or folder of images", type=Path)
     parser.add("--output", "FILE", "CSV or .parquet file to write (default: print CSV)", type=output_file)
     parser.add("--keep", "COLUMN", "columns of the table to copy to the output", nargs="+", default=[])
@@ -177,7 +177,7 @@ def _csv_text(columns: Mapping[str, Sequence[Any]], header: bool, escape: bool) 
 
 
 def export_arguments(parser: CommandParser) -> None:
-    parser.add("model", "MODEL_HELP", MODEL_HELP)
+    parser.add("model", "MODEL", MODEL_HELP)
     target = "file to write (default: the path of the model file, ending in .onnx)"
     parser.add("file", "FILE", target, type=output_file, nargs="?")
     parser.add_argument("--onnx", action="store_true", required=True, help="write an ONNX graph (required)")

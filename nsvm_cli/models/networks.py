@@ -236,7 +236,7 @@ NETWORKS |= {
 
 _NO_MODES = {nn.Sequential, nn.ModuleList, nn.Flatten, nn.Linear, nn.Conv2d, nn.ReLU, nn.Tanh, nn.MaxPool2d}
 _NO_MODES |= {nn.GroupNorm, nn.AdaptiveAvgPool2d, nn.Hardswish, nn.Hardsigmoid, nn.ReLU6, nn.Identity}
-_NO_MODES |= {MLP, DeepCNN, MaxPool, Normalize, Dropout}
+_NO_MODES |= {MLP, MaxPool, Normalize, Dropout}
 _CONTAINERS = "torchvision.models.", "torchvision.ops.misc"  # have modes only if their submodules have
 
 
