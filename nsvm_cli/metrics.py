@@ -136,7 +136,7 @@ FIGURES: Mapping[str, Figure] = {
     "train_seconds": Figure("training time", "{:.1f}".format),
     "violations": Figure("violations", str, "drawn samples that were inside the margin"),
     "violation_rate": Figure("violation rate", percent, sign=-1),
-    "support_vectors": Figure("support vectors", str, "training samples in the decision"),
+    "support_vectors": Figure("support vectors", str, "terms of the decision function"),
     "parameters": Figure("parameters", str, "number of weights in theta"),
     "theta_change": Figure(
         "theta change", lambda x: f"{100 * x:.3g} %", "relative to the initial norm of theta"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
@@ -142,7 +143,13 @@ def parse_settings(values: Mapping[str, Any]) -> Settings:
     for key in values:
         if key not in names:
             raise InputError(f"{key}: there is no such setting; {did_you_mean(key, names, within)}")
-    return construct(Settings, "", values)
+    settings = construct(Settings, "", values)
+    for key, value in flat({"dataset": settings.dataset}).items():
+        try:
+            json.dumps(value, allow_nan=False, default=str)
+        except ValueError:
+            raise InputError(f"{key}: expected finite numbers; quote text such as 'inf' and 'nan'") from None
+    return settings
 
 
 def plain(settings: Settings) -> dict[str, Any]:

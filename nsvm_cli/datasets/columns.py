@@ -139,10 +139,11 @@ def survey(path: str, written: Mapping[str, Any], label: str | None) -> Survey:
     columns = describe(table, kinds | encoder.kinds, suspicions(x, y, encoder, bool(counts)))
     classes = {name: count / len(x) for name, count in counts.items()}
     rare = [name for name, count in counts.items() if count < FEWEST_ROWS]
+    rare = rare if len(counts) - len(rare) > 1 else []
     lines += [*_about_rows(rows, classes), *remarks_on(columns)]
     if rare:
         advice = f"add {override('dataset.min_count', FEWEST_ROWS)} to remove them"
-        lines.append(f"rare classes: {', '.join(rare)}; {advice}")
+        lines.append(f"rare classes: {shortened(', '.join(rare), LONGEST_LINE)}; {advice}")
     if many:
         advice = f"add {override('dataset.drop', many)} to exclude them"
         lines.append(f"columns with more than {MOST_CATEGORIES} different texts: {', '.join(many)}; {advice}")

@@ -390,7 +390,10 @@ def numbers(
     notation = replace(notation, **table.signs)
     x, text = parsed(cells, notation)
     what = what or f"a number ({notation})".removesuffix(" ()")
-    expect_cells(table, cells, text | np.isinf(x), what, hint)
+    if (infinite := np.isinf(x)).any() and not hint:
+        codes = override("dataset.missing", {str(cells.name): texts(cells[infinite]).unique().tolist()})
+        hint = f"; if infinite values are missing values, add {codes}"
+    expect_cells(table, cells, text | infinite, what, hint)
     return x
 
 
@@ -422,7 +425,9 @@ def date_formats(cells: pd.Series) -> dict[str, float]:
         guesses = [guess_datetime_format(str(cell), dayfirst=day) for cell in first for day in (False, True)]
     complete = [form for form in guesses if form and "%Y" in form and "%d" in form]
     complete = [form.replace("%B", "%b") if "May" in " ".join(map(str, first)) else form for form in complete]
-    forms = dict.fromkeys([ISO, *complete, "%m/%d/%y", "%d/%m/%y", "%d.%m.%y", "%d-%b-%y", "%b-%y"])
+    hours = [f"{date} %I:%M{seconds} %p" for date in ("%m/%d/%Y", "%d/%m/%Y") for seconds in (":%S", "")]
+    short = ["%m/%d/%y", "%d/%m/%y", "%d.%m.%y", "%d-%b-%y", "%b-%y"]
+    forms = dict.fromkeys([ISO, *complete, *short, *hours])  # pandas does not guess 12 o'clock
     likely = [form for form in forms if days(first, form).notna().any()]  # to save time
     return {form: float(days(present, form).notna().mean()) for form in likely}
 

@@ -22,7 +22,7 @@ from pydantic.dataclasses import dataclass
 
 from nsvm_cli.config.overrides import override
 from nsvm_cli.config.registry import STRICT, shown
-from nsvm_cli.datasets.notation import Decimal, Thousands, number_parts
+from nsvm_cli.datasets.notation import NO_VALUE, Decimal, Thousands, number_parts
 from nsvm_cli.errors import InputError
 
 WHITESPACE = "whitespace"
@@ -202,7 +202,7 @@ def find_names(rows: Sequence[list[str]], header: bool | int | None) -> Layout:
         remarks += ["found no column names, so the columns are called c1, c2, ..."] * (header is None)
         first, end, below = [f"c{k}" for k in range(1, width + 1)], above, [first, *below]
     elif header is None and len(below) > 2 and _are_more_names(below[0], below[1:]):
-        first = [" ".join(filter(None, pair)) for pair in zip(first, below[0], strict=False)]
+        first = [" ".join(filter(None, pair)) for pair in zip_longest(first, below[0], fillvalue="")]
         end, remarks = others[0] + 1, [*remarks, "joined two lines of column names"]
     if len(first) == width - 1:  # lines end with a separator, or begin with row names
         last_empty = not any(row[-1] for row in below if len(row) == width)
@@ -220,7 +220,7 @@ def find_names(rows: Sequence[list[str]], header: bool | int | None) -> Layout:
 def _begins(rows: Sequence[list[str]], filled: Sequence[int], width: int) -> bool:
     """Return whether a table with ``width`` columns begins at the first of the ``filled`` rows."""
     row, below = rows[filled[0]], [len(rows[at]) for at in filled[1:2]]
-    if row[0].startswith("#") and len(row) != width:
+    if (row[0].startswith("#") and len(row) != width) or row[0].startswith("sep="):  # a line for Excel
         return False
     if len(row) == width - 1 > 0 and below == [width]:
         return not any(map(number_parts, row))
@@ -256,8 +256,7 @@ def _are_more_names(second: list[str], below: Sequence[list[str]]) -> bool:
     named = len({*words}) > 1 and all(
         word in years or (re.search(r"[^\W\d_]", word) and not number_parts(word)) for word in words
     )
-    codes = {"na", "n/a", "nan", "null", "none", "unknown", "missing"}
-    return named and not {word.lower() for word in words} & codes and not seen & {*enumerate(second)}
+    return named and not {word.lower() for word in words} & NO_VALUE and not seen & {*enumerate(second)}
 
 
 def _unique(names: Sequence[str]) -> list[str]:

@@ -123,6 +123,9 @@ class NumberFormat:
         return "times are converted to seconds" if self.clock else ", ".join(lines)
 
 
+NO_VALUE = {"na", "n/a", "nan", "null", "none", "unknown", "missing"}
+"""Words that usually mean a missing value, in lower case."""
+
 READINGS = (
     NumberFormat(),
     NumberFormat(thousands=","),
@@ -158,8 +161,8 @@ def remedies(doubts: Mapping[str, Doubt]) -> list[tuple[str, Any, str]]:
     columns = {name: [*doubt.cells] for name, doubt in doubts.items() if doubt.cells}
     settings: list[tuple[str, Any, str]] = []
     if 0 < len(cells) <= 8:  # more codes would not fit in the advice
-        numeric = any(is_number(cell.split()[0]) for cell in cells)  # other columns may hold such numbers
-        settings.append(("missing", columns if numeric else [*cells], "they mean missing values"))
+        everywhere = all(not any(map(str.isalnum, cell)) or cell.lower() in NO_VALUE for cell in cells)
+        settings.append(("missing", [*cells] if everywhere else columns, "they mean missing values"))
     if columns:
         settings.append(("text", [*columns], "the column contains categories"))
     if len(columns) < len(doubts):
@@ -230,7 +233,8 @@ class _Column:
         if clocks and 2 * len(clocks) >= len(counts):
             return cls(counts, ("", ""), dict.fromkeys(clocks, ""), clock=True)
         numbers = {text: parts for text in counts if (parts := number_parts(text))}
-        if 2 * len(numbers) < len(counts) or not numbers:
+        share = sum(map(counts.__getitem__, numbers)) / sum(counts.values())
+        if min(share, len(numbers) / len(counts)) < 0.5:
             return None
         affix, _ = Counter(parts[0] for parts in numbers.values()).most_common(1)[0]
         cores = {text: core for text, (beside, _, core) in numbers.items() if _has_affix(beside, core, affix)}

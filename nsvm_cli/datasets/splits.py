@@ -12,6 +12,7 @@ from nsvm_cli.config.overrides import override
 from nsvm_cli.datasets.base import EACH, Samples, Validation
 from nsvm_cli.datasets.notation import is_number
 from nsvm_cli.errors import InputError
+from nsvm_cli.output import shortened
 from nsvm_cli.randomness import Stream, derived_seed, generator
 
 TEST_FRACTION = 0.1
@@ -148,7 +149,8 @@ def expect_two_of_each(samples: Samples) -> None:
         images = samples.x.dtype == np.uint8
         others = [name for name in sizes if name not in rare]
         without = override(*("dataset.classes", others) if images else ("dataset.min_count", FEWEST_ROWS))
-        hint = f"; add {without} to remove the rare classes {', '.join(rare)}" if rare else ""
+        classes = shortened(", ".join(rare), 200)
+        hint = f"; add {without} to remove the rare classes {classes}" if rare and len(others) > 1 else ""
         if all(map(is_number, sizes)) and not images:
             hint += "; to predict numbers, set task=regression"
         of_class = f" of class {few[0]}" if few[0] else ""

@@ -133,6 +133,8 @@ class DeepCNN(nn.Sequential):
     ) -> None:
         expect_images("deep_cnn", shape, 4 + 2 ** (len(channels) - 1))
         normalise = group_norm if norm == "group" else nn.BatchNorm2d
+        if norm == "group" and any(c % GROUPS for c in channels):
+            raise ValueError(f"channels={[*channels]}: expected multiples of {GROUPS} with norm=group")
 
         def convolution(c: int, d: int, side: int, padding: int) -> list[nn.Module]:
             return [nn.Conv2d(c, d, side, padding=padding, bias=False), normalise(d), nn.ReLU()]

@@ -84,7 +84,10 @@ SENTENCES: dict[str, tuple[str | bytes, str]] = {
         TEXT + "1,two,ham\n",
         "column b, row 121: expected numbers, found 'two' in 1 cell; add",
     ),
-    "too large for a float": (TEXT + "1,1e999,ham\n", "column b, row 121: expected a number, got inf"),
+    "too large for a float": (
+        TEXT + "1,1e999,ham\n",
+        "got inf; if infinite values are missing values, add",
+    ),
     "a label missing": (TEXT + "1,2,\n", "column label, row 121: expected a label, got an empty cell"),
     "a long row": (TEXT + "1,2,ham,4\n", "Expected 3 fields in line 122, saw 4"),
     "a quote left open": (TEXT + '"1,2,ham\n', "cannot be read as CSV"),
@@ -134,7 +137,7 @@ def test_another_encoding_and_decimal_commas(write: Write) -> None:
     other = write((text + "2,25;1;ham;Ulm;\nold;1;ham;Ulm;\n").encode("latin-1"), "other.csv")
     assert refusal("csv", path=other, **dialect) == (
         f"{other}: column a, row 122: expected numbers, found 'old' in 1 cell; "
-        "add 'dataset.missing=[old]' if they mean missing values, or 'dataset.text=[a]' if the column "
+        "add 'dataset.missing={a:[old]}' if they mean missing values, or 'dataset.text=[a]' if the column "
         "contains categories"
     )
     targets = load_data({"name": "csv", "path": path, "label": "b", **dialect}, 0, "regression")

@@ -211,6 +211,7 @@ def kinds(data: Data) -> dict[str, str]:
 
 def test_dates_become_days_months_and_weekdays(write: Write) -> None:
     forms = "%Y-%m-%d", "%Y-%m-%d %H:%M:%S", "%Y-%m-%dT%H:%M:%SZ", "%d.%m.%Y", "%m/%d/%Y", "%d %b %Y %H:%M"
+    forms += ("%m/%d/%Y 12:00:00 AM",)
     written = {form: DAYS.dt.strftime(form).mask(ROW % 7 == 0) for form in forms}
     path = write(PLAIN.assign(**written))
     data = load("csv", path=path)

@@ -220,6 +220,7 @@ LAYOUTS: dict[str, tuple[str, str]] = {
     "separators below the names": (TEXT.replace("\n", ",\n").replace("town,", "town"), "skipped 1 empty"),
     "a title": ("Towns of 2024\n\n" + TEXT, "skipped 2 lines above the column names"),
     "a title with separators": ("Towns,,,\n" + TEXT, "skipped 1 line above the column names"),
+    "a line for Excel": ("sep=,\n" + TEXT, "skipped 1 line above the column names"),
     "comments": ("# a, b and c\n# d\n" + TEXT, "skipped 2 lines above the column names"),
     "names in a comment": ("# " + TEXT, ""),
     "quotes": (WIDE.to_csv(index=False, quoting=csv.QUOTE_ALL), ""),
@@ -227,6 +228,10 @@ LAYOUTS: dict[str, tuple[str, str]] = {
     "empty lines": (TEXT.replace("\n", "\n\n"), ""),
     "units below the names": (
         TEXT.replace("town\n", "town\nyears,-,kg,\n"),
+        "joined two lines of column names",
+    ),
+    "more names below the names": (
+        TEXT.replace(",town\n", "\nyears,-,kg,town\n"),
         "joined two lines of column names",
     ),
 }

@@ -53,6 +53,8 @@ def test_the_deep_cnn() -> None:
     assert count(network) == convolutions + 2 * (8 + 16 + 16 + 24 + 24)
     assert not trains_otherwise(network)
     assert trains_otherwise(build_network({"name": "deep_cnn", "norm": "batch"}, (1, 8, 8), seed=0))
+    with pytest.raises(InputError, match=r"channels=\[8, 12\]: expected multiples of 8"):
+        build_network({"name": "deep_cnn", "channels": [8, 12]}, (1, 28, 28), seed=0)
     with pytest.raises(InputError, match="images of at least 8x8 pixels"):
         build_network({"name": "deep_cnn"}, (1, 7, 8), seed=0)
 
