@@ -54,8 +54,8 @@ OTHER_FOLDERS = ("hydra", "suite", "tune", "tuned")
 TUNED_BY = {"dataset", "network", "kernel", "algorithm"}
 """Groups whose options may occur in the names of entries in conf/tuned/."""
 
-TABLES = ("csv", "openml", "pmlb")
-"""Data sets for which the default algorithm is auto."""
+TABLES = {"csv", "openml", "pmlb"}
+"""Data sets for which, as for data sets derived from them, the default algorithm is auto."""
 
 COMPOSE_OPTIONS: dict[str, Any] = {}
 MAIN_OPTIONS: dict[str, Any] = {}
@@ -210,7 +210,10 @@ def _with_algorithm(words: Sequence[str]) -> list[str]:
         if group in _groups() and (nested or (override.is_add() and override.package is None)):
             names = ", ".join(sorted(file.stem for file in (conf_folder() / group).glob("*.yaml")))
             raise InputError(f"{word}: expected {group}=OPTION, without + or nested lists (known: {names})")
-    is_table = all(name in TABLES for name in choices.get("dataset", [None]))
+    registry: Any = Registry.kinds.get("dataset", {})  # empty unless a plugin has registered a data set
+    names = choices.get("dataset", [None])
+    bases = [{name, *(registry.names_of(registry[name]) if name in registry else ())} for name in names]
+    is_table = all(map(TABLES.intersection, bases))
     is_open = choices.keys().isdisjoint({"algorithm", "experiment"})
     return [*words, "algorithm=auto"] if is_table and is_open else [*words]
 

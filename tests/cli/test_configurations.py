@@ -173,8 +173,13 @@ def test_composing_leaves_hydra_as_a_program_that_uses_it_has_it(tmp_path: Path)
 
 
 DERIVED = """\
+from nsvm_cli.datasets import CSV, DATASETS
 from nsvm_cli.trainers import TRAINERS
 from nsvm_cli.trainers.alg1 import Alg1
+
+@DATASETS.register("of_ours")
+class OfOurs(CSV):
+    pass
 
 @TRAINERS.register("derived")
 class Derived(Alg1):
@@ -182,10 +187,15 @@ class Derived(Alg1):
 """
 
 
-def test_a_derived_algorithm_has_the_tuned_values_of_its_base(tmp_path: Path) -> None:
-    (tmp_path / "derived_alg1.py").write_text(DERIVED)
+def test_derived_classes_have_the_values_and_the_default_algorithm_of_their_bases(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "derived_parts.py").write_text(DERIVED)
     with as_if_started(tmp_path, {}):
-        own = compose_settings(["plugins=[derived_alg1]", "algorithm=derived"], complete=False)
+        own = compose_settings(["plugins=[derived_parts]", "algorithm=derived"], complete=False)
+        words = ["dataset.path=x.csv", "dataset.label=y"]
+        table = compose_settings(["plugins=[derived_parts]", "dataset=of_ours", *words], complete=False)
+    assert table["algorithm"]["name"] == "auto"
     base, other = (compose_settings([f"algorithm={name}"]) for name in ("alg1", "pegasos"))
     assert own["optimizer"] == base["optimizer"] != other["optimizer"]
     assert own["network"] == base["network"]
