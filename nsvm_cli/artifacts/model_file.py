@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from nsvm_cli.config.registry import Instance
+from nsvm_cli.config.registry import Instance, Registry
 from nsvm_cli.config.settings import Init, Settings, flat, parse_settings, plain, with_values
 from nsvm_cli.datasets import build_source
 from nsvm_cli.datasets.scaling import Scaling
@@ -43,11 +43,11 @@ def save_model(path: str | Path, model: NSVM, named: bool = False, only_check: b
 
 def expect_tensors(settings: Mapping[str, Any]) -> None:
     """Raise an InputError if models with these settings cannot be saved in a file."""
-    if keys := [key for key, value in flat(settings).items() if isinstance(value, Instance)]:
-        raise InputError(
-            f"{keys[0].removesuffix('.name')} was passed as an object, so the model cannot be saved: make "
-            "its class a dataclass, or register it, such as with @KERNELS.register('NAME'), and pass 'NAME'"
-        )
+    if objects := [(key, value.part) for key, value in flat(settings).items() if isinstance(value, Instance)]:
+        kind, part = objects[0][0].removesuffix(".name"), objects[0][1]
+        names = [name for name, registered in Registry.kinds[kind].items() if registered is type(part)]
+        advice = f"pass {kind}={names[0]!r}" if names else "make its class a dataclass, or register it"
+        raise InputError(f"{kind} was passed as an object, so the model cannot be saved: {advice}")
     name = flat(settings).get("algorithm.name", "")
     if not TRAINERS.get(name, Trainer).saves_model:
         why = "its scores are in the result.json of the run"

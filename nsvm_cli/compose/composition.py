@@ -211,8 +211,8 @@ def _with_algorithm(words: Sequence[str]) -> list[str]:
             names = ", ".join(sorted(file.stem for file in (conf_folder() / group).glob("*.yaml")))
             raise InputError(f"{word}: expected {group}=OPTION, without + or nested lists (known: {names})")
     registry: Any = Registry.kinds.get("dataset", {})  # empty unless a plugin has registered a data set
-    names = choices.get("dataset", [None])
-    bases = [{name, *(registry.names_of(registry[name]) if name in registry else ())} for name in names]
+    data_sets = choices.get("dataset", [None])
+    bases = [{name, *(registry.names_of(registry[name]) if name in registry else ())} for name in data_sets]
     is_table = all(map(TABLES.intersection, bases))
     is_open = choices.keys().isdisjoint({"algorithm", "experiment"})
     return [*words, "algorithm=auto"] if is_table and is_open else [*words]
@@ -396,8 +396,8 @@ def _no_such_setting(key: str, names: Iterable[str]) -> str:
             for other in re.findall(r"^ *(\w+):", file.read_text(), re.MULTILINE):
                 options.setdefault(f"{group}.{other}", []).append(f"{group}={file.stem}")
     if key in options:
-        plugins = f"to set it for your own part, write +{key}=VALUE"
-        return f"{key}: this setting exists only with {' or '.join(options[key])}; {plugins}"
+        others = f"for your own part, or in a sweep over {section}, write ++{key}=VALUE"
+        return f"{key}: this setting exists only with {' or '.join(options[key])}; {others}"
     known = {f"{section}.{other}" for other in names} if section else _groups().union(names) - {*OTHER_KEYS}
     known = known or {other for other in options if other.startswith(f"{section}.")} or _groups()
     return f"{key}: there is no such setting; {did_you_mean(MEANT.get(name, key), known, options)}"
