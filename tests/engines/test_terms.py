@@ -18,7 +18,7 @@ from nsvm_cli.engines.numba import kernels, networks, objectives
 from nsvm_cli.engines.numba.code import code_folder
 from nsvm_cli.engines.numba.compiler import LinkedCode
 from nsvm_cli.engines.numba.forms import kernel_form, network_form
-from nsvm_cli.engines.numba.jit import OPTIONS
+from nsvm_cli.engines.numba.jit import JIT_OPTIONS
 from nsvm_cli.models import objectives as definitions
 from nsvm_cli.models.dropout import Masks, dropout_masks
 from nsvm_cli.models.feature_map import FeatureMap
@@ -31,7 +31,7 @@ from tests.conftest import sloped
 
 def called(function: Any) -> Any:
     """Compile a function for calls from Python, and cache its code in the folder of the units."""
-    compiled: Any = numba.njit(**OPTIONS)(function)
+    compiled: Any = numba.njit(**JIT_OPTIONS)(function)
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(config, "CACHE_DIR", str(code_folder() / "terms"))
         compiled.enable_caching()
