@@ -13,7 +13,15 @@ from typing import Any
 
 import yaml
 
-from nsvm_cli.cli.parser import DIALECT, MODEL_HELP, RUNTIME, CommandParser, output_file, specified
+from nsvm_cli.cli.parser import (
+    DIALECT,
+    MODEL_HELP,
+    RUNTIME,
+    CommandParser,
+    expect_other,
+    output_file,
+    specified,
+)
 from nsvm_cli.errors import InputError, did_you_mean
 from nsvm_cli.output import answer, answer_lines, say
 from nsvm_cli.storage.files import csv_lines, write_atomically, writing
@@ -154,7 +162,10 @@ def predict(options: argparse.Namespace) -> None:
     from nsvm_cli.datasets.csv import kind_of, write_parquet
     from nsvm_cli.runs.open_model import open_model
 
-    _, model = open_model(options.model, specified(options, RUNTIME))
+    source, model = open_model(options.model, specified(options, RUNTIME))
+    expect_other(options.output, source, options.file)
+    if options.output and (kind := kind_of(options.output)) not in ("CSV", "Parquet"):
+        raise InputError(f"{options.output}: expected a file of the type .csv or .parquet, got {kind}")
     blocks = predictions(model, options.file, specified(options, DIALECT), options.keep)
     if options.output is None:
         for number, columns in enumerate(blocks):
@@ -199,6 +210,7 @@ def export(options: argparse.Namespace) -> None:
 
     source, model = open_model(options.model, {"device": "cpu"})
     target = options.file or source.with_suffix(".onnx")
+    expect_other(target, source)
     write_atomically(target, onnx_graph(model), named=options.file is not None)
     answer(f"ONNX graph: {target}")
 

@@ -54,6 +54,13 @@ def output_file(text: str) -> Path:
     return path
 
 
+def expect_other(output: Path | None, *read: Path) -> None:
+    """Raise an InputError if the file to write is one of the files that a command reads."""
+    for path in read:
+        if output is not None and output.exists() and path.exists() and output.samefile(path):
+            raise InputError(f"{output} is a file that this command reads: choose another file to write")
+
+
 class CommandParser(argparse.ArgumentParser):
     """A parser that raises an InputError for an invalid command line instead of exiting."""
 

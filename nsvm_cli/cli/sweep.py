@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Override
+from hydra.core.override_parser.types import Override, RangeSweep
 from hydra.errors import HydraException
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf
@@ -92,6 +92,9 @@ class Sweep:
         """
         from nsvm_cli.terminal.console import sweep_progress
 
+        for override in overrides:
+            if isinstance(values := override.value(), RangeSweep) and not [*values.range()]:
+                raise InputError(f"{override.input_line}: expected a range with at least one value")
         unresolved: Any = OmegaConf.to_container(config.hydra.sweep)
         parent, by_dataset, _ = unresolved["dir"].partition("${dataset.name}")  # a folder for each data set
         self.directory = Path(parent if by_dataset else config.hydra.sweep.dir)

@@ -221,6 +221,7 @@ class Run:
         full_error: whether the status of a job includes the traceback of every error.
         changes: the overrides that change the settings of a resumed run.
         held: whether the run may write the status in the directory.
+        earlier: the status before the run.
     """
 
     directory: Path
@@ -228,6 +229,7 @@ class Run:
     full_error: bool = False
     changes: Sequence[str] = ()
     held: bool = False
+    earlier: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def single(self) -> bool:
@@ -250,6 +252,7 @@ class Run:
             self.held = True
             if not self.single and self._report_if_finished(settings):
                 return
+            self.earlier = read_status(self.directory)
             self.write("running")
             result = self._loop(experiment, directory, allow_mismatch)
             self.write("finished")
@@ -333,8 +336,11 @@ class Run:
 
     def _end(self, status: Status, message: str, **fields: Any) -> None:
         """Write the final status, unless the directory holds another run. A finished run stays finished."""
+        was = self.earlier.get("status")
         if self.single and is_finished(self.directory):
             status, message, fields = "finished", "", {}
+        elif self.single and fields.get("exit_code") == 2 and was in ("running", "interrupted"):
+            status, message, fields = was, str(self.earlier.get("message")), {}  # resuming was refused
         if self.held or not (self.single or has_run(self.directory)):
             self.held = False
             with contextlib.suppress(InputError, OSError), locked(self.directory):  # the disk may be full

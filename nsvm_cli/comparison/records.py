@@ -84,9 +84,12 @@ def find_runs(paths: Iterable[Path], conditions: Iterable[str] = ()) -> list[Run
         InputError: a folder does not exist or contains no run, or a condition is malformed.
     """
     directories: dict[Path, None] = {}
-    for path in paths:
+    paths = [*paths]
+    # FOLDER/* includes files, such as reports
+    for path in [path for path in paths if not path.is_file()] or paths:
         if not path.is_dir():
-            raise InputError(f"{path}: there is no such folder; expected run directories or folders of runs")
+            problem = "is a file" if path.is_file() else "there is no such folder"
+            raise InputError(f"{path}: {problem}; expected run directories or folders of runs")
         runs = [Path(folder) for folder, _, files in os.walk(path) if {CONFIG, STATUS, RESULT} & {*files}]
         if not runs:
             raise InputError(f"{path}: there is no run in this folder; expected the output of nsvm train")

@@ -189,7 +189,8 @@ def _targets(table: Table) -> tuple[np.ndarray, tuple[str, ...]]:
         if len(counts) <= FEW or counts.min() >= FEWEST_ROWS or not all(map(is_number, samples.classes)):
             return samples.y, samples.classes
     except InputError:
-        pass
+        if not all(map(is_number, table.rows[table.label].unique())):
+            raise
     samples = labelled(table, "regression")
     return samples.y, ()
 

@@ -318,8 +318,9 @@ def _expect_supported(settings: Settings, data: Data) -> None:
             raise InputError(f"{use} requires a validation set: set dataset.validation above 0")
     t, metric, classes = settings.threshold, settings.metric or data.task.metric, data.task.classes
     if metric not in (names := [name for name, entry in METRICS.items() if settings.task in entry.tasks]):
+        where = f" for task={settings.task}" if metric in METRICS else ""
         raise InputError(
-            f"metric={metric}: there is no such metric; {did_you_mean(metric, names)}; {OWN_PART}"
+            f"metric={metric}: there is no such metric{where}; {did_you_mean(metric, names)}; {OWN_PART}"
         )
     if t and len(classes) != 2:
         raise InputError(f"threshold={t} requires two classes, but the data have {len(classes) or 'none'}")

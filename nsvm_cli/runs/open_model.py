@@ -112,6 +112,9 @@ def evaluate_model(
         InputError: the data are missing or damaged, or do not match the model.
     """
     settings, metadata = model.settings, model.metadata
+    if metadata.source == ARRAYS and dataset is None and "path" not in changes:
+        needed = "dataset.path=FILE dataset.label=NAME --split all"
+        raise InputError(f"{file} was saved by an estimator: to evaluate it on a table, add {needed}")
     section = {**(dataset or settings.dataset), **changes}
     for key in {"test_path", "validation_path"} - {*changes} if "path" in changes else ():
         section.pop(key, None)  # these files belong to the replaced table

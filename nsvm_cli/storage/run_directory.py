@@ -177,13 +177,17 @@ def damage_errors(what: object, advice: str = "") -> Iterator[None]:
 
 def outcome_of(path: Path, status: Mapping[str, Any]) -> tuple[str, str]:
     """Return the status and message of a run; a killed run counts as interrupted."""
-    if status.get("status") in ("finished", "failed", "interrupted"):
-        return status["status"], str(status.get("message", ""))
-    if is_locked(path):
+    known, message = status.get("status"), str(status.get("message", ""))
+    if known in ("finished", "failed"):
+        return known, message
+    if known != "interrupted" and is_locked(path):
         return "running", ""
     plugins, step = None, 0
     with contextlib.suppress(InputError):
         plugins = read_config(path).get("plugins")
+    if known == "interrupted":  # the run directory may have moved since
+        reason, advice, _ = message.partition("; resume with ")
+        return known, f"{reason}{advice}{resume_command(path, plugins) if advice else ''}"
     if files := checkpoints_in(path):
         step = int(files[0].stem.partition("-")[2])
     else:

@@ -225,8 +225,8 @@ def tune(
     directory = Path(search.directory)
     with locked(directory), Workers(search.jobs or cores()) as workers:
         study = _study(values, search, space, experiment.metric, directory / "study.log")
-        dataset = values["dataset"]
-        validation = dataset.get("validation_path") or dataset["validation"]
+        dataset, sizes = values["dataset"], experiment.data.splits.sizes
+        validation = dataset.get("validation_path") or dataset["validation"] or sizes["validation"]
         budget = f"trials={search.trials} seeds={search.seeds} validation={validation}"
         say(f"tune {values['algorithm']['name']} on {dataset['name']}: {budget}, in {search.directory}")
 
@@ -360,7 +360,8 @@ def _final(study: optuna.Study, search: Search, score: Score, experiment: Experi
         scores[futures[future]] = future.result()
         study.set_user_attr("final", scores)
     data, sizes = experiment.data, experiment.data.splits.sizes
-    overlap = 0.0 if data.samples.generated else sizes["validation"] / sizes["train"]
+    fixed = data.samples.generated or data.samples.official_validation is not None
+    overlap = 0.0 if fixed else sizes["validation"] / sizes["train"]
     samples = sizes["validation"] if experiment.metric == "accuracy" else None
     ranked = []
     for c in finalists:

@@ -70,6 +70,11 @@ def test_a_summary_before_any_training(folder: Path) -> None:
     assert not [path for path in folder.iterdir() if path.name not in ("table.csv", "run", "cache")]
 
 
+def test_a_label_with_one_class(tmp_path: Path) -> None:
+    (tmp_path / "one.csv").write_text("a,label\n1,x\n2,x\n3,x\n")
+    assert "expected at least 2 classes, got 1 class: x" in refusal("columns", "one.csv", cwd=tmp_path)
+
+
 def test_a_file_that_has_no_such_columns(folder: Path, tmp_path: Path) -> None:
     assert "there is no column" not in refusal("columns", "none.csv", cwd=folder)
     says = "--label: table.csv has no column 'lft'; did you mean left?"

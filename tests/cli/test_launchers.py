@@ -248,6 +248,7 @@ def test_a_single_run_writes_its_status_too(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(find_spec("hydra_plugins.hydra_ray_launcher") is not None, reason="it is installed")
 def test_a_missing_plugin_is_named(tmp_path: Path) -> None:
+    assert "seed=range(3,1): expected a range with" in refusal("train", "-m", "seed=range(3,1)", cwd=tmp_path)
     says = refusal("train", "-m", "hydra/launcher=ray", "seed=0,1", cwd=tmp_path)
     assert says == "hydra/launcher=ray requires a Hydra plugin: install it with pip install 'nsvm[ray]'"
 

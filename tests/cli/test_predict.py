@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -144,6 +145,11 @@ def test_bad_input(folder: Path, tmp_path: Path) -> None:
     assert "expected a separator such as" in says(run, "x.csv", "--separator", ";;")
     message = says(run, folder / "table.csv", "--output", "missing/out.csv")
     assert "--output: expected a file in an existing folder, got missing/out.csv" in message
+    shutil.copy(folder / "table.csv", tmp_path / "same.csv")
+    assert "choose another file to write" in says(run, "same.csv", "--output", "same.csv")
+    assert "of the type .csv or .parquet, got Excel" in says(run, "same.csv", "--output", "new.xlsx")
+    model = run / "final.safetensors"
+    assert "choose another file" in refusal("export", run, model, "--onnx", cwd=tmp_path)
     (tmp_path / "header.csv").write_text("age,colour,income\n")
     assert "header.csv: expected at least one sample, found none" in says(run, "header.csv")
     (tmp_path / "odd.csv").write_text("age,colour,income\n1,red,2\n1,red,2\n1,red,2,3\n")

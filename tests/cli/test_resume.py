@@ -76,6 +76,7 @@ def test_killed_and_resumed(folder: Path) -> None:
     refused = nsvm("train", "resume=run", "threads=2", WORDS[0], cwd=folder, code=2)
     said = "threads was 1 and is 2; restore the earlier values or, to accept a different result, set allow"
     assert said in refused.stderr
+    assert "interrupted at step 40; resume with" in nsvm("runs", "run", "--json", cwd=folder).stdout
     words = ["train", "resume=run", WORDS[0]]
     done = nsvm(*words, "algorithm.steps=80", cwd=folder, code=0)
     assert "resuming after step 40 of 80" in done.stderr

@@ -89,6 +89,8 @@ def test_bad_input(sweep: Path, tmp_path: Path) -> None:
     assert "did you mean train_accuracy" in refusal("runs", sweep, "--sort", "train_acc", cwd=tmp_path)
     assert "not allowed with" in refusal("runs", sweep, "--csv", "--json", cwd=tmp_path)
     assert "--escape-formulas requires --csv" in refusal("runs", sweep, "--escape-formulas", cwd=tmp_path)
+    assert nsvm("runs", sweep, sweep / "multirun.yaml", cwd=tmp_path, code=0)
+    assert "is a file; expected run" in refusal("runs", sweep / "multirun.yaml", cwd=tmp_path)
     assert "--descending requires --sort" in refusal("runs", sweep, "--descending", cwd=tmp_path)
     for words in ([], ["--filter", "kernel=rbf"], ["--sort", "seed"]):
         done = nsvm("runs", sweep, "--filter", "seed=7", *words, cwd=tmp_path)
