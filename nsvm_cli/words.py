@@ -83,9 +83,9 @@ def metric_name(metric: str, classes: Sequence[str]) -> str:
     return figure_of(metric).name + (f" of {classes[1]}" if has_class else "")
 
 
-def baseline_warning(result: Figures) -> str:
+def baseline_warning(result: Figures, split: str = "") -> str:
     """Return a warning if the model is not better than the constant baseline, otherwise an empty string."""
-    split = held_out(result)
+    split = split or held_out(result)
     score, majority = (result.get(f"{split}_{model}accuracy") for model in ("", "majority_"))
     # with other metrics, a model may trade accuracy for finding a rare class
     uses_accuracy = result.get("metric", "accuracy") == "accuracy"
@@ -102,13 +102,13 @@ def decapitalised(sentence: str) -> str:
     return sentence[:1].lower() + sentence[1:]
 
 
-def generalisation(result: Figures) -> str:
+def generalisation(result: Figures, split: str = "") -> str:
     """Return the scores of an overfitted result as text, or an empty string if the result is not overfitted.
 
     A result is overfitted if the held-out score is lower than the training score by more than half the
     difference between a perfect score and the constant baseline.
     """
-    split = held_out(result)
+    split = split or held_out(result)
     metric = "accuracy" if f"{split}_accuracy" in result else "r2"
     train, score = result.get(f"train_{metric}"), result.get(f"{split}_{metric}")
     guess = result.get(f"{split}_majority_accuracy", 0.0)

@@ -84,7 +84,7 @@ def evaluate(options: argparse.Namespace) -> None:
     examples:
       nsvm evaluate run
       nsvm evaluate run/final.safetensors dataset.root=data --split train --json
-      nsvm evaluate run dataset=csv dataset.path=new.csv --split all
+      nsvm evaluate run dataset.path=new.csv --split all
       nsvm evaluate run/step-*.safetensors
     """
     further = [word for word in options.words if Path(word).exists()]

@@ -142,7 +142,7 @@ def report(options: argparse.Namespace) -> None:
 
     examples:
       nsvm report run
-      nsvm report outputs/sweep/alg1 --output sweep.html
+      nsvm report outputs/sweep/digits --output sweep.html
       nsvm report outputs --filter dataset=ringnorm
     """
     from nsvm_cli.comparison.records import find_runs

@@ -145,11 +145,13 @@ def answers(rows: Sequence[Comparison]) -> list[str]:
         score = f"{title}: {best.cell.candidate} has the best score, {best.cell.score.spread}"
         sentences.append(f"{score}{': ' * bool(parts)}{'; '.join(parts)}.")
         for row in scored:
-            runs = [run.figures for run in row.cell.runs.values()]
-            if runs and all(map(baseline_warning, runs)):
-                sentences.append(f"{row.cell.candidate}: {decapitalised(baseline_warning(runs[0]))}")
-            elif runs and all(map(generalisation, runs)):
-                sentences.append(f"{row.cell.candidate} is overfitted: {generalisation(runs[0])}.")
+            name, runs = row.cell.candidate, [run.figures for run in row.cell.runs.values()]
+            scores = [key for key in row.cell.figures if key.endswith(("accuracy", "r2", "rmse"))]
+            mean = {**row.cell.figures, **{key: row.cell.mean(key) for key in scores}}
+            if runs and all(baseline_warning(run, row.cell.split) for run in runs):
+                sentences.append(f"{name}: {decapitalised(baseline_warning(mean, row.cell.split))}")
+            elif runs and all(generalisation(run, row.cell.split) for run in runs):
+                sentences.append(f"{name} is overfitted: {generalisation(mean, row.cell.split)}.")
     return sentences
 
 
