@@ -91,6 +91,8 @@ def find_runs(paths: Iterable[Path], conditions: Iterable[str] = ()) -> list[Run
             problem = "is a file" if path.is_file() else "there is no such folder"
             raise InputError(f"{path}: {problem}; expected run directories or folders of runs")
         runs = [Path(folder) for folder, _, files in os.walk(path) if {CONFIG, STATUS, RESULT} & {*files}]
+        # Hydra's own runs have a config.yaml in .hydra
+        runs = [run for run in runs if not any(n.startswith(".") for n in run.relative_to(path).parts)]
         if not runs:
             raise InputError(f"{path}: there is no run in this folder; expected the output of nsvm train")
         number = re.compile(r"([0-9]+)")  # sorts job 9 before job 10

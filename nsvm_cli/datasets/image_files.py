@@ -9,11 +9,12 @@ import string
 import tarfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO, ClassVar, cast
+from typing import IO, Annotated, ClassVar, cast
 
 import numpy as np
 import torch
 from jaxtyping import UInt8
+from pydantic import Field
 from pydantic.dataclasses import dataclass
 from torch.nn import functional
 
@@ -24,6 +25,8 @@ from nsvm_cli.errors import InputError, did_you_mean, message_of
 from nsvm_cli.storage.files import cache_folder, read_regular
 from nsvm_cli.tasks import encode
 
+Classes = Annotated[tuple[Text, ...], Field(min_length=1)] | None
+
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
 class Images(Source):
@@ -31,7 +34,7 @@ class Images(Source):
 
     global_scaling: ClassVar[bool] = True
 
-    classes: tuple[Text, ...] | None = None
+    classes: Classes = None
 
     def chosen(
         self, source: str, names: Sequence[str], parts: Mapping[str, tuple[np.ndarray, np.ndarray]]
@@ -58,7 +61,7 @@ class Images(Source):
 class SklearnDigits(Images):
     """scikit-learn's 8x8 digits in 0..1, enlarged to MNIST's 28x28 pixels by bilinear interpolation."""
 
-    classes: tuple[Text, ...] | None = ("0", "1")
+    classes: Classes = ("0", "1")
 
     def load(self, rng: np.random.Generator) -> Samples:
         from sklearn.datasets import load_digits  # slow to import, and needed only here
@@ -126,7 +129,7 @@ class MNIST(ImageFiles):
         "t10k-labels-idx1-ubyte.gz": "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
     }
 
-    classes: tuple[Text, ...] | None = ("0", "1")
+    classes: Classes = ("0", "1")
 
     def load(self, rng: np.random.Generator) -> Samples:
         images, labels, test_images, test_labels = (_values(self.read(name)) for name in self.sums)

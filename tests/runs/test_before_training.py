@@ -75,7 +75,10 @@ def stopping(**settings: Any) -> dict[str, Any]:
         (stopping(patience=0), "callback.patience should be greater than or equal to 1"),
         (stopping(patienc=3), "did you mean patience"),
         (stopping(metric="acuracy"), "metric=acuracy is unknown; did you mean"),
-        ({"metric": "r2"}, "metric=r2: there is no such metric; expected one of: accuracy, average"),
+        (
+            {"metric": "r2"},
+            "metric=r2: there is no such metric for task=classification; expected one of: accuracy, average",
+        ),
         ({"metric": "log_loss"}, "metric=log_loss requires probabilities: set calibration=sigmoid, or"),
         ({"keep": "best", "dataset": {**DATA, "validation": 60}}, "keep=best requires validation.every"),
         ({"calibration": "sigmoid"}, r"requires a validation set: set dataset\.validation"),
