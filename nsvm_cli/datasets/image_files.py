@@ -26,11 +26,12 @@ from nsvm_cli.storage.files import cache_folder, read_regular
 from nsvm_cli.tasks import encode
 
 Classes = Annotated[tuple[Text, ...], Field(min_length=1)] | None
+"""Names of the classes to select; None selects all classes."""
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
 class Images(Source):
-    """Base class of image data sets. ``classes`` selects classes by name; None selects all."""
+    """Base class of image data sets."""
 
     global_scaling: ClassVar[bool] = True
 
