@@ -10,11 +10,11 @@ from pathlib import Path
 
 import yaml
 
-from nsvm_cli.cli.parser import RUNTIME, CommandParser, output_file, parse, specified
+from nsvm_cli.cli.parser import RUNTIME, CommandParser, expect_other, output_file, parse, specified
 from nsvm_cli.errors import InputError, RunError, did_you_mean
 from nsvm_cli.output import answer, answer_lines, say
 from nsvm_cli.storage.files import csv_text
-from nsvm_cli.storage.run_directory import REPORT, RESULT
+from nsvm_cli.storage.run_directory import FILES, REPORT, RESULT
 
 
 def runs_arguments(parser: CommandParser) -> None:
@@ -154,6 +154,8 @@ def report(options: argparse.Namespace) -> None:
 
     folder = options.paths[0] if len(options.paths) == 1 else Path()
     file = options.output or folder / REPORT
+    for record in records:
+        expect_other(options.output, *(record.path / name for name in FILES if name != REPORT))
     runtime = {"device": "auto", **specified(options, RUNTIME)}
     for line in write_report(file, records, runtime, named=options.output is not None):
         say(f"warning: {line}")

@@ -105,6 +105,7 @@ def test_runs_that_have_not_finished(folder: Path, tmp_path: Path) -> None:
     page = report("run", cwd=tmp_path)
     assert [*page.sections] == ["Training", "Settings", "All settings"]
     assert f"interrupted, interrupted {HOSTILE}" in page.all("header")[0].text
+    assert "choose another file" in refusal("report", "run", "--output", "run/config.yaml", cwd=tmp_path)
     shutil.copytree(folder / "run", tmp_path / "without")
     (tmp_path / "without" / "metrics.jsonl").unlink()
     assert "Result" in report("without", cwd=tmp_path).sections
