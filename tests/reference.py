@@ -32,7 +32,7 @@ class Data:
 
 
 def descend(optimizer: torch.optim.Optimizer | None, objective: Tensor) -> None:
-    """Take a step of gradient descent, or none if the optimizer is None, for a fixed theta."""
+    """Take a step of gradient descent. If the optimizer is None, theta stays fixed."""
     if optimizer is not None:
         optimizer.zero_grad()
         objective.backward()

@@ -230,7 +230,7 @@ def _expect_figures(record: RunRecord, split: str, metric: str | None) -> None:
         numbers += [float(record.figures.get(f"{split}_majority_accuracy") or 0)]
         numbers += [record.figures.get("theta_steps") or 0, *(record.figures.get("part_steps") or [])]
         for sentence in (baseline_warning, generalisation):
-            sentence(record.figures)  # raises a TypeError for scores that are not numbers
+            sentence(record.figures, split)  # raises a TypeError for scores that are not numbers
         if not all([*names, cell.sources]) or not all(map(math.isfinite, numbers)):
             raise ValueError("expected names, samples and finite numbers")
 

@@ -146,7 +146,7 @@ def answers(rows: Sequence[Comparison]) -> list[str]:
         sentences.append(f"{score}{': ' * bool(parts)}{'; '.join(parts)}.")
         for row in scored:
             name, runs = row.cell.candidate, [run.figures for run in row.cell.runs.values()]
-            scores = [key for key in row.cell.figures if key.endswith(("accuracy", "r2", "rmse"))]
+            scores = [key for key in row.cell.figures if all(isinstance(run.get(key), float) for run in runs)]
             mean = {**row.cell.figures, **{key: row.cell.mean(key) for key in scores}}
             if runs and all(baseline_warning(run, row.cell.split) for run in runs):
                 sentences.append(f"{name}: {decapitalised(baseline_warning(mean, row.cell.split))}")

@@ -32,7 +32,7 @@ from nsvm_cli.datasets.encoding import (
 )
 from nsvm_cli.datasets.layout import Dialect
 from nsvm_cli.datasets.notation import FEW, Doubt, NumberFormat, is_number, remedies, remedy
-from nsvm_cli.datasets.splits import FEWEST_ROWS
+from nsvm_cli.datasets.splits import FEWEST_ROWS, rare_classes
 from nsvm_cli.errors import InputError
 from nsvm_cli.output import shortened
 
@@ -138,8 +138,7 @@ def survey(path: str, written: Mapping[str, Any], label: str | None) -> Survey:
         counts = {name: int((rows[label] == name).sum()) for name in names}
     columns = describe(table, kinds | encoder.kinds, suspicions(x, y, encoder, bool(counts)))
     classes = {name: count / len(x) for name, count in counts.items()}
-    rare = [name for name, count in counts.items() if count < FEWEST_ROWS]
-    rare = rare if len(counts) - len(rare) > 1 else []
+    rare = rare_classes(counts)
     lines += [*_about_rows(rows, classes), *remarks_on(columns)]
     if rare:
         advice = f"add {override('dataset.min_count', FEWEST_ROWS)} to remove them"

@@ -141,16 +141,22 @@ FEWEST_ROWS = 3
 """Minimum number of rows of a class that suffices for any split."""
 
 
+def rare_classes(sizes: Mapping[str, int]) -> list[str]:
+    """Return the classes with fewer than ``FEWEST_ROWS`` samples, or none unless two other classes remain."""
+    rare = [name for name, size in sizes.items() if name and size < FEWEST_ROWS]
+    return rare if len(sizes) - len(rare) > 1 else []
+
+
 def expect_two_of_each(samples: Samples) -> None:
     """Raise an InputError unless each class has two samples: one for training and one to hold out."""
     sizes = _sizes(samples, np.arange(len(samples.y)))
     if few := [name for name, size in sizes.items() if size < 2]:
-        rare = [name for name, size in sizes.items() if name and size < FEWEST_ROWS]
+        rare = rare_classes(sizes)
         images = samples.x.dtype == np.uint8
         others = [name for name in sizes if name not in rare]
         without = override(*("dataset.classes", others) if images else ("dataset.min_count", FEWEST_ROWS))
         classes = shortened(", ".join(rare), 200)
-        hint = f"; add {without} to remove the rare classes {classes}" if rare and len(others) > 1 else ""
+        hint = f"; add {without} to remove the rare classes {classes}" if rare else ""
         if all(map(is_number, sizes)) and not images:
             hint += "; to predict numbers, set task=regression"
         of_class = f" of class {few[0]}" if few[0] else ""
