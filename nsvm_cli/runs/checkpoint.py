@@ -311,8 +311,7 @@ class CheckpointManager(Callback):
         self.stopped, hint = stopped, ""
         if self.schedule.every is not None:
             self.save(state)
-            command = resume_command(self.directory.path, self.experiment.settings.plugins)
-            hint = f"; resume with {command}"
+            hint = f"; resume with {resume_command(self.directory.path)}"
         if (signum := self.signals.noted) is not None:
             step = f"step {state.t} of {self.experiment.trainer.total}"
             raise Interrupted(signum, f"interrupted after {step}{hint}")

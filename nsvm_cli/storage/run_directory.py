@@ -180,27 +180,26 @@ def outcome_of(path: Path, status: Mapping[str, Any]) -> tuple[str, str]:
     known, message = status.get("status"), str(status.get("message", ""))
     if known in ("finished", "failed"):
         return known, message
-    if known != "interrupted" and is_locked(path):
-        return "running", ""
-    plugins, step = None, 0
-    with contextlib.suppress(InputError):
-        plugins = read_config(path).get("plugins")
     if known == "interrupted":  # the run directory may have moved since
         reason, advice, _ = message.partition("; resume with ")
-        return known, f"{reason}{advice}{resume_command(path, plugins) if advice else ''}"
+        return known, f"{reason}{advice}{resume_command(path) if advice else ''}"
+    if is_locked(path):
+        return "running", ""
+    step = 0
     if files := checkpoints_in(path):
         step = int(files[0].stem.partition("-")[2])
     else:
         with contextlib.suppress(InputError, OSError, IndexError):
             step = int(read_metrics(path / METRICS_FILE)[-1]["step"])
-    return "interrupted", f"interrupted at step {step}; resume with {resume_command(path, plugins)}"
+    return "interrupted", f"interrupted at step {step}; resume with {resume_command(path)}"
 
 
-def resume_command(path: Path, plugins: object = None) -> str:
-    """Return the shell command that resumes the run in a directory."""
+def resume_command(path: Path) -> str:
+    """Return the shell command that resumes the run in a directory, with the plugins of its configuration."""
     words = ["nsvm", "train", f"resume={path}"]
-    if plugins and isinstance(plugins, list):
-        words.append(f"plugins=[{','.join(map(str, plugins))}]")
+    with contextlib.suppress(InputError):
+        if (plugins := read_config(path).get("plugins")) and isinstance(plugins, list):
+            words.append(f"plugins=[{','.join(map(str, plugins))}]")
     return shlex.join(words)
 
 
