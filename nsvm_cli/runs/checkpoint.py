@@ -91,22 +91,20 @@ def environment(experiment: Experiment) -> dict[str, str]:
     """Return what determines the bits of a result besides the settings: hardware, data and code."""
     device = experiment.problem.x.device
     weights = experiment.problem.weights
-    sums = {
-        "plugins_sha256": code_of(experiment.settings),
-        "kernel_sha256": experiment.kernel_sha256,
-        "weights_sha256": None if weights is None else hashlib.sha256(weights.tobytes()).hexdigest(),
-    }
     # torch selects its kernels by the capability of a CPU, not by the CPU's model
     cpu = f"cpu {platform.machine()} {torch.backends.cpu.get_cpu_capability()}"
-    return {
+    found = {
         "nsvm": __version__,
         "torch": torch.__version__,
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else cpu,
         "threads": str(torch.get_num_threads()),
         "engine": circumstances(experiment.engine),
         "data": experiment.data.samples.sha256,
-        **{name: sha256 for name, sha256 in sums.items() if sha256},
+        "plugins_sha256": code_of(experiment.settings),
+        "kernel_sha256": experiment.kernel_sha256,
+        "weights_sha256": None if weights is None else hashlib.sha256(weights.tobytes()).hexdigest(),
     }
+    return {name: value for name, value in found.items() if value}
 
 
 def restore_state(experiment: Experiment, checkpoint: Checkpoint) -> State:
