@@ -16,7 +16,7 @@ from nsvm_cli.errors import InputError, Interrupted, RunError, message_of
 from nsvm_cli.output import details, flash, say, standard_streams
 from nsvm_cli.plugins import load_plugins, plugin_errors
 
-ENDING = (signal.SIGTERM, signal.SIGHUP, signal.SIGXCPU)
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGXCPU)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -51,8 +51,6 @@ def _main(argv: list[str]) -> int:
             _run(*argv)
     except Interrupted as error:
         return _complain(error, 128 + error.signum)
-    except KeyboardInterrupt:
-        return _complain("interrupted", 130)
     except (InputError, RunError, OSError) as error:
         return _complain(error, 2 if isinstance(error, InputError) else 1)
     return 0
