@@ -166,9 +166,7 @@ def _checksum(path: Path, digest: str) -> str:
         if header.count(digest.encode()) != 1:
             return "none"
         checksum = hashlib.sha256(length + header.replace(digest.encode(), BLANK.encode()))
-        while chunk := file.read(2**20):
-            checksum.update(chunk)
-    return checksum.hexdigest()
+        return hashlib.file_digest(file, lambda: checksum).hexdigest()
 
 
 def expect(condition: bool, otherwise: str) -> None:
