@@ -96,10 +96,10 @@ class Experiment(OneLine):
     def remarks(self) -> list[str]:
         """Return remarks for the user on settings and data that may have unexpected effects."""
         s, m, total = self.settings, len(self.problem.y), self.trainer.total
-        lines, epochs = [], s.algorithm.get("epochs")
-        for name in ("batch_size", "solver_batch_size"):
-            if (k := s.algorithm.get(name) or 1) > m:
-                lines += [f"algorithm.{name}={k}: each batch contains all {m} training samples"]
+        lines, name, epochs = [], s.algorithm["name"], s.algorithm.get("epochs")
+        for key in ("batch_size", "solver_batch_size"):
+            if (k := s.algorithm.get(key) or 1) > m:
+                lines += [f"algorithm.{key}={k}: each batch contains all {m} training samples"]
         if epochs and total < (asked := build_trainer(s.algorithm).total):
             limit = f"{epochs} epochs over {m} samples ({total} of {asked} steps)"
             advice = "set algorithm.epochs=null to run all steps"
@@ -107,10 +107,8 @@ class Experiment(OneLine):
         if self.chosen.get("algorithm.solver") == "nystroem":
             lines += [f"algorithm.solver=nystroem is used, since svc would be slow for {m} training samples"]
         if s.validation.every and self.trainer.part_steps[-1] == 0:
-            name = s.algorithm["name"]
             lines += [f"validation.every has no effect: algorithm={name} has a model only at the end"]
         if self.F.learnt and not self.trainer.moves_theta:
-            name = s.algorithm["name"]
             lines += [f"kernel parameters keep their initial values: algorithm={name} does not change theta"]
         if self.F.fixed and self.trainer.part_steps[1:] and self.trainer.part_steps[0] > 1:
             advice = "algorithm.steps=1"
