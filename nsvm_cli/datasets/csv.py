@@ -114,11 +114,14 @@ def read_cells(
         if (size := file.stat().st_size) == 0:  # endless files in /proc have size 0, too
             raise InputError(f"{what} cannot be read as {kind}, because it is empty")
         expect_room(size, what)
-        if kind == "CSV":
-            layout = recognise(file, dialect)
-            table, remarks = _read_text(file, layout, dialect, labels, text), layout.remarks
+        layout = layout_of(file, dialect)
+        table, remarks = layout.content, layout.remarks
+        if table is None:
+            table = _read_text(file, layout, dialect, labels, text)
         else:
-            table, remarks = read_frame(file, dialect)
+            if kind in ARROW:
+                expect_room(8 * table.count_rows() * len(layout.names), str(file))  # files are compressed
+                table = table.to_table().to_pandas(ignore_metadata=True)  # pandas' metadata may set an index
             table = table.assign(**{name: texts(table[name]) for name in labels if name in table})
         if label is not None:
             expect_column("dataset.label" if setting else "--label", path, label, table)
@@ -213,31 +216,28 @@ def write_parquet(file: BinaryIO, blocks: Iterable[Mapping[str, Sequence[Any]]])
     return len(table)
 
 
-def arrow(file: Path) -> Any:
-    """Return a Parquet or Feather file, or a folder of Parquet files, as a pyarrow Dataset."""
-    from pyarrow import dataset
-
-    folder = {"partitioning": "hive", "exclude_invalid_files": True} if file.is_dir() else {}
-    return dataset.dataset(file, format=kind_of(file).lower(), **folder)
-
-
-def read_frame(file: Path, dialect: Dialect) -> tuple[pd.DataFrame, list[str]]:
-    """Return the cells of a file that is not text, and remarks about how the file was read."""
+def layout_of(file: Path, dialect: Dialect) -> Layout:
+    """Return the layout of a table file, with the content of a file that is not text."""
     import pandas as pd
 
-    if (kind := kind_of(file)) in ARROW:
-        table = arrow(file)
-        expect_room(8 * table.count_rows() * len(table.schema.names), str(file))  # files are compressed
-        return table.to_table().to_pandas(ignore_metadata=True), []  # pandas' metadata may set an index
+    if (kind := kind_of(file)) == "CSV":
+        return recognise(file, dialect)
     if kind == "Excel":
         return _read_excel(file, dialect)
+    if kind in ARROW:
+        from pyarrow import dataset
+
+        folder = {"partitioning": "hive", "exclude_invalid_files": True} if file.is_dir() else {}
+        content = dataset.dataset(file, format=kind.lower(), **folder)
+        return Layout(content.schema.names, content=content)
     how: Any = {"dtype": False, "precise_float": True, "encoding": dialect.encoding or "utf-8"}
     with opened(file) as stream:
         how["lines"] = stream.read(100).lstrip()[:1] != b"["  # an array of records
-    return pd.read_json(file, **how), []
+    content = pd.read_json(file, **how)
+    return Layout([*map(str, content)], content=content)
 
 
-def _read_excel(file: Path, dialect: Dialect) -> tuple[pd.DataFrame, list[str]]:
+def _read_excel(file: Path, dialect: Dialect) -> Layout:
     import pandas as pd
 
     if file.suffix.lower() == ".xls":
@@ -258,15 +258,8 @@ def _read_excel(file: Path, dialect: Dialect) -> tuple[pd.DataFrame, list[str]]:
     remarks = [f"read only sheet {sheet!r} of {len(sheets)} sheets"] * (
         len(sheets) > 1 and dialect.sheet is None
     )
-    return table.set_axis(head.names, axis="columns"), [*remarks, *head.remarks]
-
-
-def layout_of(file: Path, dialect: Dialect) -> Layout:
-    """Return the layout of a text file, or a layout with the column names and the content of another file."""
-    if (kind := kind_of(file)) == "CSV":
-        return recognise(file, dialect)
-    content = arrow(file) if kind in ARROW else read_frame(file, dialect)[0]
-    return Layout([*map(str, content.schema.names if kind in ARROW else content)], content=content)
+    content = table.set_axis(head.names, axis="columns")
+    return head._replace(remarks=[*remarks, *head.remarks], content=content)
 
 
 def blocks_of_cells(
