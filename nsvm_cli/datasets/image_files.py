@@ -190,14 +190,11 @@ class CIFAR10(ImageFiles):
     }
 
     def load(self, rng: np.random.Generator) -> Samples:
+        batches = [*(f"data_batch_{number}" for number in range(1, 6)), "test_batch"]
         with tarfile.open(fileobj=io.BytesIO(self.read(ARCHIVE))) as archive:
-            content = {
-                member.name.rpartition("/")[2]: cast(IO[bytes], archive.extractfile(member)).read()
-                for member in archive
-                if member.isfile()
-            }
-        training = b"".join(content[f"data_batch_{number}.bin"] for number in range(1, 6))
-        parts = {"train": _records(training), "test": _records(content["test_batch.bin"])}
+            files = [archive.extractfile(f"cifar-10-batches-bin/{batch}.bin") for batch in batches]
+            *training, test = (cast(IO[bytes], file).read() for file in files)
+        parts = {"train": _records(b"".join(training)), "test": _records(test)}
         names = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
         return self.chosen(str(self.folder), names, parts)
 
