@@ -64,15 +64,11 @@ def is_hidden(name: str) -> bool:
 
 def images_below(folder: Path) -> tuple[list[Path], Counter[str]]:
     """Return visible images below a folder in torchvision's order, and counts of other files by suffix."""
-    images, others = [], Counter[str]()
-    for root, _, names in sorted(os.walk(folder, followlinks=True)):
-        for file in (Path(root, name) for name in sorted(names)):
-            if any(map(is_hidden, file.relative_to(folder).parts)):
-                continue
-            if file.suffix.lower() in FORMATS:
-                images.append(file)
-            else:
-                others[file.suffix.lower()] += 1
+    below = sorted(os.walk(folder, followlinks=True))
+    files = [Path(root, name) for root, _, names in below for name in sorted(names)]
+    visible = [file for file in files if not any(map(is_hidden, file.relative_to(folder).parts))]
+    images = [file for file in visible if file.suffix.lower() in FORMATS]
+    others = Counter(suffix for file in visible if (suffix := file.suffix.lower()) not in FORMATS)
     return images, others
 
 
