@@ -17,7 +17,7 @@ from torch import Tensor
 
 from nsvm_cli.config.registry import STRICT, OneLine, Text, expecting
 from nsvm_cli.datasets.augmentation import Augment
-from nsvm_cli.datasets.notation import MOST_CODES, Doubt, NumberFormat, notations
+from nsvm_cli.datasets.notation import MOST_CATEGORIES, Doubt, NumberFormat, notations
 from nsvm_cli.errors import InputError, did_you_mean
 from nsvm_cli.tasks import Regression, Task, Values, task_for
 
@@ -222,7 +222,7 @@ class TableSource(Source):
     drop: Annotated[tuple[Text, ...], BeforeValidator(lambda names: names or ())] = ()  # null in older files
     include: tuple[Text, ...] = ()
     text: tuple[Text, ...] = ()
-    max_codes: Annotated[int, Field(ge=0, le=MOST_CODES)] = 0
+    max_codes: Annotated[int, Field(ge=0, le=MOST_CATEGORIES)] = 0
     positive: Text | None = None
     group: Text | None = None
     time: Text | None = None

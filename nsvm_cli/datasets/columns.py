@@ -18,7 +18,6 @@ from nsvm_cli.datasets.encoding import (
     DATE_FEATURES,
     EMPTY,
     ID,
-    MOST_CATEGORIES,
     Dates,
     TableEncoder,
     date_formats,
@@ -31,7 +30,7 @@ from nsvm_cli.datasets.encoding import (
     texts,
 )
 from nsvm_cli.datasets.layout import Dialect
-from nsvm_cli.datasets.notation import FEW, Doubt, NumberFormat, is_number, remedies, remedy
+from nsvm_cli.datasets.notation import FEW, MOST_CATEGORIES, Doubt, NumberFormat, is_number, remedies, remedy
 from nsvm_cli.datasets.splits import FEWEST_ROWS, rare_classes
 from nsvm_cli.errors import InputError
 from nsvm_cli.output import shortened

@@ -18,7 +18,7 @@ from pydantic.dataclasses import dataclass
 from nsvm_cli.config.overrides import override
 from nsvm_cli.config.registry import STRICT, one_line, shown
 from nsvm_cli.datasets.base import Samples, Table, expect_column
-from nsvm_cli.datasets.notation import Doubt, NumberFormat, map_values, remedy
+from nsvm_cli.datasets.notation import MOST_CATEGORIES, Doubt, NumberFormat, map_values, remedy
 from nsvm_cli.errors import InputError, did_you_mean
 from nsvm_cli.tasks import Task, encode
 
@@ -27,9 +27,6 @@ if TYPE_CHECKING:
 
 ID, EMPTY = "id", "empty"
 """Kinds of columns that are not used as features: identifiers and empty columns."""
-
-MOST_CATEGORIES = 1000
-"""Maximum number of categories in a text column."""
 
 MOST_CLASSES = 1000
 """Maximum number of classes, since each class adds a coefficient to every support vector."""

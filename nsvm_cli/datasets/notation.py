@@ -51,8 +51,8 @@ def number_parts(text: str) -> tuple[tuple[str, str], str, str] | None:
     return (match["prefix"], match["suffix"].strip()), match["before"] + match["sign"], match["core"]
 
 
-MOST_CODES = 1000
-"""Maximum number of codes in a column of numbers."""
+MOST_CATEGORIES = 1000
+"""Maximum number of categories in a column of text, and of codes in a column of numbers."""
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -69,7 +69,7 @@ class NumberFormat:
     suffix: Annotated[str, Field(max_length=32)] = ""
     clock: bool = False
     median: float = 0.0
-    codes: Annotated[tuple[float, ...], Field(max_length=MOST_CODES)] = ()
+    codes: Annotated[tuple[float, ...], Field(max_length=MOST_CATEGORIES)] = ()
 
     @functools.cached_property
     def form(self) -> re.Pattern[str]:
