@@ -147,11 +147,9 @@ class TableEncoder:
 
 def _places(cells: pd.Series, categories: Sequence[str]) -> Int64[np.ndarray, " m"]:
     """Return the index of each cell in the categories, or -1 for an unseen category."""
-    import pandas as pd
-
     places = {text: r for r, text in enumerate(categories)}
-    codes, unique = pd.factorize(cells.fillna("") if cells.dtype == "str" else texts(cells))
-    return np.array([places.get(text, -1) for text in texts(pd.Series(unique))], np.int64)[codes]
+    cells = cells.fillna("") if cells.dtype == "str" else texts(cells)
+    return map_values(cells, lambda unique: texts(unique).map(places)).fillna(-1).to_numpy(np.int64)
 
 
 def _endings(kind: Kind) -> list[str]:
@@ -296,9 +294,7 @@ def _code_labels(
 
 def _classes(labels: pd.Series, table: Table) -> tuple[str, ...]:
     """Return the classes in ascending order, but the positive class last. Numbers are ordered by value."""
-    import pandas as pd
-
-    names = pd.Series(sorted(labels.unique()), dtype=object)
+    names = labels.astype(object).drop_duplicates().sort_values(ignore_index=True)
     values = parsed(names)[0]
     numeric = bool(np.isfinite(values).all())
     classes = (names[values.argsort(kind="stable")] if numeric else names).tolist()

@@ -184,13 +184,13 @@ def is_number(text: str) -> bool:
     return math.isfinite(pd.to_numeric(text, errors="coerce"))
 
 
-def map_values(cells: pd.Series, function: Callable[[pd.Series], Any]) -> pd.Series:
+def map_values(cells: pd.Series, function: Callable[[pd.Series], pd.Series]) -> pd.Series:
     """Return ``function(cells)``, evaluated once for each distinct value, with NaN for empty cells."""
     import pandas as pd
 
     codes, unique = pd.factorize(cells)
     values = pd.Series(unique)
-    results = pd.Series(function(values))
+    results = function(values)
     return cells if results.equals(values) else results.reindex(codes).set_axis(cells.index)
 
 
@@ -264,14 +264,13 @@ class _Column:
         shapes = {*self.shapes.values()}
         if not any(way.form.fullmatch(shape) for way in READINGS for shape in shapes):  # for example 1,2,3
             return None
-        fitting = {shape for shape in shapes if best[0].form.fullmatch(shape)}
         notation: NumberFormat | Doubt = replace(best[0], prefix=self.affix[0], suffix=self.affix[1])
         if best[0] == NumberFormat(thousands=",") and NumberFormat(decimal=",") in best:
             # the comma of 1,308 separates thousands if all whole numbers are below 1,000
             whole = [len(shape) for shape in self.shapes.values() if shape.isdecimal()]
             if max(whole, default=4) > 3:
                 notation = Doubt({}, next(text for text in self.shapes if "," in text))
-        numbers = {text for text, shape in self.shapes.items() if shape in fitting}
+        numbers = {text for text, shape in self.shapes.items() if best[0].form.fullmatch(shape)}
         return self._unless_others(notation, numbers)
 
     def _unless_others(
