@@ -98,7 +98,7 @@ class Data(OneLine):
     def training(self) -> tuple[Task, Tensor]:
         """The task restricted to classes that are not ``absent``, and the training targets for that task."""
         y, names = self.splits["train"].y, self.task.classes
-        if not isinstance(self.task, Classification) or not self.absent:
+        if not self.absent:
             return self.task, self.task.targets(y)
         present = [r for r, name in enumerate(names) if name not in self.absent]
         if len(present) < 2:
