@@ -127,6 +127,8 @@ def as_if_started(cwd: Path, env: dict[str, str]) -> Iterator[None]:
     with contextlib.ExitStack() as after:
         after.enter_context(contextlib.chdir(cwd))
         after.enter_context(mock.patch.dict(os.environ, {**environment_of(cwd), **env}))
+        # Hydra would first compose the whole configuration for hydra.mode alone, which no test sets
+        after.enter_context(mock.patch("hydra._internal.hydra.Hydra.get_mode", return_value=None))
         for registry in (*Registry.kinds.values(), *FUNCTIONS):
             after.enter_context(mock.patch.dict(registry))
         after.enter_context(mock.patch.object(plugins, "_roots", set()))
