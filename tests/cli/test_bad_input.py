@@ -85,12 +85,7 @@ def test_is_refused_in_one_line(line: str, said: str, tmp_path: Path) -> None:
 
 
 def test_a_process_ends_with_the_same_line_and_code(tmp_path: Path) -> None:
-    words = ["train", "algorithm.lam=0"]
-    for name in ("bottleneck", "hydra_plugins"):  # pandas and Hydra import these if they exist
-        (tmp_path / f"{name}.py").write_text("open('touched', 'w')")
-    process = start(*words, cwd=tmp_path)
+    process = start("trian", cwd=tmp_path)
     out, errors = process.communicate(timeout=PATIENCE)
-    assert not (tmp_path / "touched").exists(), "a module in the current folder was imported"
-    done = nsvm(*words, cwd=tmp_path)
-    assert (process.returncode, out, errors) == (done.returncode, done.stdout, done.stderr)
-    assert done.returncode == 2
+    done = nsvm("trian", cwd=tmp_path, code=2)
+    assert (process.returncode, out, errors) == (2, done.stdout, done.stderr)

@@ -90,6 +90,8 @@ def test_killed_and_resumed(folder: Path) -> None:
 
 def test_a_signal_ends_a_run_in_order(tmp_path: Path) -> None:
     words = ["algorithm=alg1", "algorithm.steps=1000000", "log_every=50", "checkpoint.every=1h"]
+    for name in ("bottleneck", "hydra_plugins"):  # pandas and Hydra import these if they exist
+        (tmp_path / f"{name}.py").write_text("open('touched', 'w')")
     run = start("train", *words, "engine=torch", RUN, cwd=tmp_path)
     wait_for(lambda: (tmp_path / "run" / "metrics.jsonl").exists(), run)
     run.send_signal(signal.SIGUSR1)
@@ -104,6 +106,7 @@ def test_a_signal_ends_a_run_in_order(tmp_path: Path) -> None:
     assert "Traceback" not in errors
     assert checkpoints_in(tmp_path / "run")
     assert not (tmp_path / "run" / "result.json").exists()
+    assert not (tmp_path / "touched").exists(), "a module in the current folder was imported"
 
 
 @pytest.mark.thorough
