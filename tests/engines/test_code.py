@@ -65,27 +65,6 @@ def test_a_process_that_only_runs_adds_nothing(cache: Path, monkeypatch: pytest.
     assert [path.suffix for path in sorted(cache.rglob("*.nb?"))] == [".nbc", ".nbi"]
 
 
-def test_code_that_does_not_load_is_compiled_anew(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """This happens if a process with different bytecode has compiled the unit."""
-
-    def twice(x: int) -> int:
-        return 2 * x
-
-    with monkeypatch.context() as compiler:
-        compiler.setenv(COMPILES, str(cache / "compiler"))
-        code_folder.cache_clear()
-        assert loaded(twice, UNIT)(1) == 2
-    code_folder.cache_clear()
-    loaded.cache_clear()
-    compile_once([UNIT])  # by the program that writes nothing
-    assert is_compiled(UNIT)
-    script = cache / "python"
-    script.write_text(f'#!/bin/sh\ncp -r {cache}/compiler/{UNIT} "$NSVM_COMPILES/"\n')
-    script.chmod(0o700)
-    monkeypatch.setattr(sys, "executable", str(script))
-    assert loaded(twice, UNIT)(1) == 2
-
-
 def test_python_with_and_without_optimization_have_code_apart(
     cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import inspect
 import os
@@ -15,7 +14,7 @@ from numba.core.caching import FunctionCache
 from numba.core.registry import CPUDispatcher
 from numba.core.types import unliteral
 
-from nsvm_cli.engines.numba.code import CHECKSUM, COMPILES, code_folder, compile_once, unit_folder
+from nsvm_cli.engines.numba.code import COMPILES, code_folder, compile_once, unit_folder
 from nsvm_cli.errors import RunError
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -46,21 +45,7 @@ def jit_in_order(function: Function) -> Function:
 
 
 class KeptCode(FunctionCache):
-    """Machine code on disk, which only the compiling process writes. Damaged code is compiled again."""
-
-    def __init__(self, function: Callable[..., Any], unit: str) -> None:
-        cast(Any, super()).__init__(function)
-        self._unit = unit
-
-    def load_overload(self, sig: Any, target_context: Any) -> Any:
-        with contextlib.suppress(Exception):  # whatever unpickling raises
-            if code := cast(Any, super()).load_overload(sig, target_context):
-                return code
-        if COMPILES in os.environ:
-            return None
-        (unit_folder(self._unit).parent / CHECKSUM).unlink(missing_ok=True)
-        compile_once([self._unit])
-        return cast(Any, super()).load_overload(sig, target_context)
+    """Machine code on disk, which only the compiling process writes."""
 
     def save_overload(self, sig: Any, data: Any) -> None:
         if COMPILES not in os.environ:
@@ -79,7 +64,7 @@ def loaded(stretch: Callable[..., Any], unit: str) -> Any:
     config: Any = numba.core.config
     folder, config.CACHE_DIR = config.CACHE_DIR, str(unit_folder(unit))
     try:
-        compiled._cache = cast(Any, KeptCode)(plain, unit)  # like enable_caching() with Numba's own cache
+        compiled._cache = cast(Any, KeptCode)(plain)  # like enable_caching() with Numba's own cache
     finally:
         config.CACHE_DIR = folder
     return compiled
