@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
+import pandas as pd
 import torch
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.exceptions import ConvergenceWarning
@@ -40,9 +41,7 @@ from nsvm_cli.tasks import encode
 from nsvm_cli.terminal.progress import Progress
 
 if TYPE_CHECKING:
-    from typing import Self
-
-    import pandas as pd
+    from typing import Self  # the type checks in tests reject it
 
 SHORT = {
     "algorithm.lam": "lam",
@@ -284,8 +283,6 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
         if not _is_table(X):
             X_val = validate_data(self, X_val, reset=False, allow_nd=True)
             return np.concatenate([X, X_val]), np.concatenate([y, y_val]), len(y)
-        import pandas as pd
-
         if missing := [name for name in X.columns if name not in X_val]:
             raise InputError(f"X_val: expected the columns of X, but {missing[0]!r} is missing")
         return pd.concat([X, X_val[X.columns]], ignore_index=True), np.concatenate([y, y_val]), len(y)
@@ -293,8 +290,6 @@ class _NSVM(BaseEstimator):  # type: ignore[misc]
     @property
     def history_(self) -> pd.DataFrame:
         """The records of training, in a row each, with the columns of ``metrics.jsonl``."""
-        import pandas as pd
-
         check_is_fitted(self, "records_")
         return pd.DataFrame(self.records_)
 
@@ -447,8 +442,6 @@ def _plain(value: Any) -> Any:
 
 def _is_table(X: Any) -> bool:
     """Return whether X is a data frame with unique strings as column names."""
-    import pandas as pd
-
     return isinstance(X, pd.DataFrame) and X.columns.is_unique and all(isinstance(n, str) for n in X.columns)
 
 
