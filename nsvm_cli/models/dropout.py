@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -22,11 +21,6 @@ class Masks:
     def __init__(self, seed: int, t: int, i: Int64[np.ndarray, " batch"]) -> None:
         self.seed, self.t, self.i, self.layer = seed, t, i, 0
 
-    @cached_property
-    def key(self) -> int:
-        """The key of the random sequence from which the masks are taken."""
-        return key_of_step(self.seed, self.t)
-
     def next(
         self, x: Float[Tensor, "batch channels *rest"], p: float, shared: bool
     ) -> Float[Tensor, "rows channels"]:
@@ -39,7 +33,7 @@ class Masks:
         if x.is_cuda:
             place = torch.from_numpy(place).to(x.device)
         self.layer += 1
-        keep = number_at(self.key, place) >= dropped_below(p)
+        keep = number_at(key_of_step(self.seed, self.t), place) >= dropped_below(p)
         return torch.as_tensor(keep, device=x.device).to(x.dtype) / (1 - p)
 
 
