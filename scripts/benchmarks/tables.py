@@ -67,10 +67,10 @@ def plain(A: pd.DataFrame, B: pd.DataFrame) -> list[pd.DataFrame]:
     for name, column in A.items():
         numbers = pd.to_numeric(column, errors="coerce")
         text = not pd.api.types.is_numeric_dtype(column) and numbers.notna().mean() <= 0.9
-        dates = pd.to_datetime(column, errors="coerce", format="%Y-%m-%d %H:%M:%S") if text else numbers
+        dates = pd.to_datetime(column, errors="coerce", format="ISO8601") if text else numbers
         for part, frame in zip(parts, (A, B), strict=True):
             if text and dates.notna().mean() > 0.9:
-                t = pd.to_datetime(frame[name], errors="coerce").dt
+                t = pd.to_datetime(frame[name], errors="coerce", format="ISO8601").dt
                 for unit in ("day", "month", "dayofweek", "hour", "minute"):
                     part[f"{name}_{unit}"] = getattr(t, unit).astype(float)
             elif text:

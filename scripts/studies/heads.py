@@ -37,7 +37,12 @@ import studies.baselines  # noqa: F401  # registers l2_svm
 from nsvm_cli import NSVMClassifier
 from nsvm_cli.datasets.torchvision_import import import_torchvision
 
-TABLES = ("german", "letter", "optdigits", "segmentation", "vehicle")
+TABLES = (
+    *("adult", "diabetes", "german", "letter", "magic", "optdigits", "pendigits", "ring", "segmentation"),
+    *("spambase", "splice", "twonorm", "vehicle", "waveform-40", "wdbc"),
+)
+"""Tables of PMLB with classes, at least 500 samples and at least four features."""
+
 CHOICE_SEED = 1000
 FEW = 10_000
 """Maximum number of images for candidates. With at most this number, training takes a fifth of the steps."""
