@@ -24,7 +24,7 @@ from nsvm_cli.trainers.pegasos import Pegasos
 from nsvm_cli.trainers.svc import SVC
 
 STEP_METHODS = (
-    *("moves_theta", "step", "advance", "find_violations", "descend", "_solver"),
+    *("moves_theta", "step", "advance", "find_violations", "descend", "add_terms", "_solver"),
     *("fixed", "evaluate", "terms", "on_violation"),  # added by ``LookAhead``
 )
 """Attributes that define the steps of an algorithm."""
@@ -49,23 +49,16 @@ def base_of(part: object) -> type | None:
     return base if base and keeps(type(part), base, *REPLACED[base]) else None
 
 
-OPTIONS: dict[type | None, tuple[str, ...]] = {
-    Alg1: ("refresh_every", "budget"),
-    Alg2: ("objective", "projection"),
-}
-"""Settings for which look-ahead supports only the default."""
-
-
 def uncovered_by_torch(trainer: Trainer[Any], problem: Problem, F: FeatureMap) -> str | None:
     """Return a part or setting of a run that look-ahead does not support, or None."""
     if F.draws and trainer.moves_theta:
         return "networks that draw random numbers in training"
-    if (options := OPTIONS.get(base_of(trainer))) is None:
+    if base_of(trainer) not in (Alg1, Alg2):
         return None
-    return changed(trainer, options) or ("penalties" if problem.penalties else None)
+    return changed(trainer, "objective", "projection") or ("penalties" if problem.penalties else None)
 
 
-def changed(trainer: Trainer[Any], options: tuple[str, ...]) -> str | None:
+def changed(trainer: Trainer[Any], *options: str) -> str | None:
     """Return the first of these settings that differs from its default, as KEY=VALUE, or None."""
     for field in fields(base_of(trainer)):  # type: ignore[arg-type]  # a dataclass
         if field.name in options and (value := getattr(trainer, field.name)) != field.default:
@@ -85,7 +78,7 @@ def uncovered_by_numba(trainer: Trainer[Any], problem: Problem, F: FeatureMap) -
         return None
     if base_of(problem.K) is None or F.kernel_parameters:
         return f"kernel {type(problem.K).__name__}"
-    if option := changed(trainer, ("objective", "loss")):
+    if option := changed(trainer, "objective", "loss", "refresh_every", "budget"):
         return option
     if None in map(base_of, (problem.loss, problem.loss.l)):
         return "losses other than hinge with two classes or multiclass=crammer_singer"

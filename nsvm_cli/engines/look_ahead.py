@@ -251,6 +251,9 @@ class LookAheadPegasos(LookAhead[SampleState], Pegasos):
 
 
 class LookAheadAlg1(LookAhead[Alg1State], Alg1):
+    def fixed(self, state: Alg1State) -> bool:
+        return super().fixed(state) and not self.budget  # a window with fixed theta only ever gains terms
+
     def terms(self, problem: Problem, state: Alg1State) -> Terms:
         return state.z, state.alpha
 
@@ -266,7 +269,7 @@ class LookAheadAlg1(LookAhead[Alg1State], Alg1):
             return (K_ts.reshape(1, -1) @ c.flatten()).sum(), [K.gradient(z, z_s, K_ts, c)]
 
         state.objective = descend(state.F, [at], objective, problem.K, t, self.last_theta_step)
-        state.add(at.x.i, at.z, alpha_t)
+        self.add_terms(problem, state, at.x.i, at.z, alpha_t)
 
 
 class LookAheadAlg2(LookAhead[SampleState], Alg2):

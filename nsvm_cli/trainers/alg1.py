@@ -178,11 +178,22 @@ class Alg1(BatchTrainer[Alg1State]):
                 return -(alpha_v * (K(F(x_v), z_s) @ alpha_s)).sum() / (lam * (t - 1))
 
             self.descend(problem, state, objective)
-            state.add(x_v.i, z_t[v], alpha_v)
-            if self.refresh_every and F.theta_steps % self.refresh_every == 0:
-                state.refresh(problem)
-            state.reduce(K, self.budget, self.maintenance)
+            self.add_terms(problem, state, x_v.i, z_t[v], alpha_v)
         state.t = t
+
+    def add_terms(
+        self,
+        problem: Problem,
+        state: Alg1State,
+        i: Int64[np.ndarray, " v"],
+        z: Float[Tensor, "v n"],
+        alpha: Float[Tensor, " v *outputs"],
+    ) -> None:
+        """Add the terms of a step, then refresh and reduce all terms if the settings ask for it."""
+        state.add(i, z, alpha)
+        if self.refresh_every and state.F.theta_steps % self.refresh_every == 0:
+            state.refresh(problem)
+        state.reduce(problem.K, self.budget, self.maintenance)
 
     def finish(self, problem: Problem, state: Alg1State) -> Expansion:
         i, z, alpha = state.i, state.z, state.alpha

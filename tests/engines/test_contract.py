@@ -118,6 +118,19 @@ def test_wherever_a_run_pauses_its_state_is_that_of_single_steps(
     assert literal.moves_theta == (state.F.theta_steps > 5)
 
 
+@pytest.mark.parametrize("network", ["mlp", "identity"])
+@pytest.mark.parametrize("how", ["merging", "removal"])
+def test_look_ahead_keeps_a_budget_and_refreshes(how: str, network: str, small: MakeSmall) -> None:
+    """Without theta, scores that were computed ahead would still count terms that have been removed."""
+    s = small(3, m=60, network={"name": network} | ({"widths": [8, 6]} if network == "mlp" else {}))
+    literal = Alg1(80, 1e-2, budget=7, maintenance=how, refresh_every=2)
+    ahead = for_engine(TORCH, literal)
+    assert type(ahead) is not Alg1
+    state = wherever_it_pauses(ahead, literal, s, [17, 40])
+    assert state.violations > 10
+    assert state.support_vectors == 7
+
+
 def thorough(value: Any) -> Any:
     """Return a parameter marked as thorough, for runs that are slow or compile code for one test only."""
     return pytest.param(value, marks=pytest.mark.thorough)
