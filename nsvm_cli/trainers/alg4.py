@@ -11,7 +11,7 @@ import pydantic
 from torch import Tensor
 
 from nsvm_cli.config.registry import STRICT, Count, Positive, entry_of
-from nsvm_cli.errors import NotFiniteError
+from nsvm_cli.errors import InputError, NotFiniteError
 from nsvm_cli.models.feature_map import FeatureMap, Training
 from nsvm_cli.models.kernels import Kernel
 from nsvm_cli.models.nsvm import Expansion
@@ -68,7 +68,7 @@ class Alg4(BatchTrainer[Alg4State]):
     paper. K(a, a) must not be 0. ``solver=None`` means svc or, for more than ``MAX_SVC_SAMPLES`` samples,
     nystroem. ``solver_batch_size`` is the batch size of Pegasos in Part 2. ``average`` is the fraction of
     Part 1, at its end, over which theta is averaged. ``centred`` sets whether the alignment is centred; None
-    means the default of the task.
+    means the default of the task. ``virtual`` is a setting of the solver svc.
 
     By default, the two parts take the numbers of steps in ``split``. If ``steps`` is set, it is the total
     number of steps, which is split in the proportion of ``split``. If ``solver_steps`` is set too, Part 1
@@ -86,6 +86,7 @@ class Alg4(BatchTrainer[Alg4State]):
     average: Share | None = None
     solver_batch_size: BatchSize | None = None
     epochs: Positive | None = None
+    virtual: bool = False
 
     @cached_property
     def part_steps(self) -> tuple[int, int]:
@@ -108,7 +109,8 @@ class Alg4(BatchTrainer[Alg4State]):
         return (self, self.svm)
 
     def _solver(self, steps: int) -> Trainer[Any]:
-        return SOLVERS[self.solver or "svc"](steps, self.lam or LAM, self.solver_batch_size)
+        solver = SOLVERS[self.solver or "svc"](steps, self.lam or LAM, self.solver_batch_size)
+        return replace(solver, virtual=self.virtual) if isinstance(solver, SVC) else solver
 
     @property
     def total(self) -> int:
@@ -123,6 +125,8 @@ class Alg4(BatchTrainer[Alg4State]):
 
     def check(self, problem: Problem, F: FeatureMap) -> None:
         super().check(problem, F)
+        if self.virtual and not isinstance(self.svm, SVC):
+            raise InputError("algorithm.virtual requires algorithm.solver=svc")
         self.svm.check(replace(problem, penalties={}), F)
 
     def start(self, problem: Problem, F: FeatureMap) -> Alg4State:

@@ -15,6 +15,7 @@ import pydantic
 import torch
 from jaxtyping import Float, Float64, Int64
 from torch import Tensor, nn
+from torch.nn import functional
 
 from nsvm_cli.config.registry import STRICT, Positive
 from nsvm_cli.errors import InputError, NotFiniteError
@@ -37,6 +38,13 @@ STEPS = 100
 
 STEP_SECONDS = 0.2
 """Number of seconds after which ``advance`` returns within a step, so that the loop can check for signals."""
+
+
+def shifted(x: Float[Tensor, "p c h w"]) -> list[Float[Tensor, "p c h w"]]:
+    """Return four copies of images, shifted by one pixel down, up, right and left; the edge is repeated."""
+    h, w = x.shape[2:]
+    padded = functional.pad(x, (1, 1, 1, 1), mode="replicate")
+    return [padded[:, :, a : a + h, b : b + w] for a, b in ((0, 1), (2, 1), (1, 0), (1, 2))]
 
 
 @dataclass
@@ -94,6 +102,7 @@ class WarmStarts:
 class SVCState(State):
     """The state of the SVMs ``parts``, which are solved one after another."""
 
+    i: Int64[np.ndarray, " m"] = field(metadata=NOT_SAVED)  # the indices of the samples in the training set
     z: Float[Tensor, "m n"] = field(metadata=NOT_SAVED)
     parts: SVMs
     scale: float = field(metadata=NOT_SAVED)  # lambda, the ratio of the objectives of ``SVC`` and ``Dual``
@@ -130,6 +139,10 @@ class SVC(Trainer[SVCState]):
     is trained for each pair of classes or, with ``multiclass=one_vs_rest``, for each class against the rest.
     lambda=None means 1/m, for which C = 1.
 
+    With ``virtual``, a second SVM is trained on the support vectors and on copies of their images, shifted by
+    one pixel in four directions (virtual support vectors; DeCoste and Schölkopf 2002). An image and its
+    copies share its weight, so that l_j becomes the mean of their losses.
+
     Step t ends when the logarithm of the gap has covered t/100 of the distance from its largest value to the
     logarithm of ``tol``. With several SVMs, it ends when t/100 of all distances are covered.
     """
@@ -142,6 +155,7 @@ class SVC(Trainer[SVCState]):
     tol: Positive = 1e-3
     bias: bool = True
     grid: Grid | None = None
+    virtual: bool = False
 
     @property
     def total(self) -> int:
@@ -158,6 +172,10 @@ class SVC(Trainer[SVCState]):
     def check(self, problem: Problem, F: FeatureMap) -> None:
         super().check(problem, F)
         expect_loss(self.name, problem, *SUPPORTED)
+        if self.virtual and problem.x.ndim != 4:
+            raise InputError(
+                f"algorithm.virtual requires images, got samples of shape {[*problem.x.shape[1:]]}"
+            )
         searchable = ["C", *["gamma"] * hasattr(problem.K, "gamma")]
         searchable += ["epsilon"] * isinstance(problem.loss.l, EpsilonInsensitive)
         expect_searchable(self.name, self.grid, searchable)
@@ -167,10 +185,27 @@ class SVC(Trainer[SVCState]):
         return grid_search(self.grid, problem, F, score) if self.grid else None
 
     def start(self, problem: Problem, F: FeatureMap) -> SVCState:
-        z, svms = F(problem.x), SVMs(self._svms(problem))
-        return SVCState(
-            F=F, sampler=problem.sampler(), t=0, z=z, parts=svms, scale=self.lam or 1 / len(problem.y)
-        )
+        m, z, sampler = len(problem.y), F(problem.x), problem.sampler()
+        i = np.arange(m)
+        if self.virtual:
+            i, problem = self._with_copies(problem, F, z)
+            z = problem.x
+        parts = SVMs(self._svms(problem))
+        return SVCState(F=F, sampler=sampler, t=0, i=i, z=z, parts=parts, scale=self.lam or 1 / m)
+
+    def _with_copies(
+        self, problem: Problem, F: FeatureMap, z: Float[Tensor, "m n"]
+    ) -> tuple[Int64[np.ndarray, " s"], Problem]:
+        """Return the problem of the support vectors and their copies, on features, and their indices i."""
+        first = self.finish(problem, self.solved(replace(problem, x=z)))
+        if first.i is None or not len(first.i):
+            return np.arange(len(z)), replace(problem, x=z)
+        j = first.i.cpu().numpy()
+        copies = [z[first.i], *map(F, shifted(problem[j][0].x))]
+        reduced = problem.of(i := np.tile(j, len(copies)), torch.cat(copies))
+        share = self.C(problem) / self.C(reduced) / len(copies)
+        w = np.ones(len(i)) if reduced.weights is None else reduced.weights
+        return i, replace(reduced, weights=share * w)
 
     def _svms(self, problem: Problem) -> list[SVM]:
         """Return the SVMs of a problem.
@@ -267,12 +302,13 @@ class SVC(Trainer[SVCState]):
         for r, svm in enumerate(state.parts):
             alpha[svm.j, r] = svm.beta
         support = np.flatnonzero(alpha.any(1))
-        j, alpha_j = torch.from_numpy(support).to(z.device), torch.from_numpy(alpha[support]).to(z)
+        j, i = (torch.from_numpy(rows).to(z.device) for rows in (support, state.i[support]))
+        alpha_j = torch.from_numpy(alpha[support]).to(z)
         if not problem.task.outputs:
-            return Expansion(z[j], alpha_j[:, 0], 1.0, state.parts[0].bias, i=j)
+            return Expansion(z[j], alpha_j[:, 0], 1.0, state.parts[0].bias, i=i)
         bias = z.new_tensor([svm.bias for svm in state.parts])
         one_vs_one = not isinstance(problem.loss, OneVsRest)
-        return Expansion(z[j], alpha_j, 1.0, bias, one_vs_one=one_vs_one, i=j)
+        return Expansion(z[j], alpha_j, 1.0, bias, one_vs_one=one_vs_one, i=i)
 
     def solve(self, problem: Problem, z: Float[Tensor, "m n"]) -> Expansion:
         """Return the SVM trained on the features z of the training samples."""
@@ -280,11 +316,12 @@ class SVC(Trainer[SVCState]):
         return self.finish(problem, self.solved(problem))
 
     def solved(self, problem: Problem, earlier: SVCState | None = None) -> SVCState:
-        """Return the final state for a problem whose samples are features.
+        """Return the final state for a problem whose samples are features, without copies of samples.
 
         ``earlier`` is the final state of a problem with the same samples and kernel, from which to start.
         """
-        state = self.start(problem, FeatureMap(nn.Identity(), SGD(1.0), problem.seed))
+        features = FeatureMap(nn.Identity(), SGD(1.0), problem.seed)
+        state = replace(self, virtual=False).start(problem, features)
         if earlier:
             for svm, other in zip(state.parts, earlier.parts, strict=True):
                 svm.state = svm.dual.warm_start(other.dual, other.state)

@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from scipy import ndimage
 from sklearn import svm
 from sklearn.datasets import load_digits
 from torch import Tensor
 
 from nsvm_cli.engines import TORCH, Engine, for_engine
-from nsvm_cli.errors import RunError
+from nsvm_cli.errors import InputError, RunError
 from nsvm_cli.estimators import NSVMClassifier
 from nsvm_cli.models.kernels import RBF, Kernel, Laplacian, Linear, Normalized, Polynomial
 from nsvm_cli.models.losses import (
@@ -29,6 +30,9 @@ from nsvm_cli.models.losses import (
     SquaredHinge,
 )
 from nsvm_cli.tasks import MulticlassClassification
+from nsvm_cli.trainers.alg4 import LAM as LAM_4
+from nsvm_cli.trainers.alg4 import Alg4
+from nsvm_cli.trainers.base import Problem
 from nsvm_cli.trainers.direct import LinearSVM
 from nsvm_cli.trainers.svc import SVC
 from tests.conftest import LOSSES, MakeSmall, train
@@ -235,3 +239,44 @@ def test_each_class_against_the_rest(small: MakeSmall) -> None:
     for r in range(3):
         theirs = svm.SVC(C=C, gamma=0.5, tol=1e-6).fit(z, y == r)
         np.testing.assert_allclose(g(s.problem.K, z)[:, r], theirs.decision_function(z), atol=2e-3)
+
+
+@pytest.mark.parametrize("weights", [None, np.linspace(0.5, 1.5, 120)], ids=["plain", "weighted"])
+@pytest.mark.parametrize("engine", ["literal", "torch"])
+def test_virtual_support_vectors(engine: Engine, weights: np.ndarray | None, small: MakeSmall) -> None:
+    """The second SVM is scikit-learn's on the support vectors and their copies, also after a pause."""
+    X, y = load_digits(n_class=3, return_X_y=True)
+    x = torch.from_numpy(X[:120] / 16).reshape(-1, 1, 8, 8)
+    network: Any = {"name": "identity"}
+    s, K, task = small(network=network), RBF(0.1), MulticlassClassification(("a", "b", "c"))
+    loss = CrammerSinger(Hinge())
+    problem = Problem(x, torch.from_numpy(y[:120]).double(), K, 0, task=task, loss=loss, weights=weights)
+    _, first = train(SVC(LAM, 1e-8), problem, F := s.theta(0))
+    trainer = for_engine(engine, SVC(LAM, 1e-8, virtual=True))
+    trainer.check(problem, F)
+    _, g = train(trainer, problem, F)
+    assert first.i is not None
+    assert g.i is not None
+    j = first.i.numpy()
+    directions = ((0, 0, 1, 0), (0, 0, -1, 0), (0, 0, 0, 1), (0, 0, 0, -1))
+    copies = [x[j], *(ndimage.shift(x[j].numpy(), by, order=0, mode="nearest") for by in directions)]
+    z, w = F(torch.from_numpy(np.concatenate(copies))), np.ones(120) if weights is None else weights
+    machine = svm.SVC(C=1 / (LAM * 120), gamma=0.1, tol=1e-8, decision_function_shape="ovo")
+    machine.fit(z, np.tile(y[j], 5), sample_weight=np.tile(w[j], 5) / 5)
+    np.testing.assert_allclose(g(K, F(x)), decision_function(machine, F(x)), atol=1e-5)
+    assert len(g.i) == len(machine.support_) > len(j)
+    assert {*g.i.tolist()} <= {*j.tolist()}
+
+    state = trainer.start(problem, F)
+    trainer.advance(problem, state, 60)
+    resumed = trainer.complete(problem, trainer.restore(problem, F, state.state_dict()))
+    assert torch.equal(trainer.finish(problem, resumed).alpha, g.alpha)
+
+
+def test_virtual_support_vectors_require_images_and_an_exact_solver(small: MakeSmall) -> None:
+    s = small()
+    with pytest.raises(InputError, match=r"algorithm\.virtual requires images, got samples of shape \[5\]"):
+        SVC(LAM, virtual=True).check(s.problem, s.theta(0))
+    with pytest.raises(InputError, match=r"algorithm\.virtual requires algorithm\.solver=svc"):
+        Alg4(virtual=True).check(s.problem, s.theta(0))
+    assert Alg4(solver="svc", virtual=True).svm == SVC(LAM_4, virtual=True)
