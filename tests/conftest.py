@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 
 import jaxtyping
 import numpy as np
+import omegaconf.base
 import pytest
 import torch
 import yaml
@@ -90,6 +91,7 @@ def parsed_once(load: Callable[..., Any]) -> Callable[..., Any]:
 
 
 yaml.load = parsed_once(yaml.load)
+omegaconf.base.parse = cache(omegaconf.base.parse)  # of interpolations, which take a tenth of a composition
 
 gc.disable()  # until all test modules are imported: collections would take a tenth of the import time
 

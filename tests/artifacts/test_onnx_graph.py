@@ -107,10 +107,7 @@ MODELS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize(
     "name",
-    [
-        pytest.param(name, marks=[] if name in ("cnn", "pairs of classes") else [pytest.mark.thorough])
-        for name in MODELS
-    ],
+    [pytest.param(name, marks=[] if name == "cnn" else [pytest.mark.thorough]) for name in MODELS],
 )
 def test_every_kind_of_model(name: str, tmp_path: Path) -> None:
     expect_same(*trained(tmp_path, **MODELS[name]))
