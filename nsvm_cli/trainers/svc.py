@@ -197,7 +197,7 @@ class SVC(Trainer[SVCState]):
         self, problem: Problem, F: FeatureMap, z: Float[Tensor, "m n"]
     ) -> tuple[Int64[np.ndarray, " s"], Problem]:
         """Return the problem of the support vectors and their copies, on features, and their indices i."""
-        first = self.finish(problem, self.solved(replace(problem, x=z)))
+        first = self.solve(problem, z)
         if first.i is None or not len(first.i):
             return np.arange(len(z)), replace(problem, x=z)
         j = first.i.cpu().numpy()
