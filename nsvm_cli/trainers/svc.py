@@ -172,10 +172,8 @@ class SVC(Trainer[SVCState]):
     def check(self, problem: Problem, F: FeatureMap) -> None:
         super().check(problem, F)
         expect_loss(self.name, problem, *SUPPORTED)
-        if self.virtual and problem.x.ndim != 4:
-            raise InputError(
-                f"algorithm.virtual requires images, got samples of shape {[*problem.x.shape[1:]]}"
-            )
+        if self.virtual and len(shape := problem.x.shape[1:]) != 3:
+            raise InputError(f"algorithm.virtual requires images, got samples of shape {[*shape]}")
         searchable = ["C", *["gamma"] * hasattr(problem.K, "gamma")]
         searchable += ["epsilon"] * isinstance(problem.loss.l, EpsilonInsensitive)
         expect_searchable(self.name, self.grid, searchable)
