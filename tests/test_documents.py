@@ -206,7 +206,7 @@ def test_each_mean_on_the_page_is_a_mean_of_published_rows() -> None:
     table = ["dataset.table", "algorithm", "network.name"]
     known = spreads("paper", cell, "test_accuracy", 100, 2) | spreads("paper", cell, "test_errors", 1, 1)
     known |= spreads("tables", table, "test_accuracy", 100, 2) | spreads("regression", table, "test_r2", 1, 4)
-    image = ["algorithm", "algorithm.loss", "algorithm.virtual", "network.name"]
+    image = ["algorithm", "algorithm.loss", *VARIANTS, "network.name"]
     known |= spreads("images", image, "test_accuracy", 100, 2)
     known |= spreads("ringnorm", ["algorithm", "optimizer.schedule"], "test_accuracy", 100, 2)
     known |= spreads("heads", ["data", "condition", "test", "head"], "accuracy", 100, 2)
@@ -318,6 +318,10 @@ CHOSEN = (
 )
 
 
+VARIANTS = "algorithm.virtual", "dataset.augment"
+"""Further settings by which the runs on images differ."""
+
+
 @pytest.mark.parametrize(
     ("name", "counts"), [("paper", {10}), ("images", {5}), ("tables", {3}), ("regression", {3})]
 )
@@ -325,7 +329,7 @@ def test_each_candidate_was_run_on_seeds_that_tuning_never_used(name: str, count
     seeds: dict[tuple[str | None, ...], list[int]] = {}
     with (ROOT / "outputs" / name / "runs.csv").open(newline="") as file:
         for row in csv.DictReader(file):
-            seeds.setdefault(tuple(map(row.get, (*CHOSEN, "algorithm.virtual"))), []).append(int(row["seed"]))
+            seeds.setdefault(tuple(map(row.get, (*CHOSEN, *VARIANTS))), []).append(int(row["seed"]))
     assert {tuple(sorted(some)) for some in seeds.values()} == {tuple(range(count)) for count in counts}
 
 
