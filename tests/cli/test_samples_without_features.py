@@ -55,7 +55,7 @@ def refused(*words: str, cwd: Path) -> str:
     return nsvm(*words, cwd=cwd, code=2).stderr.removeprefix("nsvm: ")
 
 
-@pytest.mark.parametrize("algorithm", ["pegasos", "svc"])
+@pytest.mark.parametrize("algorithm", ["pegasos", pytest.param("svc", marks=pytest.mark.thorough)])
 def test_an_rbf_matrix_of_a_million_entries_gives_the_run_of_the_kernel(algorithm: str, folder: Path) -> None:
     words = [f"algorithm={algorithm}", f"algorithm.{'steps=3000' if algorithm == 'pegasos' else 'tol=1e-12'}"]
     figures: list[dict[str, Any]] = []

@@ -245,7 +245,10 @@ def expect_the_smallest(metric: str, folder: Path, said: str, shown: str) -> Non
     ("metric", "words"),
     [
         ("rmse", ["metric=rmse", "task=regression", "dataset=csv", "dataset.path=line.csv", "tune.trials=6"]),
-        ("log_loss", ["metric=log_loss", "dataset.samples=400", "tune.validation=0.2", "tune.trials=6"]),
+        pytest.param(
+            *("log_loss", ["metric=log_loss", "dataset.samples=400", "tune.validation=0.2", "tune.trials=6"]),
+            marks=pytest.mark.thorough,
+        ),
     ],
 )
 def test_the_smallest_is_best_where_smaller_is_better(metric: str, words: list[str], tmp_path: Path) -> None:

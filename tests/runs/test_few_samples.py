@@ -31,7 +31,10 @@ def by_default(algorithm: str, file: Path, task: str = "classification", **datas
     return parse_settings(with_values(usual, {"task": task, **values}))
 
 
-@pytest.mark.parametrize(("kind", "rows"), [("2 classes", 4), ("3 classes", 6), ("reals", 4)])
+@pytest.mark.parametrize(
+    ("kind", "rows"),
+    [("2 classes", 4), pytest.param("3 classes", 6, marks=pytest.mark.thorough), ("reals", 4)],
+)
 def test_defaults_fit_a_table_of_a_few_rows(kind: str, rows: int, tmp_path: Path) -> None:
     C = {"2 classes": 2, "3 classes": 3}.get(kind)
     x = np.random.default_rng(0).normal(size=(rows, 3)).round(3)
