@@ -194,7 +194,7 @@ class SVC(Trainer[SVCState]):
     def _with_copies(
         self, problem: Problem, F: FeatureMap, z: Float[Tensor, "m n"]
     ) -> tuple[Int64[np.ndarray, " s"], Problem]:
-        """Return the problem of the support vectors and their copies, on features, and their indices i."""
+        """Return the indices i of the support vectors and their copies, and the problem of their features."""
         first = self.solve(problem, z)
         if first.i is None or not len(first.i):
             return np.arange(len(z)), replace(problem, x=z)
