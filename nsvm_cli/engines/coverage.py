@@ -24,7 +24,7 @@ from nsvm_cli.trainers.pegasos import Pegasos
 from nsvm_cli.trainers.svc import SVC
 
 STEP_METHODS = (
-    *("moves_theta", "step", "advance", "find_violations", "descend", "add_terms", "_solver"),
+    *("moves_theta", "step", "advance", "find_violations", "descend", "maintain", "_solver"),
     *("fixed", "evaluate", "terms", "on_violation"),  # added by ``LookAhead``
 )
 """Attributes that define the steps of an algorithm."""

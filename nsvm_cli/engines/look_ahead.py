@@ -269,7 +269,8 @@ class LookAheadAlg1(LookAhead[Alg1State], Alg1):
             return (K_ts.reshape(1, -1) @ c.flatten()).sum(), [K.gradient(z, z_s, K_ts, c)]
 
         state.objective = descend(state.F, [at], objective, problem.K, t, self.last_theta_step)
-        self.add_terms(problem, state, at.x.i, at.z, alpha_t)
+        state.add(at.x.i, at.z, alpha_t)
+        self.maintain(problem, state)
 
 
 class LookAheadAlg2(LookAhead[SampleState], Alg2):

@@ -178,19 +178,12 @@ class Alg1(BatchTrainer[Alg1State]):
                 return -(alpha_v * (K(F(x_v), z_s) @ alpha_s)).sum() / (lam * (t - 1))
 
             self.descend(problem, state, objective)
-            self.add_terms(problem, state, x_v.i, z_t[v], alpha_v)
+            state.add(x_v.i, z_t[v], alpha_v)
+            self.maintain(problem, state)
         state.t = t
 
-    def add_terms(
-        self,
-        problem: Problem,
-        state: Alg1State,
-        i: Int64[np.ndarray, " v"],
-        z: Float[Tensor, "v n"],
-        alpha: Float[Tensor, " v *outputs"],
-    ) -> None:
-        """Add the terms of a step, then refresh and reduce all terms if the settings ask for it."""
-        state.add(i, z, alpha)
+    def maintain(self, problem: Problem, state: Alg1State) -> None:
+        """Refresh and reduce the terms after a step in theta, if the settings ask for it."""
         if self.refresh_every and state.F.theta_steps % self.refresh_every == 0:
             state.refresh(problem)
         state.reduce(problem.K, self.budget, self.maintenance)
